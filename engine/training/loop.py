@@ -23,7 +23,7 @@ from torch import Tensor
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Event, Note, Saved, Saving, Step, TextSample, TrainingFinished
+from engine.events import Evaluated, Event, Note, Requirements, Saved, Saving, Step, TextSample, TrainingFinished
 from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
 from engine.models.compiled import compiled_layers, compiled_loss, compiling_failed
 from engine.models.fused_activations import fused_activations
@@ -48,7 +48,7 @@ from engine.training.inspection import Held, show
 from engine.training.local_parts import copy_aside
 from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
 from engine.training.low_bits import frozen_in_4bit
-from engine.training.needs import require_memory
+from engine.training.needs import Needs, least_needs, require_memory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
 
@@ -114,15 +114,12 @@ class _Training:
         self.history = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
         self.saves_memory, self.num_parts, self.until_end = False, 1, ExitStack()
+        self.needs = self._needs_with(config)  # of the weights as they are stored
         show(Held(model, self.parameters, self.optimizer, self.sampler))
 
     def events(self) -> Iterator[Event]:
         trained, device, precision = self.parameters.values(), self.model.device, self.config.precision
         self._require_tried_options()
-        is_alone = self.team is SINGLE_PROCESS
-        yield require_memory(self.model, self.parameters, self.config, is_alone=is_alone).event(
-            self.config, is_alone=is_alone
-        )
         short = frozen_in_4bit(self.model, precision, device) if self.config.load_in_4bit else nullcontext()
         with short, in_training_precision(self.model, trained, precision, device), self.until_end:
             self.until_end.enter_context(fused_activations(self.model))
@@ -139,6 +136,8 @@ class _Training:
     def _steps(self) -> Generator[Event, None, int]:
         """Trains to the end, and returns the step."""
         step = saved = self._resume()
+        if not self._is_over(step):
+            yield self._requirements()
         try:
             while True:
                 if self._must_evaluate(step):
@@ -170,6 +169,15 @@ class _Training:
             self.history = evaluation_history_at(self.folder, step)
             self.best = best_weights(self.folder, step, self.parameters)
         return step
+
+    def _needs_with(self, config: TrainingConfig) -> Needs:
+        return least_needs(self.model, self.parameters, config, self.model.device)
+
+    def _requirements(self) -> Requirements:
+        """What the training takes at least; raises DoesNotFit where that is more memory than there is."""
+        is_alone = self.team is SINGLE_PROCESS  # else bits cannot be saved
+        require_memory(self.needs, self.config, self._needs_with if is_alone else None)
+        return self.needs.event(self.config, is_alone=is_alone)
 
     def _must_evaluate(self, step: int) -> bool:
         """True also after a stop between an update and its evaluation, so that none is left out."""

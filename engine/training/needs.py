@@ -115,27 +115,15 @@ def least_needs(
 
 
 def require_memory(
-    model: TrainableModel,
-    trained: Mapping[str, nn.Parameter],
-    config: TrainingConfig,
-    device: torch.device | None = None,
-    *,
-    is_alone: bool = True,
-) -> Needs:
-    """The needs of a training; raises DoesNotFit where they exceed the memory, with the nearest options that may fit.
-
-    `device` is that of the model, or the one that it will be on.
-    """
-
-    def needs_with(config: TrainingConfig) -> Needs:
-        return least_needs(model, trained, config, device or model.device)
-
-    needs = needs_with(config)
-    if lack := needs.lack():
-        smaller = _fewer_bits(config) if is_alone else ()
-        fits = next((options for options, one in smaller if not needs_with(one).lack()), "")
-        raise DoesNotFit(lack, f"It may fit with {fits}." if fits else _SMALLER)
-    return needs
+    needs: Needs, config: TrainingConfig, needs_with: Callable[[TrainingConfig], Needs] | None = None
+) -> None:
+    """Raises DoesNotFit where needs exceed the memory, with the nearest options that may fit by `needs_with`."""
+    lack = needs.lack()
+    if not lack:
+        return
+    smaller = _fewer_bits(config) if needs_with else ()
+    fits = next((options for options, one in smaller if needs_with and not needs_with(one).lack()), "")
+    raise DoesNotFit(lack, f"It may fit with {fits}." if fits else _SMALLER)
 
 
 def require_memory_to_build(
@@ -154,7 +142,11 @@ def require_memory_to_build(
     with shapes_only():
         model = build()
     trained = {} if config.shard else trainable(model, only_experts)  # shared out once it is built
-    require_memory(model, trained, config, device)
+
+    def needs_with(config: TrainingConfig) -> Needs:
+        return least_needs(model, trained, config, device)
+
+    require_memory(needs_with(config), config, needs_with)
 
 
 def _fewer_bits(config: TrainingConfig) -> Iterator[tuple[str, TrainingConfig]]:

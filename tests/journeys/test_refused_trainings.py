@@ -27,13 +27,14 @@ SPECS: dict[str, dict[str, Any]] = {
     "train-joint": {"seed_model": "seed", "domains": ["court"], "method": "dense", "training": TRAINING},
     "train-expert": {"domain": "sea", "mixture": "small", "training": TRAINING},
     "train-mode": {"seed_model": "seed", "domains": ["sea"], **PARTS},
-    "compose-mode": {"experts": ["parts/court"], "domains": ["sea"], "training": TRAINING},
+    "compose-mode": {"experts": ["a/court", "b/kitchen"], "domains": ["sea"], "training": TRAINING},
 }
 
 
 @pytest.fixture
 def with_parts(trained: Do) -> Do:
-    done(trained({"kind": "train-mode", "name": "parts", "seed_model": "seed", "domains": ["court"], **PARTS}))
+    for name, domain in (("a", "court"), ("b", "kitchen")):
+        done(trained({"kind": "train-mode", "name": name, "seed_model": "seed", "domains": [domain], **PARTS}))
     return trained
 
 

@@ -178,7 +178,8 @@ def test_every_update_says_what_it_cost(make_model, make_texts, tmp_path) -> Non
     config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=3, accumulate=2)
     for only in (None, ["law"]):
         lm, texts = make_model(["law", "code"]), make_texts(["law", "code"])
-        step = next(train(lm, texts if only is None else texts[:1], config, tmp_path / str(only), only_experts=only))
+        events = train(lm, texts if only is None else texts[:1], config, tmp_path / str(only), only_experts=only)
+        step = next(event for event in events if isinstance(event, Step))
         shape = Shape.of(lm.lm.config.to_dict())
         each = flops_of(only)(shape, 16)
         assert isinstance(step, Step)

@@ -15,7 +15,7 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Saved, Step, TrainingFinished
+from engine.events import Evaluated, Requirements, Saved, Step, TrainingFinished
 from engine.files import write_manifest
 from engine.methods.recipe import Recipe
 from engine.methods.registry import methods
@@ -204,7 +204,7 @@ def test_gradients_are_means_over_all_for_what_is_shared_and_over_its_domain_for
 
     monkeypatch.setattr(torch.optim.AdamW, "zero_grad", lambda *_, **__: None)  # leaves what the update saw
     model = make_model(KEYS)
-    next(iter(train(model, texts, replace(CONFIG, clip=0.0), tmp_path)))
+    next(one for one in train(model, texts, replace(CONFIG, clip=0.0), tmp_path) if isinstance(one, Step))
     seen = {name: p.grad for name, p in trainable(model, None).items()}
     means = [_gradients_of_one_domain(make_model(KEYS), texts, text.expert) for text in texts]
     for name, gradient in seen.items():
@@ -302,7 +302,8 @@ def test_events_come_in_order_and_the_last_step_is_evaluated_and_saved(make_mode
     events = list(train(make_model(KEYS), make_texts(KEYS), CONFIG, tmp_path))
     assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8, 12]
     assert [event.step for event in events if isinstance(event, Saved)] == [5, 10, 12]
-    assert set(events[0].loss_by_domain) == {f"domain {key}" for key in KEYS}
+    assert isinstance(events[0], Requirements)
+    assert set(events[1].loss_by_domain) == {f"domain {key}" for key in KEYS}
     assert len(list(tmp_path.glob("step-*"))) == 2
 
 
@@ -408,7 +409,7 @@ def test_without_patience_and_watching_nothing_is_evaluated_before_the_first_upd
     make_model, make_texts, tmp_path: Path
 ) -> None:
     events = list(train(make_model(KEYS), make_texts(KEYS), CONFIG, tmp_path))
-    assert isinstance(events[0], Step)
+    assert [type(event) for event in events[:2]] == [Requirements, Step]
     assert isinstance(events[-2], Saved)
     assert not list(tmp_path.glob("step-*/best.safetensors"))
 

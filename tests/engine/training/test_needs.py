@@ -107,10 +107,10 @@ def test_the_nearest_options_that_fit_are_named(seed: Path, monkeypatch: pytest.
     assert short.optimizer < full.optimizer
     monkeypatch.setattr(module, "most_memory", lambda _: short.on_device)
     with pytest.raises(DoesNotFit) as refused:
-        module.require_memory(model, trained, CONFIG)
+        module.require_memory(full, CONFIG, lambda config: least_needs(model, trained, config, CPU))
     assert refused.value.next_step == "It may fit with optimizer adamw_8bit."
     with pytest.raises(DoesNotFit, match="choose a smaller seed model"):  # bits are saved in one process only
-        module.require_memory(model, trained, CONFIG, is_alone=False)
+        module.require_memory(full, CONFIG)
 
 
 def test_frozen_weights_in_4_bits_save_memory_of_a_gpu_but_are_loaded_whole(seed: Path) -> None:
