@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ui.present.text.formatting import size
-from workbench.job_records.devices import is_free
 from workbench.registry.cards import DeviceCard
 
 
@@ -28,5 +27,6 @@ def holders_of(device: DeviceCard) -> str:
 def status_of(device: DeviceCard) -> str:
     """Whether a job has leased the GPU, or could."""
     if device.holders:
-        return "in use" if is_free(1.0 - device.room) else f"{1.0 - device.room:.0%} in use"
+        used = f"{1.0 - device.room:.0%}"
+        return "in use" if used == "100%" else f"{used} in use"
     return "free" if device.is_there else "its worker is gone"
