@@ -120,9 +120,9 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     rows = list(session.scalars(_for_update(_in_pool(session, pool).order_by(Device.uuid, Device.host))))
     ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
     held, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
-    chosen = placed({uuid: _room(held.get(uuid, ())) for uuid in ranked if uuid in own}, need)
+    chosen = placed({uuid: _free_share(held.get(uuid, ())) for uuid in ranked if uuid in own}, need)
     if not chosen:
-        raise DevicesBusy(need.count, sum(is_free(_room(held.get(uuid, ()))) for uuid in own), need.share)
+        raise DevicesBusy(need.count, sum(is_free(_free_share(held.get(uuid, ()))) for uuid in own), need.share)
     for uuid in chosen:
         if need.share < 1:
             session.execute(delete(DeviceShare).where(DeviceShare.uuid == uuid, DeviceShare.job_id == job_id))
@@ -139,15 +139,15 @@ def placed(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
     A share goes to the GPU that is used most, so that others stay whole; without a difference to the first.
     """
     if need.share < 1:
-        fits = [uuid for uuid, room in free.items() if room + _ROUNDING >= need.share]
+        fits = [uuid for uuid, free_share in free.items() if free_share + _ROUNDING >= need.share]
         return [min(fits, key=lambda uuid: round(free[uuid], 6))] if fits else []
-    whole = [uuid for uuid, room in free.items() if is_free(room)]
-    return whole[: need.count] if len(whole) >= need.count else []
+    unused = [uuid for uuid, free_share in free.items() if is_free(free_share)]
+    return unused[: need.count] if len(unused) >= need.count else []
 
 
-def is_free(room: float) -> bool:
+def is_free(free_share: float) -> bool:
     """Whether so much of a GPU is all of it."""
-    return room + _ROUNDING >= 1
+    return free_share + _ROUNDING >= 1
 
 
 def leased_gpus(session: Session, job_id: str, fence: int) -> list[Gpu]:
@@ -167,7 +167,7 @@ def free_of(session: Session, pool: DevicePool) -> tuple[dict[str, float], set[s
     rows = session.scalars(_in_pool(session, pool).order_by(Device.address, Device.uuid)).all()
     held = _held(session, rows)
     holders = {job.id for leased in held.values() for job, _ in leased}
-    return {row.uuid: _room(held.get(row.uuid, ())) for row in rows if row.host == pool.host}, holders
+    return {row.uuid: _free_share(held.get(row.uuid, ())) for row in rows if row.host == pool.host}, holders
 
 
 def _in_pool(session: Session, pool: DevicePool) -> Select[Device]:
@@ -200,7 +200,7 @@ def _held(session: Session, rows: Iterable[Device]) -> dict[str, list[_Leased]]:
     return held
 
 
-def _room(leased: Iterable[_Leased]) -> float:
+def _free_share(leased: Iterable[_Leased]) -> float:
     """How much of a GPU these leases leave free."""
     return 1.0 - sum(share for _, share in leased)
 
@@ -270,7 +270,7 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
         return ""
     if need.count > largest:
         return _too_many(need, largest)
-    if any(placed({device.uuid: device.room for device in own}, need) for own in totals.values()):
+    if any(placed({device.uuid: device.free_share for device in own}, need) for own in totals.values()):
         return ""
     taken = [device for device in there if device.holders]
     titles = list(dict.fromkeys(holder.title for device in taken for holder in device.holders))

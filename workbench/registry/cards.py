@@ -290,7 +290,7 @@ class DeviceCard(Card):
     tenants: list[DeviceTenantCard] = []
 
     @property
-    def room(self) -> float:
+    def free_share(self) -> float:
         """How much of it is free."""
         return 1.0 - sum(holder.share for holder in self.holders)
 

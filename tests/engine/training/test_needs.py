@@ -56,7 +56,7 @@ def built(seed: Path, name: str) -> tuple[Any, list[str], Recipe]:
 @pytest.mark.parametrize(
     ("name", "patience"), [("dense", 2), *((name, None) for name, method in methods().items() if method.is_trainable)]
 )
-def test_every_method_holds_at_least_what_was_counted_from_shapes_alone(
+def test_every_method_holds_at_least_what_was_counted_from_its_shapes(
     seed: Path, text: Callable[[str], DomainText], tmp_path: Path, name: str, patience: int | None
 ) -> None:
     config = replace(CONFIG, patience=patience)
@@ -68,16 +68,16 @@ def test_every_method_holds_at_least_what_was_counted_from_shapes_alone(
     held: list[Held] = []
     with observed_by(held.append):
         events = train(model, [text(keys[0])], config, tmp_path, only_experts=recipe.learns(keys))
-        said = next(event for event in events if isinstance(event, Requirements))
+        stated = next(event for event in events if isinstance(event, Requirements))
         list(events)
     (one,) = held
     assert (counted.weights, counted.loaded) == (one.weight_bytes(), one.weight_bytes())
     assert counted.gradients == one.trained_bytes() == counted.result
     assert 0.99 * one.optimizer_bytes() < counted.optimizer <= one.optimizer_bytes()
     assert counted.best == (one.trained_bytes() if patience else 0)
-    assert said.memory_bytes == counted.on_device
-    assert 0.8 * folder_size(checkpoint_folder(tmp_path, 2)) < said.checkpoints_bytes
-    assert said.checkpoints_bytes <= folder_size(checkpoint_folder(tmp_path, 2))
+    assert stated.memory_bytes == counted.on_device
+    assert 0.8 * folder_size(checkpoint_folder(tmp_path, 2)) < stated.checkpoints_bytes
+    assert stated.checkpoints_bytes <= folder_size(checkpoint_folder(tmp_path, 2))
 
 
 @every_method
@@ -113,7 +113,7 @@ def test_the_nearest_options_that_fit_are_named(seed: Path, monkeypatch: pytest.
         module.require_memory(full, CONFIG)
 
 
-def test_frozen_weights_in_4_bits_save_memory_of_a_gpu_but_are_loaded_whole(seed: Path) -> None:
+def test_frozen_weights_in_4_bits_save_memory_of_a_gpu_but_are_loaded_in_full(seed: Path) -> None:
     model, keys, recipe = built(seed, "lora")
     trained = trainable(model.to(torch.bfloat16), recipe.learns(keys))
     full = least_needs(model, trained, replace(CONFIG, precision="bf16"), GPU)

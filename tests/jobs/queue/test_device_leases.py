@@ -25,7 +25,7 @@ from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool, list_devices
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
-from workbench.registry.cards import DeviceCard
+from workbench.registry.cards import DeviceCard, DeviceHolder
 from workbench.settings import Settings, read_settings
 
 PRESENT = [Gpu(f"uuid-{number}", str(number + 4), "H100", 80 << 30) for number in range(4)]
@@ -38,6 +38,10 @@ def pretended(settings: Settings, gpus: str) -> Settings:
 def devices(servers: RunningWorkbench) -> list[DeviceCard]:
     with database.reading(servers.settings) as session:
         return list_devices(session)
+
+
+def holders(servers: RunningWorkbench) -> list[DeviceHolder]:
+    return [holder for one in devices(servers) for holder in one.holders]
 
 
 def share(part: float, **count: int) -> str:
@@ -128,12 +132,12 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
                 assert another is None  # that GPU is meant for the job that was chosen
 
 
-def test_jobs_that_share_a_gpu_run_in_order_and_a_whole_one_keeps_later_shares_from_it(
+def test_jobs_that_share_a_gpu_run_in_order_and_a_full_one_keeps_later_shares_from_it(
     servers: RunningWorkbench,
 ) -> None:
     settings = servers.settings
     with registered(pretended(settings, "0")) as pool, leasing(pool):
-        first, second, whole, later = share(0.5), share(0.5), create(), share(0.25)
+        first, second, full, later = share(0.5), share(0.5), create(), share(0.25)
         with chosen(settings) as one, chosen(settings) as other:
             assert (one, other) == (first, second)
             with chosen(settings) as another:
@@ -144,8 +148,8 @@ def test_jobs_that_share_a_gpu_run_in_order_and_a_whole_one_keeps_later_shares_f
         submit.request_stop(second, "cancel")
         with chosen(settings) as job_id:
             assert job_id is None  # half is free, but the whole job is first
-        assert servers.card(whole).waits_for == "Waits for a GPU: 1 of 1 is in use by “Evaluate count”."
-        submit.request_stop(whole, "cancel")
+        assert servers.card(full).waits_for == "Waits for a GPU: 1 of 1 is in use by “Evaluate count”."
+        submit.request_stop(full, "cancel")
         with chosen(settings) as job_id:
             assert job_id == later
 
@@ -154,28 +158,29 @@ def test_jobs_that_share_a_gpu_run_in_order_and_a_whole_one_keeps_later_shares_f
 def test_two_halves_run_at_once_and_a_killed_worker_frees_its_shares(servers: RunningWorkbench) -> None:
     worker = servers.start("tiny_worker.py", WORKBENCH_GPUS="5", WORKBENCH_WORKER_SLOTS="4")
     servers.start("jobs.queue.scheduler")
-    halves = [share(0.5, milliseconds=100) for _ in range(3)]
-    whole = create()
-    submit.call_workers(servers.settings, [*halves, whole])
-    eventually(lambda: len(devices(servers)[0].holders) == 2, seconds=60)
-    assert sum(one.share for one in devices(servers)[0].holders) == 1
-    assert "in use by" in servers.card(halves[2]).waits_for
-    running = [one.job_id for one in devices(servers)[0].holders]
+    halves = [share(0.5, milliseconds=300) for _ in range(3)]  # longer than a busy machine takes to start two
+    full = create()
+    submit.call_workers(servers.settings, [*halves, full])
+    eventually(lambda: len(holders(servers)) == 2, seconds=60)
+    assert sum(one.share for one in holders(servers)) == 1
+    running = [one.job_id for one in holders(servers)]
+    (waiting,) = set(halves) - set(running)
+    assert servers.card(waiting).waits_for.startswith("Waits for 0.5 of a GPU: 1 of 1 is in use by ")
     worker.kill()
     for job_id in running:
         for process in servers.runners(job_id):
             process.kill()
-    eventually(lambda: devices(servers)[0].holders == [], seconds=60)
+    eventually(lambda: holders(servers) == [], seconds=60)
     servers.start("tiny_worker.py", WORKBENCH_GPUS="5", WORKBENCH_WORKER_SLOTS="4")
     most, until = 0.0, time.monotonic() + 240
-    while not all(servers.card(job_id).state == "done" for job_id in [*halves, whole]):
+    while not all(servers.card(job_id).state == "done" for job_id in [*halves, full]):
         assert time.monotonic() < until, [servers.card(job_id) for job_id in halves]
-        held = devices(servers)[0].holders
+        held = holders(servers)
         most = max(most, sum(one.share for one in held))
-        assert len(held) < 2 or whole not in {one.job_id for one in held}
+        assert len(held) < 2 or full not in {one.job_id for one in held}
         time.sleep(0.02)
     assert most == 1
-    assert [servers.num_effects(job_id) for job_id in [*halves, whole]] == [1] * 4
+    assert [servers.num_effects(job_id) for job_id in [*halves, full]] == [1] * 4
 
 
 def test_a_process_with_a_share_of_a_gpu_is_bounded_to_that_share_of_its_memory(

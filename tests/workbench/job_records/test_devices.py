@@ -143,8 +143,8 @@ def test_two_containers_of_one_machine_never_lease_the_same_gpu(session: Session
 HALF = DeviceNeed(1, share=0.5)
 
 
-def test_two_halves_share_a_gpu_and_a_whole_one_waits_for_both(session: Session) -> None:
-    a, b, c, whole = (new_job(session, name) for name in ("a", "b", "c", "whole"))
+def test_two_halves_share_a_gpu_and_a_full_one_waits_for_both(session: Session) -> None:
+    a, b, c, full = (new_job(session, name) for name in ("a", "b", "c", "whole"))
     (fence_a, gpus_a), (fence_b, gpus_b) = start(session, a, HALF), start(session, b, HALF)
     assert (gpus_a, gpus_b) == (["0"], ["0"])  # the other one stays whole
     assert holders(session) == ["Evaluate a and Evaluate b", None]
@@ -152,18 +152,18 @@ def test_two_halves_share_a_gpu_and_a_whole_one_waits_for_both(session: Session)
     assert jobs.get_job(session, a).gpus == ["ada/0 (0.5 of it)"]
     only = DevicePool(HOST, ("uuid-0",))
     assert devices.free_of(session, only) == ({"uuid-0": 0}, {a, b})
-    for job_id, need, message in ((c, HALF, "needs 0.5 of a GPU"), (whole, ONE, "needs 1 GPU")):
+    for job_id, need, message in ((c, HALF, "needs 0.5 of a GPU"), (full, ONE, "needs 1 GPU")):
         with pytest.raises(DevicesBusy, match=message), session.begin_nested():
             start(session, job_id, need, only)
     leases.finish(session, a, fence_a, "done")
     with pytest.raises(DevicesBusy), session.begin_nested():
-        start(session, whole, ONE, only)
+        start(session, full, ONE, only)
     assert start(session, c, HALF, only)[1] == ["0"]
     leases.finish(session, b, fence_b, "done")
     assert holders(session) == ["Evaluate c", None]
     leases.finish(session, c, jobs_fence(session, c), "done")
-    assert start(session, whole, ONE, only)[1] == ["0"]
-    assert devices.free_of(session, only) == ({"uuid-0": 0}, {whole})
+    assert start(session, full, ONE, only)[1] == ["0"]
+    assert devices.free_of(session, only) == ({"uuid-0": 0}, {full})
     with pytest.raises(DevicesBusy), session.begin_nested():
         start(session, new_job(session, "late"), HALF, only)
 
@@ -197,7 +197,7 @@ def test_ten_tenths_are_one_gpu(session: Session) -> None:
     assert placed == [["0"]] * 10 + [["1"]]
 
 
-def test_a_share_keeps_away_from_a_gpu_with_an_api_server_and_from_whole_ones(session: Session) -> None:
+def test_a_share_keeps_away_from_a_gpu_with_an_api_server_and_from_full_ones(session: Session) -> None:
     devices.register_tenant(session, HOST, "uuid-0", "http://127.0.0.1:8000", most_bytes=6 << 30, seconds=60)
     assert start(session, new_job(session, "a"), HALF)[1] == ["1"]
     assert start(session, new_job(session, "b"))[1] == ["0"]
@@ -207,7 +207,7 @@ def test_a_share_keeps_away_from_a_gpu_with_an_api_server_and_from_whole_ones(se
     assert devices.placed({"x": 0.75}, DeviceNeed(1)) == []
 
 
-def test_a_leased_part_of_a_lost_gpu_is_found_and_withdrawn(session: Session) -> None:
+def test_a_leased_part_of_a_lost_gpu_is_known_and_withdrawn(session: Session) -> None:
     job_id = new_job(session)
     fence, _ = start(session, job_id, HALF)
     assert [gpu.uuid for gpu in devices.leased_gpus(session, job_id, fence)] == ["uuid-0"]

@@ -27,6 +27,6 @@ def holders_of(device: DeviceCard) -> str:
 def status_of(device: DeviceCard) -> str:
     """Whether a job has leased the GPU, or could."""
     if device.holders:
-        used = f"{1.0 - device.room:.0%}"
+        used = f"{1.0 - device.free_share:.0%}"
         return "in use" if used == "100%" else f"{used} in use"
     return "free" if device.is_there else "its worker is gone"
