@@ -141,7 +141,11 @@ def require_memory_to_build(
         return
     with shapes_only():
         model = build()
-    trained = {} if config.shard else trainable(model, only_experts)  # shared out once it is built
+    if config.shard:  # it is built in the main memory; what each process then has of it is not known yet
+        as_stored = replace(config, precision="bf16")
+        require_memory(least_needs(model, {}, as_stored, torch.device("cpu")), config)
+        return
+    trained = trainable(model, only_experts)
 
     def needs_with(config: TrainingConfig) -> Needs:
         return least_needs(model, trained, config, device)

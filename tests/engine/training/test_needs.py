@@ -139,6 +139,21 @@ def test_a_large_seed_is_refused_before_a_weight_is_read(seed: Path, monkeypatch
     assert {one.device.type for model in builds for one in model.parameters()} == {"meta"}
 
 
+def test_of_a_divided_model_the_weights_are_counted_before_it_is_built(
+    seed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SOON_BUILT", 0)
+    model, _, _ = built(seed, "dense")
+    stored = least_needs(model, trainable(model, None), CONFIG, CPU).loaded
+    sizes = {"cpu": stored, "cuda": 0}  # of a GPU each process takes a part that is not known yet
+    monkeypatch.setattr(module, "most_memory", lambda device: sizes[device.type])
+    divided = replace(CONFIG, shard=True)
+    require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
+    sizes["cpu"] -= 1
+    with pytest.raises(DoesNotFit):
+        require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
+
+
 def test_a_process_can_have_what_it_has_and_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine, process = tmp_path / "meminfo", tmp_path / "status"
     machine.write_text("MemTotal: 900 kB\nMemAvailable: 100 kB\nSwapFree: 20 kB\nHugePages_Total: 0\n")
