@@ -47,7 +47,7 @@ class Run:
 
 @dataclass
 class Shown:
-    """What one process saw: its other events than requirements, the experts and how many numbers of parameters it held, a hash, its error."""
+    """What one process saw: events, the experts and how many numbers of parameters it held, a hash, its error."""
 
     events: list[Event] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
