@@ -21,7 +21,9 @@ def most_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         import torch
 
-        return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
+        free, total = torch.cuda.mem_get_info(device)
+        share = torch.cuda.get_per_process_memory_fraction(device)  # a job may have leased a part of the GPU
+        return int(min(free + torch.cuda.memory_reserved(device), share * total))
     return most_main_memory() if device.type == "cpu" else None
 
 

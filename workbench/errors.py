@@ -155,9 +155,10 @@ class LeaseLost(JobError):
 class DevicesBusy(JobError):
     """Too few GPUs of the worker are free for the job."""
 
-    def __init__(self, needed: int, free: int) -> None:
+    def __init__(self, needed: int, free: int, share: float = 1.0) -> None:
+        wanted = f"{needed} GPU{'s' if needed > 1 else ''}" if share == 1 else f"{share:g} of a GPU"
         super().__init__(
-            f"The job needs {needed} GPU{'s' if needed > 1 else ''} of this machine, but {free} are free.",
+            f"The job needs {wanted} of this machine, but {free} are free.",
             "It starts when others have ended.",
         )
 

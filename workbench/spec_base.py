@@ -82,6 +82,8 @@ RETAIN = "Domains that must not be forgotten: their held-out loss is measured at
 
 NUM_GPUS = "GPUs of one machine to train on, one process each; 0: as WORKBENCH_PROCESSES says, else one."
 
+GPU_SHARE = "Share of one GPU: two jobs with 0.5 run on it at a time, each with half of its memory; 1: all of it."
+
 
 def require_others(retained: Sequence[str], domains: Sequence[str]) -> None:
     """Raises ValueError if a domain to retain is repeated or is one of the training domains."""

@@ -403,7 +403,7 @@ class Job(Base):
 class Device(Base):
     """A GPU of a host, registered by a worker there until `seen_until`.
 
-    It is leased to a job as long as this job runs under this fence: the lease of the job is that of its devices.
+    It is leased whole to a job as long as this job runs under this fence: the lease of the job is that of its devices.
     """
 
     __tablename__ = "devices"
@@ -416,6 +416,17 @@ class Device(Base):
     seen_until: Mapped[float]
     job_id: Mapped[str | None] = mapped_column(String(32))  # the last one that leased it, which may be deleted since
     fence: Mapped[int] = mapped_column(default=0)
+
+
+class DeviceShare(Base):
+    """A job's lease of a part of a GPU, valid as long as this job runs under this fence; together at most 1."""
+
+    __tablename__ = "device_shares"
+    host: Mapped[str] = mapped_column(String(120), primary_key=True)
+    uuid: Mapped[str] = mapped_column(String(64), primary_key=True)
+    job_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    fence: Mapped[int]
+    share: Mapped[float]  # more than 0, less than 1
 
 
 class DeviceTenant(Base):

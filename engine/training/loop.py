@@ -175,9 +175,9 @@ class _Training:
 
     def _requirements(self) -> Requirements:
         """What the training takes at least; raises DoesNotFit where that is more memory than there is."""
-        is_alone = self.team is SINGLE_PROCESS  # else bits cannot be saved
-        require_memory(self.needs, self.config, self._needs_with if is_alone else None)
-        return self.needs.event(self.config, is_alone=is_alone)
+        is_single = self.team is SINGLE_PROCESS  # else bits cannot be saved
+        require_memory(self.needs, self.config, self._needs_with if is_single else None)
+        return self.needs.event(self.config, is_single=is_single)
 
     def _must_evaluate(self, step: int) -> bool:
         """True also after a stop between an update and its evaluation, so that none is left out."""

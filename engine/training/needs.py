@@ -61,12 +61,12 @@ class Needs:
     def _has_gpu(self) -> bool:
         return self.device.type == "cuda"
 
-    def event(self, config: TrainingConfig, *, is_alone: bool = True) -> Requirements:
+    def event(self, config: TrainingConfig, *, is_single: bool = True) -> Requirements:
         """These needs and the disk of checkpoints, for the job's log."""
         num_checkpoints = 1 if config.patience else -(-config.num_steps // config.checkpoint_every)  # it may stop early
         kept = min(KEPT, num_checkpoints) * self.checkpoint
         gpu, memory = (self.on_device, self.beside_gpu) if self._has_gpu else (0, self.on_device)
-        subject = "It takes" if is_alone else "Its first process takes"
+        subject = "It takes" if is_single else "Its first process takes"
         sentence = (
             f"{subject} at least {self._words()}, {megabytes(kept)} of disk for checkpoints and "
             f"{megabytes(self.result)} for its result. Activations and libraries come on top."
@@ -141,7 +141,11 @@ def require_memory_to_build(
         return
     with shapes_only():
         model = build()
-    trained = {} if config.shard else trainable(model, only_experts)  # shared out once it is built
+    if config.shard:  # it is built in the main memory; what each process then has of it is not known yet
+        as_stored = replace(config, precision="bf16")
+        require_memory(least_needs(model, {}, as_stored, torch.device("cpu")), config)
+        return
+    trained = trainable(model, only_experts)
 
     def needs_with(config: TrainingConfig) -> Needs:
         return least_needs(model, trained, config, device)

@@ -1,4 +1,4 @@
-"""Whether the disk has room for what a training writes at least; without it, it would stop at a checkpoint."""
+"""Whether the disk is large enough for what a training writes at least; else it would stop at a checkpoint."""
 
 from __future__ import annotations
 

@@ -16,7 +16,10 @@ def require_leased_gpus(work: Work) -> None:
         return
     with work.reading() as session:
         leased = devices.leased_gpus(session, work.job_id, work.claim.fence)
-    if not leased or _num_usable() >= len(leased):
+    if not leased:
+        return
+    if _num_usable() >= len(leased):
+        _bound_memory(work.claim.gpu_share)
         return
     lost = _missing(leased) or leased
     with work.transaction() as session:
@@ -32,6 +35,14 @@ def _num_usable() -> int:
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _bound_memory(share: float) -> None:
+    """Has torch refuse this process more of the GPU's memory than its share; what CUDA itself takes comes on top."""
+    import torch
+
+    if share < 1:
+        torch.cuda.set_per_process_memory_fraction(share)
 
 
 def _missing(leased: Sequence[Gpu]) -> list[Gpu]:

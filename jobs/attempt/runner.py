@@ -63,6 +63,8 @@ def run(job_id: str, owner: str, watch: Sequence[int], pool: DevicePool | None =
         return 0
     prepare_process(settings.threads)
     settings = see_only(claim.gpus, settings)
+    if claim.gpu_share < 1:  # of one GPU, which one process uses
+        settings = settings.model_copy(update={"processes": 1})
     print(f"Attempt {claim.attempt} by {owner}{on_gpus(claim)}.", flush=True)
     log = Log()
     try:
@@ -91,7 +93,8 @@ def see_only(gpus: Sequence[str], settings: Settings) -> Settings:
 
 def on_gpus(claim: Claim) -> str:
     """The GPUs of a claim for the log, such as ` on GPU 0,1`."""
-    return f" on GPU {','.join(claim.gpus)}" if claim.gpus else ""
+    part = "" if claim.gpu_share == 1 else f" ({claim.gpu_share:g} of it)"
+    return f" on GPU {','.join(claim.gpus)}{part}" if claim.gpus else ""
 
 
 def _failed(text: str) -> int:

@@ -41,6 +41,7 @@ class Claim:
     attempt: int
     owner: str
     gpus: tuple[str, ...] = ()  # the values of CUDA_VISIBLE_DEVICES of those that it has leased
+    gpu_share: float = 1.0  # of its one GPU, where it has not leased it whole
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from workbench.specs import paths_read, unreadable_reason
 from workbench.tables import Job
 
 _choosing = threading.Lock()
-_chosen: dict[str, int] = {}  # ids of the jobs that threads of this worker have chosen, and how many GPUs each takes
+_chosen: dict[str, DeviceNeed] = {}  # ids of the jobs that threads of this worker have chosen, and what each takes
 _unreadable: dict[str, str] = {}  # by id of a due job: why this version cannot read its spec; empty if it can
 _pools: list[DevicePool] = []  # the GPUs of this worker, while it has some
 
@@ -46,11 +46,11 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
             needs = rows.device_needs(session, ids, settings)
             if settings.launcher != "local":  # this worker takes what it starts on other machines, and nothing else
                 needs = {id: need for id, need in needs.items() if need.is_required}
-            free, pool = _num_free(session), _pool()
+            free, pool = _free(session), _pool()
             there = devices.num_there(session, pool) if pool else 0
         job_id = next(iter(_startable(needs, free, there)), None)
         if job_id is not None:
-            _chosen[job_id] = needs[job_id].count
+            _chosen[job_id] = needs[job_id]
     try:
         yield job_id
     finally:
@@ -91,15 +91,18 @@ def _pool() -> DevicePool | None:
     return _pools[-1] if _pools else None
 
 
-def _num_free(session: Session) -> int:
-    """GPUs that are free and not meant for a job that this worker is about to start."""
+def _free(session: Session) -> dict[str, float]:
+    """How much of each GPU is free and not meant for a job that this worker is about to start."""
     if (pool := _pool()) is None:
-        return 0
-    free, holders = devices.num_free(session, pool)
-    return free - sum(count for job_id, count in _chosen.items() if job_id not in holders)
+        return {}
+    free, holders = devices.free_of(session, pool)
+    for job_id, need in _chosen.items():
+        for uuid in devices.placed(free, need) if need.count and job_id not in holders else ():
+            free[uuid] -= need.share
+    return free
 
 
-def _startable(needs: Mapping[str, DeviceNeed], free: int, there: int) -> Iterator[str]:
+def _startable(needs: Mapping[str, DeviceNeed], free: Mapping[str, float], there: int) -> Iterator[str]:
     """The ids of jobs that can start here, in the given order.
 
     A job for which too few GPUs are free keeps later ones from them, or it might wait forever; one that takes more than
@@ -112,7 +115,7 @@ def _startable(needs: Mapping[str, DeviceNeed], free: int, there: int) -> Iterat
         if job_id in _chosen or (pool is not None and takes > min(most, there)):
             continue
         if pool is not None and takes:
-            is_held_back = is_held_back or takes > free
+            is_held_back = is_held_back or not devices.placed(free, need)
             if is_held_back:
                 continue
         yield job_id

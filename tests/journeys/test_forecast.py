@@ -495,7 +495,7 @@ def test_the_processes_of_a_job_are_on_the_machines_of_its_launcher(hostfile: Pa
 
 
 def card(number: str, name: str) -> DeviceCard:
-    known = {"host": "ada", "uuid": number, "memory_bytes": 0, "is_there": True, "worker": name, "holder": None}
+    known = {"host": "ada", "uuid": number, "memory_bytes": 0, "is_there": True, "worker": name, "holders": []}
     return DeviceCard(number=number, name=name, tenants=[], **known)
 
 

@@ -1,6 +1,7 @@
 """Devices: workers register the GPUs of their hosts, and a job leases some in the transaction that claims it.
 
-A device row names the job and the fence under which it was leased. The lease is valid as long as this job runs under
+A device row names the job and the fence under which it was leased whole; rows of shares name those that have a part of
+it. The lease is valid as long as this job runs under
 this fence: it needs no heartbeat, and ends however the job's claim ends. A job whose heartbeat stopped keeps its
 devices until it is taken back, because until then it may renew its lease.
 All times are those of the database's clock.
@@ -13,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, case, delete, exists, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
@@ -22,9 +23,10 @@ from workbench.errors import BadSpec, DevicesBusy
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import DeviceCard, DeviceHolder, DeviceTenantCard
 from workbench.settings import Settings
-from workbench.tables import Device, DeviceTenant, Job
+from workbench.tables import Device, DeviceShare, DeviceTenant, Job
 
 FORGET_SECONDS = 86_400.0  # after which a device that no worker registers any more has no row
+_ROUNDING = 1e-6  # shares such as 0.1 do not add up exactly
 _NOBODY = ""  # the worker of a GPU that was lost
 SLOT_NAME = "slot of the hostfile"  # in the place of a GPU's name: its number is that of a slot of another machine
 
@@ -43,6 +45,7 @@ class DeviceNeed:
 
     count: int = 0
     is_required: bool = False
+    share: float = 1.0  # of the one GPU, where that is not taken whole
 
 
 def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNeed:
@@ -51,9 +54,13 @@ def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNee
         described = kind_named(kind)
     except BadSpec:  # its plug-in is not installed here
         return DeviceNeed()
-    if requested := int(spec.get("num_gpus", 0)):
+    requested = int(spec.get("num_gpus", 0))
+    share = float(spec.get("gpu_share", 1.0)) if settings.launcher == "local" else 1.0  # slots are taken whole
+    if requested:
         # Slurm leases GPUs itself.
-        return DeviceNeed(0 if settings.launcher == "slurm" else requested, is_required=True)
+        return DeviceNeed(0 if settings.launcher == "slurm" else requested, is_required=True, share=share)
+    if share < 1:
+        return DeviceNeed(1 if described.computes_on_gpu(spec) else 0, share=share)
     spread = max(1, settings.processes) if described.uses_processes else 1
     return DeviceNeed(spread if described.computes_on_gpu(spec) else 0)
 
@@ -70,6 +77,8 @@ def register(
     """
     now = database_clock.now(session)
     session.execute(_without_sync(delete(Device).where(Device.seen_until < now - FORGET_SECONDS)))
+    runs = exists().where(Job.id == DeviceShare.job_id, Job.fence == DeviceShare.fence, Job.state == "running")
+    session.execute(_without_sync(delete(DeviceShare).where(~runs.correlate(DeviceShare))))
     for gpu in sorted(gpus, key=lambda gpu: gpu.uuid):  # always in this order: two workers do not block each other
         row = session.get(Device, (host, gpu.uuid), with_for_update=True, populate_existing=True)
         if row is None:
@@ -89,7 +98,7 @@ def withdraw_host(session: Session, name: str) -> None:
 
 def withdraw_lost(session: Session, job_id: str, fence: int, uuids: Iterable[str]) -> None:
     """Ends the registration of leased GPUs that are gone; a worker that starts and lists them registers them again."""
-    lost = update(Device).where(Device.job_id == job_id, Device.fence == fence, Device.uuid.in_(list(uuids)))
+    lost = update(Device).where(_leased_by(job_id, fence), Device.uuid.in_(list(uuids)))
     session.execute(_without_sync(lost.values(seen_until=database_clock.now(session), worker=_NOBODY)))
 
 
@@ -110,19 +119,40 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.address, Device.uuid)
     rows = list(session.scalars(_for_update(_in_pool(session, pool).order_by(Device.uuid, Device.host))))
     ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
-    busy, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
-    free = [own[uuid] for uuid in ranked if uuid in own and uuid not in busy]
-    if len(free) < need.count:
-        raise DevicesBusy(need.count, len(free))
-    for row in free[: need.count]:
-        row.job_id, row.fence = job_id, fence
+    held, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
+    chosen = placed({uuid: _free_share(held.get(uuid, ())) for uuid in ranked if uuid in own}, need)
+    if not chosen:
+        raise DevicesBusy(need.count, sum(is_free(_free_share(held.get(uuid, ()))) for uuid in own), need.share)
+    for uuid in chosen:
+        if need.share < 1:
+            session.execute(delete(DeviceShare).where(DeviceShare.uuid == uuid, DeviceShare.job_id == job_id))
+            session.add(DeviceShare(host=pool.host, uuid=uuid, job_id=job_id, fence=fence, share=need.share))
+        else:
+            own[uuid].job_id, own[uuid].fence = job_id, fence
     session.flush()
-    return [row.address for row in free[: need.count]]
+    return [own[uuid].address for uuid in chosen]
+
+
+def placed(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
+    """The GPUs that a job with this need takes of those, by how much of each is free; empty if it does not fit.
+
+    A share goes to the GPU that is used most, so that others stay whole; without a difference to the first.
+    """
+    if need.share < 1:
+        fits = [uuid for uuid, free_share in free.items() if free_share + _ROUNDING >= need.share]
+        return [min(fits, key=lambda uuid: round(free[uuid], 6))] if fits else []
+    unused = [uuid for uuid, free_share in free.items() if is_free(free_share)]
+    return unused[: need.count] if len(unused) >= need.count else []
+
+
+def is_free(free_share: float) -> bool:
+    """Whether so much of a GPU is all of it."""
+    return free_share + _ROUNDING >= 1
 
 
 def leased_gpus(session: Session, job_id: str, fence: int) -> list[Gpu]:
     """The GPUs that a job has leased under this fence, without pretended ones."""
-    leased = select(Device).where(Device.job_id == job_id, Device.fence == fence, Device.memory_bytes > 0)
+    leased = select(Device).where(_leased_by(job_id, fence), Device.memory_bytes > 0)
     rows = session.scalars(leased.order_by(Device.address))
     return [Gpu(row.uuid, row.address, row.name, row.memory_bytes) for row in rows]
 
@@ -132,11 +162,12 @@ def num_there(session: Session, pool: DevicePool) -> int:
     return len({row.uuid for row in session.scalars(_in_pool(session, pool)) if row.host == pool.host})
 
 
-def num_free(session: Session, pool: DevicePool) -> tuple[int, set[str]]:
-    """How many GPUs of a pool are free, and the ids of the jobs that have leased the others."""
-    rows = session.scalars(_in_pool(session, pool)).all()
-    busy, own = _held(session, rows), {row.uuid for row in rows if row.host == pool.host}
-    return len(own - set(busy)), {job.id for job in busy.values()}
+def free_of(session: Session, pool: DevicePool) -> tuple[dict[str, float], set[str]]:
+    """How much of each GPU of a pool is free, by UUID, and the ids of the jobs that have leased the rest."""
+    rows = session.scalars(_in_pool(session, pool).order_by(Device.address, Device.uuid)).all()
+    held = _held(session, rows)
+    holders = {job.id for leased in held.values() for job, _ in leased}
+    return {row.uuid: _free_share(held.get(row.uuid, ())) for row in rows if row.host == pool.host}, holders
 
 
 def _in_pool(session: Session, pool: DevicePool) -> Select[Device]:
@@ -147,15 +178,38 @@ def _in_pool(session: Session, pool: DevicePool) -> Select[Device]:
     return select(Device).where(Device.uuid.in_(pool.uuids), Device.seen_until >= database_clock.now(session))
 
 
-def _held(session: Session, rows: Iterable[Device]) -> dict[str, Job]:
-    """The jobs that have leased these devices, by UUID."""
-    leased = [row for row in rows if row.job_id is not None]
+_Leased = tuple[Job, float]  # a job and its share of a GPU
+
+
+def _held(session: Session, rows: Iterable[Device]) -> dict[str, list[_Leased]]:
+    """The jobs that have leased these devices, each with its share, by UUID."""
+    rows = list(rows)
+    uuids = {row.uuid for row in rows}
+    statement = select(DeviceShare).where(DeviceShare.uuid.in_(uuids)).order_by(DeviceShare.job_id)
+    shares = session.scalars(statement.execution_options(populate_existing=True)).all()
+    leased = [(row.uuid, row.job_id, row.fence, 1.0) for row in rows if row.job_id is not None]
+    leased += [(one.uuid, one.job_id, one.fence, one.share) for one in shares]
     if not leased:
         return {}
-    running = select(Job).where(Job.id.in_({row.job_id for row in leased}), Job.state == "running")
+    running = select(Job).where(Job.id.in_({job_id for _, job_id, _, _ in leased}), Job.state == "running")
     jobs = {(job.id, job.fence): job for job in session.scalars(running.execution_options(populate_existing=True))}
-    pairs = [(row.uuid, (row.job_id or "", row.fence)) for row in leased]
-    return {uuid: jobs[key] for uuid, key in pairs if key in jobs}
+    held: defaultdict[str, list[_Leased]] = defaultdict(list)
+    for uuid, job_id, fence, share in leased:
+        if (job_id, fence) in jobs:
+            held[uuid].append((jobs[job_id, fence], share))
+    return held
+
+
+def _free_share(leased: Iterable[_Leased]) -> float:
+    """How much of a GPU these leases leave free."""
+    return 1.0 - sum(share for _, share in leased)
+
+
+def _leased_by(job_id: str, fence: int) -> ColumnElement[bool]:
+    """Whether a job has leased a device under this fence, whole or in part."""
+    own = (DeviceShare.host == Device.host, DeviceShare.uuid == Device.uuid)
+    in_part = exists().where(*own, DeviceShare.job_id == job_id, DeviceShare.fence == fence).correlate(Device)
+    return or_(and_(Device.job_id == job_id, Device.fence == fence), in_part)
 
 
 # API servers --------------------------------------------------------------------------------------
@@ -181,12 +235,12 @@ def list_devices(session: Session) -> list[DeviceCard]:
     now = database_clock.now(session)
     rows = session.scalars(select(Device).execution_options(populate_existing=True)).all()
     tenants = session.scalars(select(DeviceTenant).where(DeviceTenant.seen_until >= now)).all()
-    busy = _held(session, rows)
-    cards = [_card(row, now, busy.get(row.uuid), tenants) for row in rows]
+    held = _held(session, rows)
+    cards = [_card(row, now, held.get(row.uuid, ()), tenants) for row in rows]
     return sorted(cards, key=lambda card: (card.host, len(card.number), card.number))
 
 
-def _card(row: Device, now: float, job: Job | None, tenants: Sequence[DeviceTenant]) -> DeviceCard:
+def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[DeviceTenant]) -> DeviceCard:
     here = [one for one in tenants if one.uuid == row.uuid]
     return DeviceCard(
         host=row.host,
@@ -196,9 +250,13 @@ def _card(row: Device, now: float, job: Job | None, tenants: Sequence[DeviceTena
         memory_bytes=row.memory_bytes,
         is_there=row.seen_until >= now,
         worker=row.worker,
-        holder=DeviceHolder(job_id=job.id, title=job.title) if job else None,
+        holders=[DeviceHolder(job_id=job.id, title=job.title, share=share) for job, share in sorted(held, key=_title)],
         tenants=[DeviceTenantCard(address=one.tenant, most_bytes=one.most_bytes) for one in here],
     )
+
+
+def _title(leased: _Leased) -> str:
+    return leased[0].title
 
 
 def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
@@ -212,14 +270,19 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
         return ""
     if need.count > largest:
         return _too_many(need, largest)
-    if any(sum(device.holder is None for device in own) >= need.count for own in totals.values()):
+    if any(placed({device.uuid: device.free_share for device in own}, need) for own in totals.values()):
         return ""
-    taken = [device for device in there if device.holder is not None]
-    wanted = "a GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
-    titles = list(dict.fromkeys(device.holder.title for device in taken if device.holder))
+    taken = [device for device in there if device.holders]
+    titles = list(dict.fromkeys(holder.title for device in taken for holder in device.holders))
     by = " and ".join(f"“{title}”" for title in titles[:2]) + (f" and {len(titles) - 2} more" if titles[2:] else "")
     verb = "is" if len(taken) == 1 else "are"
-    return f"Waits for {wanted}: {len(taken)} of {len(there)} {verb} in use by {by}."
+    return f"Waits for {_wanted(need)}: {len(taken)} of {len(there)} {verb} in use by {by}."
+
+
+def _wanted(need: DeviceNeed) -> str:
+    if need.share < 1:
+        return f"{need.share:g} of a GPU"
+    return "a GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
 
 
 def _too_many(need: DeviceNeed, largest: int) -> str:

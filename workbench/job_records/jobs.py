@@ -343,8 +343,10 @@ def _gpus(session: Session, jobs: list[Job]) -> tuple[dict[str, list[str]], list
     leased: dict[str, list[str]] = {job.id: [] for job in jobs}
     devices = list_devices(session) if any(job.state in ACTIVE for job in jobs) else []
     for one in devices:
-        if one.holder and one.holder.job_id in leased:
-            leased[one.holder.job_id].append(f"{one.host}/{one.number}")
+        for holder in one.holders:
+            if holder.job_id in leased:
+                part = "" if holder.share == 1 else f" ({holder.share:g} of it)"
+                leased[holder.job_id].append(f"{one.host}/{one.number}{part}")
     return leased, devices
 
 

@@ -267,6 +267,7 @@ class DeviceHolder(Card):
 
     job_id: str
     title: str
+    share: float = 1.0  # of the GPU
 
 
 class DeviceTenantCard(Card):
@@ -286,8 +287,13 @@ class DeviceCard(Card):
     memory_bytes: int  # 0: it is pretended
     is_there: bool  # whether a worker has registered it lately
     worker: str
-    holder: DeviceHolder | None = None
+    holders: list[DeviceHolder] = []
     tenants: list[DeviceTenantCard] = []
+
+    @property
+    def free_share(self) -> float:
+        """How much of it is free."""
+        return 1.0 - sum(holder.share for holder in self.holders)
 
 
 class EventCard(Card):

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from engine.config import ModelConfig, TrainingConfig
-from engine.events import Evaluated, Event, Step
+from engine.events import Evaluated, Event, Requirements, Step
 from engine.methods.registry import methods
 from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model
@@ -47,7 +47,7 @@ class Run:
 
 @dataclass
 class Shown:
-    """What one process saw: its events, the experts and how many numbers of parameters it held, a hash, its error."""
+    """What one process saw: events, the experts and how many numbers of parameters it held, a hash, its error."""
 
     events: list[Event] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -126,7 +126,8 @@ def _train(rank: int, num_ranks: int, run: Run) -> Shown:
 def _show(events: Iterator[Event], run: Run, model: MultiExpertModel) -> Shown:
     shown = Shown(keys=list(model.keys))
     for event in events:
-        shown.events.append(event)
+        if not isinstance(event, Requirements):  # each process has its own
+            shown.events.append(event)
         if isinstance(event, Step) and event.step == run.stop_after:
             events.close()  # type: ignore[attr-defined]
             break

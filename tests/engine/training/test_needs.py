@@ -56,7 +56,7 @@ def built(seed: Path, name: str) -> tuple[Any, list[str], Recipe]:
 @pytest.mark.parametrize(
     ("name", "patience"), [("dense", 2), *((name, None) for name, method in methods().items() if method.is_trainable)]
 )
-def test_every_method_holds_at_least_what_was_counted_from_shapes_alone(
+def test_every_method_holds_at_least_what_was_counted_from_its_shapes(
     seed: Path, text: Callable[[str], DomainText], tmp_path: Path, name: str, patience: int | None
 ) -> None:
     config = replace(CONFIG, patience=patience)
@@ -68,16 +68,16 @@ def test_every_method_holds_at_least_what_was_counted_from_shapes_alone(
     held: list[Held] = []
     with observed_by(held.append):
         events = train(model, [text(keys[0])], config, tmp_path, only_experts=recipe.learns(keys))
-        said = next(event for event in events if isinstance(event, Requirements))
+        stated = next(event for event in events if isinstance(event, Requirements))
         list(events)
     (one,) = held
     assert (counted.weights, counted.loaded) == (one.weight_bytes(), one.weight_bytes())
     assert counted.gradients == one.trained_bytes() == counted.result
     assert 0.99 * one.optimizer_bytes() < counted.optimizer <= one.optimizer_bytes()
     assert counted.best == (one.trained_bytes() if patience else 0)
-    assert said.memory_bytes == counted.on_device
-    assert 0.8 * folder_size(checkpoint_folder(tmp_path, 2)) < said.checkpoints_bytes
-    assert said.checkpoints_bytes <= folder_size(checkpoint_folder(tmp_path, 2))
+    assert stated.memory_bytes == counted.on_device
+    assert 0.8 * folder_size(checkpoint_folder(tmp_path, 2)) < stated.checkpoints_bytes
+    assert stated.checkpoints_bytes <= folder_size(checkpoint_folder(tmp_path, 2))
 
 
 @every_method
@@ -113,7 +113,7 @@ def test_the_nearest_options_that_fit_are_named(seed: Path, monkeypatch: pytest.
         module.require_memory(full, CONFIG)
 
 
-def test_frozen_weights_in_4_bits_save_memory_of_a_gpu_but_are_loaded_whole(seed: Path) -> None:
+def test_frozen_weights_in_4_bits_save_memory_of_a_gpu_but_are_loaded_in_full(seed: Path) -> None:
     model, keys, recipe = built(seed, "lora")
     trained = trainable(model.to(torch.bfloat16), recipe.learns(keys))
     full = least_needs(model, trained, replace(CONFIG, precision="bf16"), GPU)
@@ -137,6 +137,21 @@ def test_a_large_seed_is_refused_before_a_weight_is_read(seed: Path, monkeypatch
     with pytest.raises(DoesNotFit):
         require_memory_to_build(build, seed, None, CONFIG, CPU)
     assert {one.device.type for model in builds for one in model.parameters()} == {"meta"}
+
+
+def test_of_a_divided_model_the_weights_are_counted_before_it_is_built(
+    seed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SOON_BUILT", 0)
+    model, _, _ = built(seed, "dense")
+    stored = least_needs(model, trainable(model, None), CONFIG, CPU).loaded
+    sizes = {"cpu": stored, "cuda": 0}  # of a GPU each process takes a part that is not known yet
+    monkeypatch.setattr(module, "most_memory", lambda device: sizes[device.type])
+    divided = replace(CONFIG, shard=True)
+    require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
+    sizes["cpu"] -= 1
+    with pytest.raises(DoesNotFit):
+        require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
 
 
 def test_a_process_can_have_what_it_has_and_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from world import HERE, RunningWorkbench, eventually
 
 from engine import gpus
 from engine.gpus import Gpu, addresses
+from jobs.attempt import leased_gpus
 from jobs.attempt.attempt import attempt, take
 from jobs.attempt.runner import see_only
 from jobs.queue import submit, tasks
@@ -24,7 +25,7 @@ from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool, list_devices
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
-from workbench.registry.cards import DeviceCard
+from workbench.registry.cards import DeviceCard, DeviceHolder
 from workbench.settings import Settings, read_settings
 
 PRESENT = [Gpu(f"uuid-{number}", str(number + 4), "H100", 80 << 30) for number in range(4)]
@@ -37,6 +38,15 @@ def pretended(settings: Settings, gpus: str) -> Settings:
 def devices(servers: RunningWorkbench) -> list[DeviceCard]:
     with database.reading(servers.settings) as session:
         return list_devices(session)
+
+
+def holders(servers: RunningWorkbench) -> list[DeviceHolder]:
+    return [holder for one in devices(servers) for holder in one.holders]
+
+
+def share(part: float, **count: int) -> str:
+    with database.transaction() as session:
+        return rows.create_job(session, job_spec(**count).model_copy(update={"gpu_share": part}))
 
 
 def create(num_gpus: int = 0) -> str:
@@ -58,9 +68,9 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
     until = time.monotonic() + 240
     while not all(servers.card(job_id).state == "done" for job_id in ids):
         assert time.monotonic() < until, [servers.card(job_id) for job_id in ids]
-        held = [one for one in devices(servers) if one.holder]
+        held = [one for one in devices(servers) if one.holders]
         most = max(most, len(held))
-        by_first = [one.holder.job_id for one in held if one.holder and one.number in "0123"]
+        by_first = [one.holders[0].job_id for one in held if one.number in "0123"]
         if not is_killed and len(by_first) == 4:
             is_killed = True  # a host that is lost: the worker and its jobs' processes
             started[0].kill()
@@ -75,7 +85,7 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
     assert {number for _, number in leased} <= set("01234567")
     assert {job_id for job_id, _ in leased} == set(ids)
     assert not list(servers.settings.root.glob("*.overlap"))
-    assert [one.holder for one in devices(servers)] == [None] * 8
+    assert [one.holders for one in devices(servers)] == [[]] * 8
     eventually(lambda: [one.is_there for one in devices(servers)] == [False] * 4 + [True] * 4)
 
 
@@ -120,6 +130,69 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
             assert job_id == later
             with chosen(settings) as another:
                 assert another is None  # that GPU is meant for the job that was chosen
+
+
+def test_jobs_that_share_a_gpu_run_in_order_and_a_full_one_keeps_later_shares_from_it(
+    servers: RunningWorkbench,
+) -> None:
+    settings = servers.settings
+    with registered(pretended(settings, "0")) as pool, leasing(pool):
+        first, second, full, later = share(0.5), share(0.5), create(), share(0.25)
+        with chosen(settings) as one, chosen(settings) as other:
+            assert (one, other) == (first, second)
+            with chosen(settings) as another:
+                assert another is None  # both halves are meant for the jobs that were chosen
+        claim = take(settings, first, "somebody", pool)
+        assert claim is not None
+        assert (claim.gpus, claim.gpu_share) == (("0",), 0.5)
+        submit.request_stop(second, "cancel")
+        with chosen(settings) as job_id:
+            assert job_id is None  # half is free, but the whole job is first
+        assert servers.card(full).waits_for == "Waits for a GPU: 1 of 1 is in use by “Evaluate count”."
+        submit.request_stop(full, "cancel")
+        with chosen(settings) as job_id:
+            assert job_id == later
+
+
+@pytest.mark.slow
+def test_two_halves_run_at_once_and_a_killed_worker_frees_its_shares(servers: RunningWorkbench) -> None:
+    worker = servers.start("tiny_worker.py", WORKBENCH_GPUS="5", WORKBENCH_WORKER_SLOTS="4")
+    servers.start("jobs.queue.scheduler")
+    halves = [share(0.5, milliseconds=300) for _ in range(3)]  # longer than a busy machine takes to start two
+    full = create()
+    submit.call_workers(servers.settings, [*halves, full])
+    eventually(lambda: len(holders(servers)) == 2, seconds=60)
+    assert sum(one.share for one in holders(servers)) == 1
+    running = [one.job_id for one in holders(servers)]
+    (waiting,) = set(halves) - set(running)
+    assert servers.card(waiting).waits_for.startswith("Waits for 0.5 of a GPU: 1 of 1 is in use by ")
+    worker.kill()
+    for job_id in running:
+        for process in servers.runners(job_id):
+            process.kill()
+    eventually(lambda: holders(servers) == [], seconds=60)
+    servers.start("tiny_worker.py", WORKBENCH_GPUS="5", WORKBENCH_WORKER_SLOTS="4")
+    most, until = 0.0, time.monotonic() + 240
+    while not all(servers.card(job_id).state == "done" for job_id in [*halves, full]):
+        assert time.monotonic() < until, [servers.card(job_id) for job_id in halves]
+        held = holders(servers)
+        most = max(most, sum(one.share for one in held))
+        assert len(held) < 2 or full not in {one.job_id for one in held}
+        time.sleep(0.02)
+    assert most == 1
+    assert [servers.num_effects(job_id) for job_id in [*halves, full]] == [1] * 4
+
+
+def test_a_process_with_a_share_of_a_gpu_is_bounded_to_that_share_of_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    bounds: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bounds.append)
+    leased_gpus._bound_memory(1.0)
+    leased_gpus._bound_memory(0.25)
+    assert bounds == [0.25]
 
 
 def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: RunningWorkbench) -> None:

@@ -12,11 +12,13 @@ from engine.gpus import Gpu
 from tests.ui.studio.visits import open_page
 from ui.api.app import create_app
 from ui.cli.app import main
+from ui.present.jobs.gpu_table import gpu_row
 from ui.present.jobs.job_status import sentence_of
 from ui.present.jobs.pending_jobs import coming_words
 from workbench.job_records import devices, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.registry.cards import DeviceCard, DeviceHolder
 from workbench.registry.database import transaction
 from workbench.settings import Settings, get_settings
 from workbench.store.artifacts import register_artifact
@@ -46,7 +48,17 @@ def test_the_command_lists_gpus_with_their_jobs_and_servers(waiting: str, capsys
         assert words in table
     assert main(["devices", "--json"]) == 0
     (card,) = json.loads(capsys.readouterr().out)
-    assert (card["host"], card["holder"]["title"], card["is_there"]) == ("ada", "Evaluate duo", True)
+    assert (card["host"], card["holders"][0]["title"], card["is_there"]) == ("ada", "Evaluate duo", True)
+
+
+def test_a_gpu_that_is_shared_shows_each_job_with_its_share() -> None:
+    holders = [DeviceHolder(job_id=letter * 32, title=f"Evaluate {letter}", share=0.25) for letter in "ab"]
+    known = {"host": "ada", "number": "0", "uuid": "u", "name": "H100", "memory_bytes": 1, "worker": "w"}
+    card = DeviceCard(**known, is_there=True, holders=holders)
+    assert gpu_row(card)["Job"] == "Evaluate a (25%), Evaluate b (25%)"
+    assert gpu_row(card)["Status"] == "50% in use"
+    assert gpu_row(card.model_copy(update={"holders": holders * 2}))["Status"] == "in use"
+    assert gpu_row(card.model_copy(update={"holders": []}))["Status"] == "free"
 
 
 def test_without_gpus_the_command_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

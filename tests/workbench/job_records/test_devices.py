@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
@@ -24,6 +25,7 @@ from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
+from workbench.tables import DeviceShare, Job
 
 HOST = "ada"
 GPUS = [Gpu(f"uuid-{number}", str(number), "H100", 80 << 30) for number in range(2)]
@@ -51,7 +53,8 @@ def start(session: Session, job_id: str, need: DeviceNeed = ONE, pool: DevicePoo
 
 
 def holders(session: Session) -> list[str | None]:
-    return [card.holder.title if card.holder else None for card in devices.list_devices(session)]
+    titles = [[holder.title for holder in card.holders] for card in devices.list_devices(session)]
+    return [" and ".join(some) or None for some in titles]
 
 
 def test_a_claimed_job_holds_its_gpus_until_it_ends(session: Session) -> None:
@@ -121,7 +124,7 @@ def test_a_worker_leases_only_from_its_own_pool(session: Session) -> None:
     assert start(session, new_job(session, "b"), pool=DevicePool("bert", ("uuid-of-bert",)))[1] == ["0"]
     assert start(session, new_job(session), pool=DevicePool(HOST, ("uuid-1",)))[1] == ["1"]
     cards = devices.list_devices(session)
-    assert [(card.host, card.number, card.holder is not None) for card in cards] == [
+    assert [(card.host, card.number, bool(card.holders)) for card in cards] == [
         ("ada", "0", False),
         ("ada", "1", True),
         ("bert", "0", True),
@@ -131,10 +134,86 @@ def test_a_worker_leases_only_from_its_own_pool(session: Session) -> None:
 def test_two_containers_of_one_machine_never_lease_the_same_gpu(session: Session) -> None:
     devices.register(session, "container", "other", [Gpu("uuid-0", "0")], 60)
     start(session, new_job(session, "a"), pool=DevicePool("container", ("uuid-0",)))
-    assert devices.num_free(session, POOL)[0] == 1
+    assert devices.free_of(session, POOL)[0] == {"uuid-0": 0, "uuid-1": 1}
     assert start(session, new_job(session, "b"))[1] == ["1"]
     with pytest.raises(DevicesBusy):
         start(session, new_job(session))
+
+
+HALF = DeviceNeed(1, share=0.5)
+
+
+def test_two_halves_share_a_gpu_and_a_full_one_waits_for_both(session: Session) -> None:
+    a, b, c, full = (new_job(session, name) for name in ("a", "b", "c", "whole"))
+    (fence_a, gpus_a), (fence_b, gpus_b) = start(session, a, HALF), start(session, b, HALF)
+    assert (gpus_a, gpus_b) == (["0"], ["0"])  # the other one stays whole
+    assert holders(session) == ["Evaluate a and Evaluate b", None]
+    assert [one.share for one in devices.list_devices(session)[0].holders] == [0.5, 0.5]
+    assert jobs.get_job(session, a).gpus == ["ada/0 (0.5 of it)"]
+    only = DevicePool(HOST, ("uuid-0",))
+    assert devices.free_of(session, only) == ({"uuid-0": 0}, {a, b})
+    for job_id, need, message in ((c, HALF, "needs 0.5 of a GPU"), (full, ONE, "needs 1 GPU")):
+        with pytest.raises(DevicesBusy, match=message), session.begin_nested():
+            start(session, job_id, need, only)
+    leases.finish(session, a, fence_a, "done")
+    with pytest.raises(DevicesBusy), session.begin_nested():
+        start(session, full, ONE, only)
+    assert start(session, c, HALF, only)[1] == ["0"]
+    leases.finish(session, b, fence_b, "done")
+    assert holders(session) == ["Evaluate c", None]
+    leases.finish(session, c, jobs_fence(session, c), "done")
+    assert start(session, full, ONE, only)[1] == ["0"]
+    assert devices.free_of(session, only) == ({"uuid-0": 0}, {full})
+    with pytest.raises(DevicesBusy), session.begin_nested():
+        start(session, new_job(session, "late"), HALF, only)
+
+
+def jobs_fence(session: Session, job_id: str) -> int:
+    return session.get_one(Job, job_id).fence
+
+
+@pytest.mark.parametrize("ending", ["release", "take back", "claimed again"])
+def test_every_end_of_a_claim_frees_its_share(session: Session, ending: str) -> None:
+    job_id = new_job(session)
+    fence, _ = start(session, job_id, HALF)
+    late = database_clock.now(session) + 60
+    match ending:
+        case "release":
+            leases.release(session, job_id, fence)
+        case "take back":
+            assert leases.expire(session, late, 3) == [job_id]
+        case _:
+            leases.release(session, job_id, fence)
+            assert start(session, job_id, HALF)[1] == ["0"]  # under a new fence, in the same place
+    taken = 0.5 if ending == "claimed again" else 0
+    assert devices.free_of(session, POOL)[0] == {"uuid-0": 1 - taken, "uuid-1": 1}
+    devices.register(session, HOST, "worker", GPUS, 60)
+    assert len(session.scalars(select(DeviceShare)).all()) == (ending == "claimed again")
+
+
+def test_ten_tenths_are_one_gpu(session: Session) -> None:
+    tenth = DeviceNeed(1, share=0.1)
+    placed = [start(session, new_job(session, str(number)), tenth)[1] for number in range(11)]
+    assert placed == [["0"]] * 10 + [["1"]]
+
+
+def test_a_share_keeps_away_from_a_gpu_with_an_api_server_and_from_full_ones(session: Session) -> None:
+    devices.register_tenant(session, HOST, "uuid-0", "http://127.0.0.1:8000", most_bytes=6 << 30, seconds=60)
+    assert start(session, new_job(session, "a"), HALF)[1] == ["1"]
+    assert start(session, new_job(session, "b"))[1] == ["0"]
+    assert start(session, new_job(session, "c"), HALF)[1] == ["1"]
+    assert devices.placed({"x": 1.0, "y": 0.25, "z": 0.5}, DeviceNeed(1, share=0.25)) == ["y"]
+    assert devices.placed({"x": 1.0, "y": 0.25, "z": 1.0}, DeviceNeed(2)) == ["x", "z"]
+    assert devices.placed({"x": 0.75}, DeviceNeed(1)) == []
+
+
+def test_a_leased_part_of_a_lost_gpu_is_known_and_withdrawn(session: Session) -> None:
+    job_id = new_job(session)
+    fence, _ = start(session, job_id, HALF)
+    assert [gpu.uuid for gpu in devices.leased_gpus(session, job_id, fence)] == ["uuid-0"]
+    assert devices.leased_gpus(session, job_id, fence + 1) == []
+    devices.withdraw_lost(session, job_id, fence, ["uuid-0"])
+    assert devices.num_there(session, POOL) == 1
 
 
 def test_a_gpu_with_an_api_server_is_leased_last(session: Session) -> None:
@@ -176,6 +255,12 @@ def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs() -> 
         assert need(clustering(name="c")) == (0, False)
         assert need(clustering(name="c", embedder="hidden_states", seed_model="s"), processes=4) == (1, False)
     assert devices.need_of("not installed", {}, Settings()) == DeviceNeed()
+    half = joint.model_copy(update={"gpu_share": 0.5}).model_dump(mode="json")
+    assert devices.need_of("train-joint", half, Settings(processes=4)) == DeviceNeed(1, share=0.5)
+    assert devices.need_of("train-joint", {**half, "num_gpus": 1}, Settings()) == DeviceNeed(1, True, 0.5)
+    assert devices.need_of("train-joint", half, Settings(launcher="slurm")).share == 1
+    with pytest.raises(ValueError, match="a share is of one GPU"):
+        TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=2, gpu_share=0.5)
 
 
 def test_a_queued_job_gives_the_reason_why_it_waits_for_gpus(session: Session) -> None:
@@ -193,6 +278,7 @@ def test_a_queued_job_gives_the_reason_why_it_waits_for_gpus(session: Session) -
         "It needs 3 GPUs of one worker, but no worker has registered more than 2. A worker that has takes it, or one "
         "with WORKBENCH_LAUNCHER=slurm, to which Slurm gives the GPUs; or submit it with fewer."
     )
+    assert reason(Evaluate(mixture="m", gpu_share=0.5)).startswith("Waits for 0.5 of a GPU: 2 of 2 are in use by ")
     devices.withdraw(session, "worker")
 
 
@@ -234,7 +320,8 @@ def test_without_any_gpu_only_a_job_that_requires_some_waits() -> None:
     ]
 
 
-def test_many_claimers_at_the_same_time_never_lease_a_gpu_twice(registry: str) -> None:
+@pytest.mark.parametrize(("need", "places"), [(ONE, 1), (HALF, 2)])
+def test_many_claimers_at_the_same_time_never_lease_a_gpu_twice(registry: str, need: DeviceNeed, places: int) -> None:
     assert registry
     with database.transaction() as session:
         devices.register(session, HOST, "worker", GPUS, 60)
@@ -247,11 +334,11 @@ def test_many_claimers_at_the_same_time_never_lease_a_gpu_twice(registry: str) -
         for job_id in mine:
             try:
                 with database.transaction(settings) as session:
-                    leased.append(tuple(start(session, job_id)[1]))
+                    leased.append(tuple(start(session, job_id, need)[1]))
             except DevicesBusy:
                 pass
         return leased
 
     with ThreadPoolExecutor(4) as pool:
         leased = [one for some in pool.map(run, [ids[n::4] for n in range(4)]) for one in some]
-    assert sorted(leased) == [("0",), ("1",)]
+    assert sorted(leased) == [("0",)] * places + [("1",)] * places

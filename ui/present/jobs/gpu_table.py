@@ -12,14 +12,21 @@ def gpu_row(device: DeviceCard) -> dict[str, str]:
         "GPU": f"{device.host}/{device.number}",
         "Model": device.name or "pretended",
         "Memory": size(device.memory_bytes) if device.memory_bytes else "",
-        "Job": device.holder.title if device.holder else "",
+        "Job": holders_of(device),
         "API server": ", ".join(f"{one.address}, at most {size(one.most_bytes)}" for one in device.tenants),
         "Status": status_of(device),
     }
 
 
+def holders_of(device: DeviceCard) -> str:
+    """The titles of the jobs that have leased it, each with its share where that is not all."""
+    parts = [one.title if one.share == 1 else f"{one.title} ({one.share:.0%})" for one in device.holders]
+    return ", ".join(parts)
+
+
 def status_of(device: DeviceCard) -> str:
     """Whether a job has leased the GPU, or could."""
-    if device.holder is not None:
-        return "in use"
+    if device.holders:
+        used = f"{1.0 - device.free_share:.0%}"
+        return "in use" if used == "100%" else f"{used} in use"
     return "free" if device.is_there else "its worker is gone"

@@ -32,7 +32,7 @@ def spoken(text: str) -> str:
     return "".join(f"`{part}`" if place % 2 else _escaped(part) for place, part in enumerate(parts)).strip()
 
 
-def listed(names: list[str], limit: int = 6) -> str:
+def listed(names: Sequence[str], limit: int = 6) -> str:
     """Names in a row, cut after `limit` with how many more there are."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

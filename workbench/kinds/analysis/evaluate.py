@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from engine.config import MOST_TOKENS
 from engine.text.split_names import HeldOutSplit
 from workbench.kinds.kind import Kind, named, no_path, nothing
-from workbench.spec_base import ExpertName, Name
+from workbench.spec_base import GPU_SHARE, ExpertName, Name
 from workbench.spec_base import Spec as Spec
 
 
@@ -37,6 +37,7 @@ class Evaluate(Spec):
         False,
         description="With dev scores: fit the evidence of the mixture's posterior on them, and save it if it gains.",
     )
+    gpu_share: float = Field(1.0, gt=0, le=1, title="Share of a GPU", description=GPU_SHARE)
 
     @model_validator(mode="after")
     def _calibrates_on_dev(self) -> Evaluate:

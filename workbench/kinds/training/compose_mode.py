@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from engine.config import TrainingConfig
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
-from workbench.spec_base import RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
+from workbench.spec_base import GPU_SHARE, RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -44,6 +44,7 @@ class ComposeMode(Spec):
         default_factory=TrainingConfig, title="Training details", description="How to train."
     )
     retain: list[Name] = Field(default_factory=list, title=RETAIN_TITLE, description=RETAIN)
+    gpu_share: float = Field(1.0, gt=0, le=1, title="Share of a GPU", description=GPU_SHARE)
 
     @model_validator(mode="after")
     def _distinct(self) -> ComposeMode:

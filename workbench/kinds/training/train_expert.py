@@ -12,7 +12,7 @@ from engine.config import (
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
-from workbench.spec_base import ExpertName, Name, Spec
+from workbench.spec_base import GPU_SHARE, ExpertName, Name, Spec
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -49,6 +49,7 @@ class TrainExpert(Spec):
     training: AdaptingConfig = Field(
         default_factory=AdaptingConfig, title="Training details", description="How to train."
     )
+    gpu_share: float = Field(1.0, gt=0, le=1, title="Share of a GPU", description=GPU_SHARE)
 
     @property
     def expert(self) -> str:

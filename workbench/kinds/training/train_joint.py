@@ -13,7 +13,7 @@ from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
-from workbench.spec_base import NUM_GPUS, RETAIN, RETAIN_TITLE, Name, Spec, require_others
+from workbench.spec_base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 
 def _method_sentences() -> str:
@@ -57,6 +57,7 @@ class TrainJoint(Spec):
     )
     retain: list[Name] = Field(default_factory=list, title=RETAIN_TITLE, description=f"{RETAIN} With one expert only.")
     num_gpus: int = Field(0, ge=0, le=1024, title="GPUs", description=NUM_GPUS)
+    gpu_share: float = Field(1.0, gt=0, le=1, title="Share of a GPU", description=GPU_SHARE)
 
     @field_validator("options", mode="before")
     @classmethod
@@ -74,6 +75,8 @@ class TrainJoint(Spec):
             )
         if self.retain and self.num_gpus > 1:
             raise ValueError("domains to retain are evaluated in one process: choose at most one GPU")
+        if self.num_gpus > 1 and self.gpu_share < 1:
+            raise ValueError("a share is of one GPU: choose at most one GPU, or leave the share out")
         if self.num_gpus > _most_processes(self):
             raise ValueError(f"each GPU needs a sequence of each batch: choose at most {_most_processes(self)} GPUs")
         require_others(self.retain, self.domains)

@@ -12,7 +12,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.models.flops import Shape
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
-from workbench.spec_base import RETAIN, RETAIN_TITLE, Name, Spec, require_others
+from workbench.spec_base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +49,7 @@ class TrainMode(Spec):
         default_factory=TrainingConfig, title="Training details", description="How to train."
     )
     retain: list[Name] = Field(default_factory=list, title=RETAIN_TITLE, description=RETAIN)
+    gpu_share: float = Field(1.0, gt=0, le=1, title="Share of a GPU", description=GPU_SHARE)
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainMode:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from ui.cli.listing import Column, lists
-from ui.present.jobs.gpu_table import status_of
+from ui.present.jobs.gpu_table import holders_of, status_of
 from ui.present.text.formatting import size
 from workbench.registry.cards import DeviceCard
+
+
+def _short(ids: str) -> str:
+    return ", ".join(id[:8] for id in ids.split(", "))
+
 
 _COLUMNS = (
     Column("GPU", lambda one: f"{one.host}/{one.number}"),
     Column("Status", status_of),
-    Column("Job", lambda one: one.holder.title if one.holder else ""),
-    Column("Job ID", lambda one: one.holder.job_id if one.holder else "", lambda id: id[:8]),
+    Column("Job", holders_of),
+    Column("Job ID", lambda one: ", ".join(holder.job_id for holder in one.holders), _short),
     Column("API server", lambda one: ", ".join(tenant.address for tenant in one.tenants)),
     Column("Model", lambda one: one.name or "pretended"),
     Column("Memory", lambda one: one.memory_bytes, lambda count: size(count) if count else ""),
