@@ -20,7 +20,7 @@
   note.setAttribute("aria-hidden", "true");  // the announcer says the same
   document.body.append(note);
   let hiding;
-  const tell = (words) => {
+  const notify = (words) => {
     say(words);
     Object.assign(note, { textContent: words, hidden: false });
     clearTimeout(hiding);
@@ -44,7 +44,7 @@
   const put = async (text, words) => {
     let isCopied = true;
     try { await navigator.clipboard.writeText(text); } catch { isCopied = copied(text); }
-    tell(isCopied ? words : "The browser does not allow copying.");
+    notify(isCopied ? words : "The browser does not allow copying.");
   };
   window.workbench = {
     copy: (name) => put(answer(name), `Answer ${name.toUpperCase()} copied.`),
@@ -53,7 +53,7 @@
     link: () => {
       const link = one("#permalink a");
       return link ? put(new URL(link.getAttribute("href"), location.origin + location.pathname).href, "Link copied.")
-        : tell("There is no link yet: generate first, with the history on.");
+        : notify("There is no link yet: generate first, with the history on.");
     },
     hide: (blind) => { document.body.classList.toggle("blind", blind); },
     voted: () => { document.body.classList.remove("blind"); say(`Vote counted. ${one("#ratings span")?.textContent ?? ""}`); },

@@ -103,7 +103,7 @@ def test_an_expert_takes_the_place_of_the_cards_and_a_button_leads_back() -> Non
     assert len(cards_on(app)) == 4
 
 
-def test_an_open_expert_shows_its_perplexity_on_the_chosen_split_and_a_way_to_the_playground() -> None:
+def test_an_open_expert_shows_its_perplexity_on_the_chosen_split_and_leads_to_the_playground() -> None:
     app = open_page("experts", experts__chosen=["first/code"])
     assert named(app.metric, "Perplexity (test)").value.replace("\\", "") == "3.0"
     link = named([one.proto for one in app.get("page_link")], "Open in playground")
