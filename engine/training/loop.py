@@ -341,9 +341,8 @@ class _Training:
             return self.sample(step)
 
     def _save(self, step: int) -> Saved:
-        state = self.team.gather_state(training_state(self.parameters, self.optimizer, self.best))
-        if self.team.rank == 0:
-            save_checkpoint(self.folder, step, state, self.config, self.history)
+        state = self.team.own_state(training_state(self.parameters, self.optimizer, self.best))
+        save_checkpoint(self.folder, step, state, self.config, self.history, self.team)
         return Saved(step, str(checkpoint_folder(self.folder, step)))
 
 
