@@ -113,13 +113,13 @@ class _Training:
         self.history = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
         self.saves_memory, self.num_parts, self.until_end = False, 1, ExitStack()
-        show(Held(model, self.parameters, self.optimizer, self.sampler))
 
     def events(self) -> Iterator[Event]:
         trained, device, precision = self.parameters.values(), self.model.device, self.config.precision
         self._require_tried_options()
         short = frozen_in_4bit(self.model, precision, device) if self.config.load_in_4bit else nullcontext()
         with short, in_training_precision(self.model, trained, precision, device), self.until_end:
+            show(Held(self.model, self.parameters, self.optimizer, self.sampler))
             self.until_end.enter_context(fused_activations(self.model))
             if self.config.compile:
                 self.until_end.enter_context(compiled_loss(self.model.lm))
@@ -202,6 +202,7 @@ class _Training:
             "compile": config.compile,
             "optimizer adamw_8bit": config.optimizer != "adamw",
             "load_in_4bit": config.load_in_4bit,
+            "precision bf16_weights": config.precision == "bf16_weights",
         }
         used = [name for name, is_used in options.items() if is_used]
         if used and self.team is not SINGLE_PROCESS:
