@@ -167,8 +167,8 @@ class AdaptingConfig(Checked):
     precision: Precision = knob(
         "auto",
         "Precision of the forward and backward pass: fp32, bf16, or auto (bf16 on GPUs that have it, fp32 elsewhere); "
-        "what is trained is held in float32. bf16_weights: bf16, and what is trained and its gradients are held in bf16, "
-        "too: 12 bytes a parameter instead of 16, and a slightly worse loss (in one process).",
+        "what is trained is held in float32. bf16_weights: bf16, and what is trained is held in bf16, too, with its "
+        "gradients: 12 bytes a parameter instead of 16, with AdamW's moments in float32 (in one process).",
     )
     optimizer: Optimizer = knob(
         "adamw",

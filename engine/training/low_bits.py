@@ -1,8 +1,8 @@
 """Fewer bits for what a training holds.
 
 By bitsandbytes AdamW's two moments in 8 bits (Dettmers et al. 2022), and frozen linear maps in 4 bits (NF4 with doubly
-quantized constants, as QLoRA has them: Dettmers et al. 2023). By an AdamW of our own trained weights and their gradients
-in bfloat16.
+quantized constants, as QLoRA has them: Dettmers et al. 2023). By an AdamW of our own trained weights and their
+gradients in bfloat16.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def adamw_8bit(groups: Sequence[Sequence[nn.Parameter]], config: TrainingConfig)
 class Bf16AdamW(torch.optim.AdamW):
     """AdamW of weights in bfloat16, with moments in float32 and no copy of the weights in float32.
 
-    Each update is computed in float32 and rounded up or down at random, so that weights move as they would in float32 on
-    average (stochastic rounding, `bf16_stochastic_round` of torchao's optimizers); rounded to the nearest, updates smaller
-    than 1/256 of a weight would be lost. Draws are those of the global generator, which the training seeds at each step.
+    Each update is computed in float32 and rounded up or down at random, so that weights move as they would in float32
+    on average (stochastic rounding, `bf16_stochastic_round` of torchao's optimizers). Rounded to the nearest number,
+    updates smaller than 1/512 of a weight would be lost. Draws are those of the global generator, which the training
+    seeds at each step.
     """
 
     @torch.no_grad()

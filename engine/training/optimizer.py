@@ -108,7 +108,12 @@ def total_norm(groups: Sequence[GradientGroup], team: ProcessGroup = SINGLE_PROC
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:
-    norms = [norm.to(gradients[0].device) for some in _by_device(gradients) for norm in torch._foreach_norm(some, dtype=torch.float32)]
+    """In float32, also of gradients in bfloat16."""
+    norms = [
+        norm.to(gradients[0].device)
+        for some in _by_device(gradients)
+        for norm in torch._foreach_norm(some, dtype=torch.float32)
+    ]
     return float(torch.stack(norms).norm())
 
 
