@@ -59,8 +59,8 @@ def measure(seed: Path, name: str, num_steps: int, folder: Path) -> tuple[float,
     model = method.build(seed, [str(method.only_expert)])
     config = TrainingConfig(
         num_steps=num_steps,
-        block_size=128,
-        sequences_per_domain=16,
+        block_size=64,
+        sequences_per_domain=8,
         learning_rate=2e-3,
         clip=1.0,
         evaluate_every=num_steps,
@@ -85,7 +85,7 @@ def _to_the_nearest(exact: Tensor) -> Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
     shown = {}
     with tempfile.TemporaryDirectory() as name:

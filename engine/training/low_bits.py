@@ -20,6 +20,7 @@ from engine.errors import EngineError, TrainingError
 from engine.training.autocast import precision_on
 
 INSTALL = "pip install 'expert-workbench[low-bits]'"
+_PIECE_NUMBERS = 1 << 24  # 64 MiB in float32
 _EXPERTS = ".experts."  # in the name of an expert's module: as small as what is trained
 
 
@@ -54,23 +55,34 @@ class Bf16AdamW(torch.optim.AdamW):
                     self._update(parameter, group)
 
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
-        state, exact = self.state[parameter], parameter.float()
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
         if not state:
             state["step"] = torch.zeros((), device=parameter.device)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(exact), torch.zeros_like(exact)
-        assert parameter.grad is not None
-        adamw(
-            *([exact], [parameter.grad.float()], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]]),
-            fused=True,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
-        parameter.copy_(rounded_at_random(exact))
+            for moment in ("exp_avg", "exp_avg_sq"):
+                state[moment] = torch.zeros_like(parameter, dtype=torch.float32)
+        tensors = (parameter, gradient, state["exp_avg"], state["exp_avg_sq"])
+        for weights, gradients, means, squares in zip(*map(_pieces, tensors), strict=True):
+            exact = weights.float()
+            adamw(
+                *([exact], [gradients.float()], [means], [squares], [], [state["step"].clone()]),
+                fused=True,
+                amsgrad=False,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                lr=group["lr"],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                maximize=False,
+            )
+            weights.copy_(rounded_at_random(exact))
+        state["step"] += 1
+
+
+def _pieces(tensor: Tensor) -> Sequence[Tensor]:
+    """Rows of a tensor, so few that their copies in float32 take little memory."""
+    rows = torch.atleast_1d(tensor)
+    return rows.split(max(1, _PIECE_NUMBERS * len(rows) // rows.numel()))
 
 
 def rounded_at_random(exact: Tensor) -> Tensor:

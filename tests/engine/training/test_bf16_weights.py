@@ -17,6 +17,7 @@ from test_low_bits import CONFIG, held_out, losses, seed, trained  # noqa: F401 
 from engine.config import TrainingConfig
 from engine.errors import EngineError, TrainingError
 from engine.methods.registry import get_method
+from engine.training import low_bits
 from engine.training.checkpoint import state_at
 from engine.training.distributed import ProcessGroup
 from engine.training.inspection import Held, observed_by
@@ -66,8 +67,11 @@ def test_it_is_resumed_to_the_bit(seed, make_texts, tmp_path) -> None:  # noqa: 
 
 @pytest.mark.parametrize("name", ["demix", "dense", "domain-token", "lora", "mode", "moe"])
 def test_every_method_trains_nearly_as_well_and_has_its_stored_precision_again(
-    name: str, seed, make_texts, tmp_path
-) -> None:  # noqa: F811
+    name: str,
+    seed,  # noqa: F811
+    make_texts,
+    tmp_path,
+) -> None:
     before = {key: one.dtype for key, one in get_method(name).build(seed, ["law"]).state_dict().items()}
     changes: dict[str, Any] = {"num_steps": 12, "learning_rate": 2e-3}
     _, expected = trained(name, seed, make_texts, tmp_path / "fp32", precision="fp32", **changes)
@@ -79,17 +83,20 @@ def test_every_method_trains_nearly_as_well_and_has_its_stored_precision_again(
     assert all(torch.equal(one, one.bfloat16().float()) for one in changed)
 
 
-def test_updates_smaller_than_the_steps_of_bfloat16_are_made_on_average() -> None:
+@pytest.mark.parametrize("piece_numbers", [low_bits._PIECE_NUMBERS, 1000])  # one piece, ten pieces
+def test_updates_smaller_than_the_steps_of_bfloat16_are_made_on_average(piece_numbers: int, monkeypatch) -> None:
+    monkeypatch.setattr(low_bits, "_PIECE_NUMBERS", piece_numbers)
     config = TrainingConfig(
         num_steps=100, learning_rate=1e-4, warmup=0, decay_power=0, weight_decay=0, precision="bf16_weights"
     )
-    weight = torch.nn.Parameter(torch.ones(10_000, dtype=torch.bfloat16))
+    weight = torch.nn.Parameter(torch.ones(100, 100, dtype=torch.bfloat16))
     optimizer = make_optimizer({"weight": weight}, config)
     torch.manual_seed(0)
     for step in range(10):
         weight.grad = torch.ones_like(weight)
         clip_and_step(optimizer, [GradientGroup([weight])], step, replace(config, clip=0))
-    assert float(weight.float().mean()) == pytest.approx(1 - 10 * 1e-4, abs=1e-4)  # the next number below 1 is 0.996
+    assert float(optimizer.state[weight]["step"]) == 10
+    assert float(weight.detach().float().mean()) == pytest.approx(1 - 10 * 1e-4, abs=1e-4)  # below 1 is 0.996
 
 
 def test_rounding_at_random_is_right_on_average_and_exact_where_it_can_be() -> None:
