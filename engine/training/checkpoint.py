@@ -25,8 +25,8 @@ from engine.training.checkpoint_parts import (
     PARAMETERS,
     hashes_of_parts,
     stored_state,
+    write_full,
     write_part,
-    write_whole,
 )
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
@@ -71,7 +71,7 @@ def save_checkpoint(
     hashes: dict[str, str] = {}
     with new_folder(folder, mark=mark, hashes=hashes) as aside:
         if team.num_processes == 1:
-            write_whole(aside, state)
+            write_full(aside, state)
         else:
             team.wait()
             write_part(aside, team.rank, state)

@@ -26,7 +26,7 @@ _PARAMETERS_FILE, _MOMENTS_FILE, _BEST_FILE = "parameters.safetensors", "optimiz
 _PREFIXES = {_PARAMETERS_FILE: f"{PARAMETERS}/", _MOMENTS_FILE: "", _BEST_FILE: f"{BEST}/"}
 
 
-def write_whole(folder: Path, state: Mapping[str, Tensor]) -> None:
+def write_full(folder: Path, state: Mapping[str, Tensor]) -> None:
     """Writes the tensors, named as in `training_state`, of a training in one process."""
     own = _apart(state)
     moments = {name: tensor for name, tensor in own.items() if name.partition("/")[0] not in (PARAMETERS, BEST)}
@@ -49,7 +49,7 @@ def write_part(folder: Path, rank: int, state: Mapping[str, Tensor]) -> None:
 
 def hashes_of_parts(folder: Path, num_parts: int) -> dict[str, str]:
     """The SHA-256 of the files that processes wrote, as they say themselves."""
-    hashes = {}
+    hashes: dict[str, str] = {}
     for file, about in map(_part_names, range(num_parts)):
         hashes |= {file: _read(folder / about)["sha256"], about: sha256_of(folder / about)}
     return hashes

@@ -1,4 +1,4 @@
-"""Processes write their parts of one checkpoint: nothing twice, nothing whole, and all of it or none."""
+"""Processes write their parts of one checkpoint: nothing twice, nothing full, and all of it or none."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def test_each_process_writes_what_it_holds_and_nothing_is_written_twice(make_run
     by_itself(replace(reference, stop_after=STEP))
     folder = checkpoint_folder(run.folder, STEP)
     parts = [load_file(file) for file in sorted(folder.glob("part-*.safetensors"))]
-    whole, expected = state_at(run.folder, STEP), state_at(reference.folder, STEP)
+    full, expected = state_at(run.folder, STEP), state_at(reference.folder, STEP)
     assert len(parts) == 3
-    assert whole.keys() == expected.keys()
-    assert all(tensor.shape == expected[name].shape for name, tensor in whole.items())
+    assert full.keys() == expected.keys()
+    assert all(tensor.shape == expected[name].shape for name, tensor in full.items())
     sizes = [sum(tensor.nbytes for tensor in part.values()) for part in parts]
     assert sum(sizes) == sum(tensor.nbytes for tensor in expected.values())
     assert max(sizes) < 0.6 * sum(sizes)  # one of three has an expert of its own, and a third of what is shared
-    divided = [name for name in whole if name.startswith("parameters/") and all(name in part for part in parts)]
+    divided = [name for name in full if name.startswith("parameters/") and all(name in part for part in parts)]
     assert divided
-    assert all(torch.equal(whole[name], torch.cat([part[name] for part in parts])) for name in divided)
+    assert all(torch.equal(full[name], torch.cat([part[name] for part in parts])) for name in divided)
 
 
 def test_copies_are_written_by_the_first_process_that_has_them(make_run) -> None:  # noqa: F811
@@ -76,7 +76,7 @@ def test_after_a_part_is_lost_all_resume_from_the_checkpoint_before(make_run, fa
     assert [one.losses for one in together(2, run)] == [expected[8:]] * 2
 
 
-def test_a_checkpoint_of_one_process_is_whole_and_is_resumed_on_several(make_run) -> None:  # noqa: F811
+def test_a_checkpoint_of_one_process_is_in_full_files_and_is_resumed_on_several(make_run) -> None:  # noqa: F811
     run = make_run("ab", "one", shard=True)
     first = by_itself(replace(run, stop_after=STEP)).losses
     files = {path.name for path in checkpoint_folder(run.folder, STEP).glob("*.safetensors")}
