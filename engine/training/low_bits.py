@@ -82,7 +82,8 @@ class Bf16AdamW(torch.optim.AdamW):
 def _pieces(tensor: Tensor) -> Sequence[Tensor]:
     """Rows of a tensor, so few that their copies in float32 take little memory."""
     rows = torch.atleast_1d(tensor)
-    return rows.split(max(1, _PIECE_NUMBERS * len(rows) // rows.numel()))
+    pieces: tuple[Tensor, ...] = rows.split(max(1, _PIECE_NUMBERS * len(rows) // rows.numel()))
+    return pieces
 
 
 def rounded_at_random(exact: Tensor) -> Tensor:
