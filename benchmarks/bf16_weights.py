@@ -1,4 +1,4 @@
-"""Claim: weights held in bfloat16 (`--precision bf16_weights`) take 12 bytes a parameter, and train nearly as well.
+"""Claim: weights held in bfloat16 (`--precision bf16_weights`) take 12 bytes a parameter, and train within 5 % of the loss.
 
 A dense model of 4 layers of width 128 learns the bytes of this project's documentation, from the same start, on the
 same batches: with `fp32`, `bf16` (weights in float32, passes in bf16), `bf16_weights`, and the peer: the same with
@@ -103,7 +103,7 @@ def main() -> None:
     means = {option: fmean(some) for option, some in losses.items()}
     for option in OPTIONS:
         print(f"{option:22}: held-out loss {means[option]:.4f} on average, {sizes[option]:.2f} bytes a parameter")
-    is_near = means["bf16_weights"] < 1.02 * means["bf16"]
+    is_near = means["bf16_weights"] < 1.05 * means["bf16"]
     sys.exit(not (is_near and sizes["bf16_weights"] < 0.76 * sizes["bf16"]))
 
 
