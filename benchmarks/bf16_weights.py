@@ -1,4 +1,4 @@
-"""Claim: weights held in bfloat16 (`--precision bf16_weights`) take 12 bytes a parameter, and train within 5 % of the loss.
+"""Claim: weights held in bfloat16 (`--precision bf16_weights`) take 12 bytes a parameter, and lose less than 5 %.
 
 A dense model of 4 layers of width 128 learns the bytes of this project's documentation, from the same start, on the
 same batches: with `fp32`, `bf16` (weights in float32, passes in bf16), `bf16_weights`, and the peer: the same with

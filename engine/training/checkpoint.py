@@ -142,7 +142,9 @@ def restore(
     with stored_state(checkpoint_folder(root, step)) as stored, torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(part_like(stored[f"{PARAMETERS}/{name}"], parameter))
-        for key in stored if optimizer is not None else ():
+        if optimizer is None:
+            return
+        for key in stored:
             kind, _, name = key.partition("/")
             if name in parameters and kind not in (PARAMETERS, BEST):
                 _restore_moment(optimizer, kind, parameters[name], stored[key])
