@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +47,18 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def new_folder(
-    path: Path, *, replace: bool = True, mark: str = "", complete: Callable[[Path], object] = lambda _: None
+    path: Path,
+    *,
+    replace: bool = True,
+    mark: str = "",
+    hashes: Mapping[str, str] | None = None,
+    complete: Callable[[Path], object] = lambda _: None,
 ) -> Iterator[Path]:
     """Yields a folder beside `path` to fill; when the block succeeds it becomes `path`, with a manifest.
 
     An existing `path` is replaced only then, or raises FileExistsError without `replace`. When the block fails, the new
     folder is deleted. What a killed process left goes with the next call of the same `mark` (default: the process).
+    `hashes` are the SHA-256 of files that others wrote and synced, by name; the block may fill them in.
     `complete` is called with the new folder just before it gets its name.
     """
     aside = aside_of(path, mark or str(os.getpid()))
@@ -60,9 +66,9 @@ def new_folder(
     aside.mkdir(parents=True)
     try:
         yield aside
-        write_manifest(aside)
+        write_manifest(aside, hashes)
         for file in [*aside.rglob("*"), aside]:
-            _sync(file)
+            sync(file)
         complete(aside)
         _put(aside, path, replace)
     finally:
@@ -113,23 +119,27 @@ def new_file(
             os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         yield aside
         if synced:
-            _sync(aside)
+            sync(aside)
         if replace:
             aside.replace(path)
         else:
             _put_first(aside, path)
         if synced:
-            _sync(path.parent)
+            sync(path.parent)
     finally:
         aside.unlink(missing_ok=True)
 
 
-def write_manifest(folder: Path) -> str:
-    """Writes the size and SHA-256 of every file; returns the SHA-256 of the manifest."""
+def write_manifest(folder: Path, hashes: Mapping[str, str] | None = None) -> str:
+    """Writes the size and SHA-256 of every file; returns the SHA-256 of the manifest.
+
+    `hashes` are those of files that other machines may have written: they need not be listed in the folder yet.
+    """
+    known = dict(hashes or {})
+    seen = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file() and file.name != MANIFEST}
     files = {
-        str(file.relative_to(folder)): {"sha256": sha256_of(file), "size_bytes": file.stat().st_size}
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name != MANIFEST
+        name: {"sha256": known.get(name) or sha256_of(folder / name), "size_bytes": (folder / name).stat().st_size}
+        for name in sorted(seen | known.keys())
     }
     manifest = folder / MANIFEST
     manifest.write_text(json.dumps({"files": files}, indent=1, sort_keys=True), encoding="utf-8")
@@ -200,7 +210,7 @@ def folder_size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Syncs a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -220,7 +230,7 @@ def _put(aside: Path, path: Path, replace: bool) -> None:
         shutil.rmtree(old, ignore_errors=True)
     else:
         aside.rename(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def _put_first(aside: Path, path: Path) -> None:

@@ -1,7 +1,8 @@
 """The precision of updates and of held-out losses.
 
-What is trained is held in float32 as long as it is trained: an update is often smaller than the steps of bfloat16.
-Frozen weights stay as they are stored in bf16, where autocast computes with both; in fp32 they are held in float32,
+What is trained is held in float32 as long as it is trained: an update is often smaller than the steps of bfloat16. Or,
+to save memory, in bfloat16, with updates that are rounded up or down at random (`engine.training.low_bits`). Frozen
+weights stay as they are stored in bf16, where autocast computes with both; in fp32 they are held in float32,
 which loses nothing. After the training all have their stored precision again, as they will have when they are loaded.
 """
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from engine.config import Precision
 
-_HALF = (torch.float16, torch.bfloat16)
+_FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
 
 class HasTensors(Protocol):
@@ -29,9 +30,9 @@ class HasTensors(Protocol):
 
 
 def precision_on(precision: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
-    """The precision that is meant on a device: auto is bf16 on a GPU with units for it, fp32 elsewhere."""
+    """The precision of passes on a device: auto is bf16 on a GPU with units for it, fp32 elsewhere."""
     if precision != "auto":
-        return precision
+        return "fp32" if precision == "fp32" else "bf16"
     has_units = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if has_units else "fp32"
 
@@ -46,7 +47,7 @@ def autocast_for(precision: Precision, device: torch.device) -> AbstractContextM
 def in_training_precision(
     model: HasTensors, trained: Iterable[Tensor], precision: Precision, device: torch.device
 ) -> Iterator[None]:
-    """Holds trained weights in float32, and in fp32 all others, too; rounds them to their stored precision at the end.
+    """Holds weights as `hold_in_training_precision` does; brings them to their stored precision at the end.
 
     The weights stay the same objects, so views and ties of them hold.
     """
@@ -62,9 +63,13 @@ def in_training_precision(
 def hold_in_training_precision(
     model: HasTensors, trained: Iterable[Tensor], precision: Precision, device: torch.device
 ) -> list[tuple[Tensor, torch.dtype]]:
-    """Holds trained weights in float32, and in fp32 all others, too; returns those, with their stored precision."""
+    """Holds trained weights in float32, and in fp32 all others, too; in bf16_weights trained ones in bfloat16.
+
+    Returns those that changed, with their stored precision.
+    """
     every = chain(model.parameters(), model.buffers()) if precision_on(precision, device) == "fp32" else trained
-    stored = {id(one): (one, one.dtype) for one in every if one.dtype in _HALF}
+    held = torch.bfloat16 if precision == "bf16_weights" else torch.float32
+    stored = {id(one): (one, one.dtype) for one in every if one.dtype in _FLOATS - {held}}
     for one, _ in stored.values():
-        one.data = one.data.float()
+        one.data = one.data.to(held)
     return list(stored.values())

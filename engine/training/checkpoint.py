@@ -1,11 +1,13 @@
 """Atomic checkpoints: parameters and Adam's moments as safetensors with hashes; the last two are kept.
 
-With early stopping a checkpoint also has the weights of the best evaluation.
+With early stopping a checkpoint also has the weights of the best evaluation. Processes that train together write their
+parts of one checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -13,19 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import DamagedFile, TrainingError
-from engine.files import new_folder, verify_folder
+from engine.files import aside_of, new_folder, verify_folder
+from engine.training.checkpoint_parts import (
+    BEST,
+    PARAMETERS,
+    hashes_of_parts,
+    stored_state,
+    write_full,
+    write_part,
+)
+from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
 from engine.training.local_parts import part_like
 
 KEPT = 2  # checkpoints of one training on disk
-_PARAMETERS, _BEST = "parameters", "best"
-_PARAMETERS_FILE, _MOMENTS_FILE, _BEST_FILE = "parameters.safetensors", "optimizer.safetensors", "best.safetensors"
 _CARD = "checkpoint.json"
 
 
@@ -35,25 +42,41 @@ def training_state(
     best: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Parameters as `parameters/NAME`, Adam's state as `KIND/NAME`, the best weights as `best/NAME`; no copies."""
-    state = {f"{_PARAMETERS}/{name}": parameter.detach() for name, parameter in parameters.items()}
+    state = {f"{PARAMETERS}/{name}": parameter.detach() for name, parameter in parameters.items()}
     for name, parameter in parameters.items():
         moments = {} if optimizer is None else optimizer.state.get(parameter, {})
         state |= {f"{kind}/{name}": torch.as_tensor(value).detach() for kind, value in moments.items()}
-    return state | {f"{_BEST}/{name}": tensor for name, tensor in (best or {}).items()}
+    return state | {f"{BEST}/{name}": tensor for name, tensor in (best or {}).items()}
 
 
 def save_checkpoint(
-    root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig, history: EvaluationHistory | None = None
+    root: Path,
+    step: int,
+    state: Mapping[str, Tensor],
+    config: TrainingConfig,
+    history: EvaluationHistory | None = None,
+    team: ProcessGroup = SINGLE_PROCESS,
 ) -> None:
-    """Writes the state after `step` updates and drops all but the last two checkpoints."""
-    own = _apart({name: tensor.cpu().contiguous() for name, tensor in state.items()})
-    parameters, best = _of_kind(own, _PARAMETERS), _of_kind(own, _BEST)
-    moments = {name: tensor for name, tensor in own.items() if name.partition("/")[0] not in (_PARAMETERS, _BEST)}
-    with new_folder(checkpoint_folder(root, step)) as aside:
-        save_file(parameters, aside / _PARAMETERS_FILE)
-        save_file(moments, aside / _MOMENTS_FILE)
-        if best:
-            save_file(best, aside / _BEST_FILE)
+    """Writes the state after `step` updates and drops all but the last two checkpoints.
+
+    In a process group each process passes what it is to write. The first one gives the checkpoint its name, once all
+    have written.
+    """
+    folder, mark = checkpoint_folder(root, step), str(team.broadcast(os.getpid()))
+    if team.rank:
+        team.wait()  # until the folder is there
+        write_part(aside_of(folder, mark), team.rank, state)
+        team.wait()
+        return
+    hashes: dict[str, str] = {}
+    with new_folder(folder, mark=mark, hashes=hashes) as aside:
+        if team.num_processes == 1:
+            write_full(aside, state)
+        else:
+            team.wait()
+            write_part(aside, team.rank, state)
+            team.wait()
+            hashes |= hashes_of_parts(aside, team.num_processes)
         # “course” is a stored name.
         card = {"step": step, "config": asdict(config), "course": asdict(history or EvaluationHistory())}
         (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
@@ -61,26 +84,11 @@ def save_checkpoint(
         shutil.rmtree(old)
 
 
-def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors, none in another's memory, as safetensors requires: 8-bit AdamW's share their maps."""
-    seen: set[int] = set()
-    own = {}
-    for name, tensor in state.items():
-        own[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
-        seen.add(tensor.data_ptr())
-    return own
-
-
 def drop_after(root: Path, step: int) -> None:
     """Deletes checkpoints after `step`, from which the training continues."""
     for folder in _folders(root):
         if folder.name > checkpoint_folder(root, step).name:
             shutil.rmtree(folder)
-
-
-def _of_kind(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
-    prefix = f"{kind}/"
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def newest_step(root: Path, config: TrainingConfig) -> int:
@@ -101,17 +109,14 @@ def has_checkpoint(root: Path, step: int, config: TrainingConfig, names: Iterabl
     if not _is_intact(folder):
         return False
     _require_config(folder, config)
-    with safe_open(folder / _PARAMETERS_FILE, "pt") as file:
-        return set(names) <= set(file.keys())
+    with stored_state(folder) as stored:
+        return {f"{PARAMETERS}/{name}" for name in names} <= stored.keys()
 
 
 def state_at(root: Path, step: int) -> dict[str, Tensor]:
     """A checkpoint's tensors, named as in `training_state`."""
-    folder, state = checkpoint_folder(root, step), load_file(checkpoint_folder(root, step) / _MOMENTS_FILE)
-    for kind, file in ((_PARAMETERS, _PARAMETERS_FILE), (_BEST, _BEST_FILE)):
-        tensors = load_file(folder / file) if (folder / file).exists() else {}
-        state |= {f"{kind}/{name}": tensor for name, tensor in tensors.items()}
-    return state
+    with stored_state(checkpoint_folder(root, step)) as stored:
+        return dict(stored)
 
 
 def _is_intact(folder: Path) -> bool:
@@ -134,21 +139,22 @@ def restore(
     root: Path, step: int, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None = None
 ) -> None:
     """Restores these parameters and their moments after `step` updates; reads no others."""
-    folder = checkpoint_folder(root, step)
-    with safe_open(folder / _PARAMETERS_FILE, "pt") as file, torch.no_grad():
+    with stored_state(checkpoint_folder(root, step)) as stored, torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(part_like(file.get_tensor(name), parameter))
-    if optimizer is None:
-        return
-    with safe_open(folder / _MOMENTS_FILE, "pt") as file:
-        for key in file.keys():  # noqa: SIM118 (it is no mapping)
+            parameter.copy_(part_like(stored[f"{PARAMETERS}/{name}"], parameter))
+        if optimizer is None:
+            return
+        for key in stored:
             kind, _, name = key.partition("/")
-            if name in parameters:
-                parameter = parameters[name]
-                value = part_like(file.get_tensor(key), parameter)
-                # 8-bit AdamW counts its updates in a plain number.
-                is_plain = kind == "step" and not isinstance(optimizer, torch.optim.AdamW)
-                optimizer.state[parameter][kind] = int(value) if is_plain else value.to(parameter.device)
+            if name in parameters and kind not in (PARAMETERS, BEST):
+                _restore_moment(optimizer, kind, parameters[name], stored[key])
+
+
+def _restore_moment(optimizer: torch.optim.Optimizer, kind: str, parameter: nn.Parameter, stored: Tensor) -> None:
+    value = part_like(stored, parameter)
+    # 8-bit AdamW counts its updates in a plain number.
+    is_plain = kind == "step" and not isinstance(optimizer, torch.optim.AdamW)
+    optimizer.state[parameter][kind] = int(value) if is_plain else value.to(parameter.device)
 
 
 def evaluation_history_at(root: Path, step: int) -> EvaluationHistory:
@@ -158,11 +164,10 @@ def evaluation_history_at(root: Path, step: int) -> EvaluationHistory:
 
 def best_weights(root: Path, step: int, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """The best weights of the first `step` updates for these parameters; empty if there are none."""
-    file_path = checkpoint_folder(root, step) / _BEST_FILE
-    if not file_path.exists():
-        return {}
-    with safe_open(file_path, "pt") as file:
-        return {name: part_like(file.get_tensor(name), parameter) for name, parameter in parameters.items()}
+    with stored_state(checkpoint_folder(root, step)) as stored:
+        if not any(name.startswith(f"{BEST}/") for name in stored):
+            return {}
+        return {name: part_like(stored[f"{BEST}/{name}"], parameter) for name, parameter in parameters.items()}
 
 
 def _card(folder: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.errors import LostRank
 from engine.models.trainable_model import TrainableModel
 from engine.training.layout import Layout
+from engine.training.local_parts import is_divided
 
 _BUCKET_NUMBERS = 1 << 24  # gradients reduced at once: 64 MiB in float32
 _PATIENCE = timedelta(days=7)  # the caller may pause between two events
@@ -27,6 +28,7 @@ class ProcessGroup:
     """A single process; also the interface of process groups."""
 
     rank = 0
+    num_processes = 1
 
     def rows(self, key: str, num_rows: int) -> range:
         """The rows of an expert that this process takes."""
@@ -65,8 +67,11 @@ class ProcessGroup:
         """The value of the first process."""
         return value
 
-    def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The tensors of all experts (named `kind/expert:place`) on the first process; elsewhere the process's own."""
+    def wait(self) -> None:
+        """Returns when all processes have called it."""
+
+    def own_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What this process writes of a training's state, whose tensors are named `kind/expert:place`."""
         return state
 
     def on_resume(self, step: int) -> None:
@@ -87,7 +92,7 @@ class RankGroup(ProcessGroup):
 
     def __init__(self, layout: Layout, rank: int) -> None:
         """Needs an initialised process group of the layout's size."""
-        self.layout, self.rank = layout, rank
+        self.layout, self.rank, self.num_processes = layout, rank, layout.num_ranks
         self._groups: dict[str | None, dist.ProcessGroup | None] = {None: dist.group.WORLD}
         with _peers():
             for key in layout.keys:
@@ -102,7 +107,7 @@ class RankGroup(ProcessGroup):
         return self.rank in self.layout.group(key)
 
     def owns_norm(self, key: str | None) -> bool:
-        return self.rank == (0 if key is None else self.layout.group(key).start)
+        return self._is_first(key)
 
     def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
         group = self._groups.get(key)
@@ -134,45 +139,21 @@ class RankGroup(ProcessGroup):
             dist.broadcast(shared, 0, group=self._control)
         return int(shared)
 
-    def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        gathered, like = dict(state), _of_expert(state, self.layout.held(self.rank)[0])
-        for key in self.layout.keys:
-            leader = self.layout.group(key).start
-            if leader == self.rank != 0:
-                for tensor in _of_expert(state, key).values():
-                    self._send(tensor)
-            elif self.rank == 0 != leader:
-                kinds = ((name.partition("/"), tensor) for name, tensor in like.items())
-                gathered |= {
-                    f"{kind}/{key}:{place}": self._receive(tensor, leader) for (kind, _, place), tensor in kinds
-                }
-        return gathered
+    def wait(self) -> None:
+        self.all_sum(0.0)
 
-    def _send(self, tensor: Tensor) -> None:
-        with _peers():
-            dist.send(tensor.cpu().contiguous(), 0, group=self._control)
+    def own_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Parts of what is divided; else what the first process of those that have it writes."""
+        return {name: tensor for name, tensor in state.items() if is_divided(tensor) or self._is_first(expert_of(name))}
 
-    def _receive(self, like: Tensor, source: int) -> Tensor:
-        tensor = torch.empty_like(like, device="cpu", memory_format=torch.contiguous_format)
-        with _peers():
-            dist.recv(tensor, source, group=self._control)
-        return tensor
+    def _is_first(self, key: str | None) -> bool:
+        return self.rank == (0 if key is None else self.layout.group(key).start)
 
 
 def expert_of(name: str) -> str | None:
     """The expert of a tensor that is named `kind/expert:place`; None for a shared one."""
     expert, colon, _ = name.partition("/")[2].partition(":")
     return expert if colon else None
-
-
-def _of_expert(state: Mapping[str, Tensor], key: str) -> dict[str, Tensor]:
-    """An expert's tensors under `kind/place`."""
-    tensors = {}
-    for name, tensor in state.items():
-        kind, _, rest = name.partition("/")
-        if rest.startswith(f"{key}:"):
-            tensors[f"{kind}/{rest.removeprefix(f'{key}:')}"] = tensor
-    return tensors
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

@@ -22,6 +22,16 @@ def local_part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_divided(tensor) else tensor
 
 
+def first_row(tensor: Tensor) -> int:
+    """Where the part that this process holds begins in the full tensor: FSDP2 divides rows, in order."""
+    if not is_divided(tensor):
+        return 0
+    rows, mesh = tensor.shape[0], tensor.device_mesh
+    assert mesh.ndim == 1
+    assert [placement.is_shard(0) for placement in tensor.placements] == [True]
+    return min(rows, mesh.get_local_rank() * -(-rows // mesh.size()))
+
+
 def part_like(full: Tensor, own: Tensor) -> Tensor:
     """The part of a full tensor that corresponds to what this process holds of `own`; a number stays as it is."""
     if not is_divided(own) or full.dim() == 0:

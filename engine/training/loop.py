@@ -115,13 +115,13 @@ class _Training:
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
         self.saves_memory, self.num_parts, self.until_end = False, 1, ExitStack()
         self.needs = self._needs_with(config)  # of the weights as they are stored
-        show(Held(model, self.parameters, self.optimizer, self.sampler))
 
     def events(self) -> Iterator[Event]:
         trained, device, precision = self.parameters.values(), self.model.device, self.config.precision
         self._require_tried_options()
         short = frozen_in_4bit(self.model, precision, device) if self.config.load_in_4bit else nullcontext()
         with short, in_training_precision(self.model, trained, precision, device), self.until_end:
+            show(Held(self.model, self.parameters, self.optimizer, self.sampler))
             self.until_end.enter_context(fused_activations(self.model))
             if self.config.compile:
                 self.until_end.enter_context(compiled_loss(self.model.lm))
@@ -215,6 +215,7 @@ class _Training:
             "compile": config.compile,
             "optimizer adamw_8bit": config.optimizer != "adamw",
             "load_in_4bit": config.load_in_4bit,
+            "precision bf16_weights": config.precision == "bf16_weights",
         }
         used = [name for name, is_used in options.items() if is_used]
         if used and self.team is not SINGLE_PROCESS:
@@ -354,9 +355,8 @@ class _Training:
             return self.sample(step)
 
     def _save(self, step: int) -> Saved:
-        state = self.team.gather_state(training_state(self.parameters, self.optimizer, self.best))
-        if self.team.rank == 0:
-            save_checkpoint(self.folder, step, state, self.config, self.history)
+        state = self.team.own_state(training_state(self.parameters, self.optimizer, self.best))
+        save_checkpoint(self.folder, step, state, self.config, self.history, self.team)
         return Saved(step, str(checkpoint_folder(self.folder, step)))
 
 

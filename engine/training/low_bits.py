@@ -1,7 +1,8 @@
-"""Fewer bits for what a training holds beside the weights that it trains, by bitsandbytes.
+"""Fewer bits for what a training holds.
 
-AdamW's two moments in 8 bits (Dettmers et al. 2022), and frozen linear maps in 4 bits (NF4 with doubly quantized
-constants, as QLoRA has them: Dettmers et al. 2023). Trained weights and their gradients stay in float32.
+By bitsandbytes AdamW's two moments in 8 bits (Dettmers et al. 2022), and frozen linear maps in 4 bits (NF4 with doubly
+quantized constants, as QLoRA has them: Dettmers et al. 2023). By an AdamW of our own trained weights and their
+gradients in bfloat16.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from engine.config import Precision, TrainingConfig
 from engine.errors import EngineError, TrainingError
 from engine.training.autocast import precision_on
 
 INSTALL = "pip install 'expert-workbench[low-bits]'"
+_PIECE_NUMBERS = 1 << 24  # 64 MiB in float32
 _EXPERTS = ".experts."  # in the name of an expert's module: as small as what is trained
 
 
@@ -31,6 +34,63 @@ def adamw_8bit(groups: Sequence[Sequence[nn.Parameter]], config: TrainingConfig)
         weight_decay=config.weight_decay,
     )
     return optimizer
+
+
+class Bf16AdamW(torch.optim.AdamW):
+    """AdamW of weights in bfloat16, with moments in float32 and no copy of the weights in float32.
+
+    Each update is computed in float32 and rounded up or down at random, so that weights move as they would in float32
+    on average (stochastic rounding, `bf16_stochastic_round` of torchao's optimizers). Rounded to the nearest number,
+    updates smaller than 1/512 of a weight would be lost. Draws are those of the global generator, which the training
+    seeds at each step.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Updates each parameter that has a gradient."""
+        del closure
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            for moment in ("exp_avg", "exp_avg_sq"):
+                state[moment] = torch.zeros_like(parameter, dtype=torch.float32)
+        tensors = (parameter, gradient, state["exp_avg"], state["exp_avg_sq"])
+        for weights, gradients, means, squares in zip(*map(_pieces, tensors), strict=True):
+            exact = weights.float()
+            adamw(
+                *([exact], [gradients.float()], [means], [squares], [], [state["step"].clone()]),
+                fused=True,
+                amsgrad=False,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                lr=group["lr"],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                maximize=False,
+            )
+            weights.copy_(rounded_at_random(exact))
+        state["step"] += 1
+
+
+def _pieces(tensor: Tensor) -> Sequence[Tensor]:
+    """Rows of a tensor, so few that their copies in float32 take little memory."""
+    rows = torch.atleast_1d(tensor)
+    pieces: tuple[Tensor, ...] = rows.split(max(1, _PIECE_NUMBERS * len(rows) // rows.numel()))
+    return pieces
+
+
+def rounded_at_random(exact: Tensor) -> Tensor:
+    """Float32 numbers as one of the two neighbours in bfloat16 each, the nearer the likelier: right on average."""
+    bits = exact.contiguous().view(torch.int32)
+    noise = torch.randint_like(bits, 1 << 16)  # as many as float32 has bits that bfloat16 lacks
+    return ((bits + noise) & -(1 << 16)).view(torch.float32).bfloat16()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.local_parts import is_divided, local_part
-from engine.training.low_bits import adamw_8bit
+from engine.training.low_bits import Bf16AdamW, adamw_8bit
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:
@@ -28,7 +28,8 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfi
     wholes = [parameter for name, parameter in parameters.items() if name not in divided]
     if config.optimizer == "adamw_8bit":
         return adamw_8bit([parts, wholes], config)
-    return torch.optim.AdamW(
+    kind = Bf16AdamW if config.precision == "bf16_weights" else torch.optim.AdamW
+    return kind(
         [{"params": some} for some in (parts, wholes)],  # one fused update takes one of the two kinds
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
@@ -107,7 +108,12 @@ def total_norm(groups: Sequence[GradientGroup], team: ProcessGroup = SINGLE_PROC
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:
-    norms = [norm.to(gradients[0].device) for some in _by_device(gradients) for norm in torch._foreach_norm(some)]
+    """In float32, also of gradients in bfloat16."""
+    norms = [
+        norm.to(gradients[0].device)
+        for some in _by_device(gradients)
+        for norm in torch._foreach_norm(some, dtype=torch.float32)
+    ]
     return float(torch.stack(norms).norm())
 
 

@@ -9,7 +9,7 @@ Shapes: B rows, T positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
 
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
@@ -26,7 +25,7 @@ from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import hold_in_training_precision
-from engine.training.distributed import RankGroup, expert_of
+from engine.training.distributed import RankGroup
 from engine.training.layout import Layout
 
 _FORWARD_METHODS = ("losses", "token_scores", "log_likelihoods")
@@ -84,17 +83,6 @@ class ShardedGroup(RankGroup):
     def join_forward(self, model: Any, num_positions: int) -> None:
         ids_1T = torch.zeros(1, num_positions, dtype=torch.long, device=self._device)
         model.log_likelihoods(ids_1T, ids_1T, Rows.all_to(model.keys[0], 1))
-
-    def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """As for `RankGroup`; parameters are made whole one after another, and kept where they are needed alone."""
-        return super().gather_state(dict(self._full(state)))
-
-    def _full(self, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in state.items():
-            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            expert = expert_of(name)
-            if self.rank == (0 if expert is None else self.layout.group(expert).start):
-                yield name, full.cpu()
 
 
 def _expert_modules(model: MultiExpertModel, key: str) -> Iterator[list[nn.Module]]:

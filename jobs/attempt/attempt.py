@@ -68,13 +68,9 @@ def take(settings: Settings, job_id: str, owner: str, pool: DevicePool | None = 
         attempt = rows.get_job(session, job_id).attempt
         need = rows.device_needs(session, [job_id], settings)[job_id]
         gpus = devices.lease(session, job_id, fence, pool, need) if pool else []
-<<<<<<< HEAD
-        claim = Claim(job_id, fence, attempt, owner, tuple(gpus))
+        claim = Claim(job_id, fence, attempt, owner, tuple(gpus), need.share if gpus else 1.0)
     begin_log(settings, claim)
     return claim
-=======
-        return Claim(job_id, fence, attempt, owner, tuple(gpus), need.share if gpus else 1.0)
->>>>>>> gate
 
 
 def run_here(job_id: str, settings: Settings | None = None) -> Iterator[Event]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from engine.methods.registry import methods
 from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel
+from engine.training import checkpoint
 from engine.training.data import DomainText
 from engine.training.distributed import RankGroup
 from engine.training.layout import layout_of
@@ -43,6 +45,7 @@ class Run:
     method: str = "demix"
     stop_after: int | None = None
     broken: str = ""  # an expert that begins with no numbers
+    cannot_write: int = 0  # the step whose part all but the first process fail to write
 
 
 @dataclass
@@ -104,11 +107,28 @@ def _rank(rank: int, num_ranks: int, store: Path, run: Run, queue: Any) -> None:
     except Exception as error:
         shown = Shown(error=f"{type(error).__name__}: {error}")
     queue.put((rank, shown))
-    dist.barrier()
+    if shown.error.startswith("OSError"):
+        os._exit(1)  # the others see that it is gone
+    with suppress(RuntimeError):
+        dist.barrier()
     os._exit(0)
 
 
+def _fail_to_write(step: int) -> None:
+    """From now on this process has no space for its part of the step's checkpoint."""
+    write = checkpoint.write_part
+
+    def write_part(folder: Path, rank: int, state: Mapping[str, torch.Tensor]) -> None:
+        if f"step-{step:08d}" in folder.name:
+            raise OSError("no space left")
+        write(folder, rank, state)
+
+    checkpoint.write_part = write_part
+
+
 def _train(rank: int, num_ranks: int, run: Run) -> Shown:
+    if run.cannot_write and rank:
+        _fail_to_write(run.cannot_write)
     layout = layout_of(run.texts, run.config.sequences_per_domain, num_ranks)
     method = methods()[run.method]
     model = model_of(layout.held(rank), run.family, method.experts_in)

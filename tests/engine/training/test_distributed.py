@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(__file__).parent))  # for ranks, here and in the processes of the tests
 
@@ -23,6 +22,7 @@ from ranks import Run, Shown, by_itself, together
 from engine.config import TrainingConfig
 from engine.events import TrainingFinished
 from engine.text.blocks import CONTEXT, COUNTED, Tokens
+from engine.training.checkpoint import state_at
 
 CONFIG = TrainingConfig(
     num_steps=10,
@@ -59,9 +59,12 @@ def make_run(make_texts, tmp_path: Path):
 
 def weights(run: Run, step: int = CONFIG.num_steps) -> dict[str, torch.Tensor]:
     """Everything in a checkpoint: parameters and moments."""
-    folder = run.folder / f"step-{step:08d}"
-    moments = {f"moment {name}": tensor for name, tensor in load_file(folder / "optimizer.safetensors").items()}
-    return load_file(folder / "parameters.safetensors") | moments
+    state = {tuple(name.split("/", 1)): tensor for name, tensor in state_at(run.folder, step).items()}
+    return {
+        name if kind == "parameters" else f"moment {kind}/{name}": tensor
+        for (kind, name), tensor in state.items()
+        if kind != "best"
+    }
 
 
 def assert_same_training(shown: list[Shown], run: Run, expected: Shown, reference: Run) -> None:

@@ -82,10 +82,11 @@ def test_a_seed_keeps_its_precision_and_computes_in_it_as_transformers_does(dtyp
     assert torch.equal(ours(input_ids=IDS).logits, theirs(input_ids=IDS).logits)
 
 
+@pytest.mark.parametrize("precision", ["auto", "bf16_weights"])
 @pytest.mark.parametrize("name", ["demix", "dense", "domain-token", "lora", "mode"])
-def test_an_expert_is_hosted_as_it_was_after_its_training(name: str, tmp_path: Path) -> None:
+def test_an_expert_is_hosted_as_it_was_after_its_training(name: str, precision: Precision, tmp_path: Path) -> None:
     method, seed = get_method(name), seed_in(torch.bfloat16, tmp_path / "seed")
-    model = trained(method, seed, tmp_path / "training")
+    model = trained(method, seed, tmp_path / "training", precision)
     if name == "mode":
         model.names = ("law",)
     base, expert = kept(method, model, seed, tmp_path)
@@ -131,7 +132,7 @@ def test_a_full_model_of_a_seed_in_bfloat16_is_saved_in_it(name: str, tmp_path: 
     assert torch.equal(theirs(input_ids=IDS).logits, lm(input_ids=IDS).logits)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_weights"])
 @pytest.mark.parametrize("name", ["demix", "lora"])
 def test_a_resumed_training_of_a_seed_in_bfloat16_is_the_uninterrupted_one(
     name: str, precision: Precision, tmp_path: Path

@@ -39,7 +39,7 @@ class ShardedProcessGroup(ProcessGroup):
             shard.wire.send("sum", value=total)
         return total
 
-    def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def own_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Saves the experts' states in their own processes; returns when all are saved."""
         for shard in self.shards:
             shard.wire.send("save")

@@ -1,0 +1,218 @@
+"""Claim: a training in several processes stands still for a checkpoint no longer than with torch's under a manifest.
+
+Models with AdamW's moments, in processes that meet over gloo on this machine. The ways to write the same state:
+
+- ours: each process writes, syncs and hashes what it holds as safetensors, under one manifest;
+- dcp: `torch.distributed.checkpoint.save` from all processes, which syncs its files (a pickle names them), not hashed;
+- dcp-hashed: the same with a manifest that the first process writes afterwards;
+- dcp-async: `async_save`; its seconds are those until the call returns;
+- ours-async: the files of `ours` without their manifest, by a thread from a copy; its seconds are those of the copy.
+
+Seconds are those of the slowest process, the least of the rounds; memory is the most above what the process held
+before. Run: python benchmarks/checkpoints.py
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import gc  # noqa: E402
+import multiprocessing  # noqa: E402
+import os  # noqa: E402
+import shutil  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+import warnings  # noqa: E402
+from collections.abc import Callable, Mapping  # noqa: E402
+from concurrent.futures import Future  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import psutil  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from engine.config import ModelConfig, TrainingConfig  # noqa: E402
+from engine.files import write_manifest  # noqa: E402
+from engine.methods.row_registry import new_placement  # noqa: E402
+from engine.models.families import fresh_model  # noqa: E402
+from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+from engine.training.checkpoint import save_checkpoint, training_state  # noqa: E402
+from engine.training.checkpoint_parts import write_part  # noqa: E402
+from engine.training.distributed import RankGroup  # noqa: E402
+from engine.training.layout import Layout  # noqa: E402
+from engine.training.local_parts import local_part  # noqa: E402
+from engine.training.loop import trainable  # noqa: E402
+from engine.training.optimizer import make_optimizer  # noqa: E402
+from engine.training.sharding import ShardedGroup  # noqa: E402
+
+VOCAB = 16_384
+SHAPES = {
+    "30M": ModelConfig(num_layers=6, width=448, num_heads=8, ffn_width=1792, max_positions=256),
+    "126M": ModelConfig(num_layers=12, width=768, num_heads=12, ffn_width=3072, max_positions=256),
+}
+CONFIG = TrainingConfig(shard=True)
+
+
+@dataclass
+class Trained:
+    """A process's training after an update."""
+
+    team: RankGroup
+    state: Mapping[str, Tensor]
+    folder: Path
+
+
+def ours(one: Trained) -> None:
+    """What a training does."""
+    save_checkpoint(one.folder, 1, one.team.own_state(one.state), CONFIG, team=one.team)
+
+
+def with_dcp(one: Trained) -> None:
+    """torch's own files."""
+    dcp.save(dict(one.team.own_state(one.state)), checkpoint_id=one.folder / "dcp")
+
+
+def with_dcp_hashed(one: Trained) -> None:
+    """The same under a manifest."""
+    with_dcp(one)
+    if one.team.rank == 0:
+        write_manifest(one.folder / "dcp")
+
+
+def with_dcp_async(one: Trained) -> Any:
+    """The same while the training would go on."""
+    return dcp.async_save(dict(one.team.own_state(one.state)), checkpoint_id=one.folder / "dcp")
+
+
+def ours_async(one: Trained) -> Any:
+    """The same by a thread, from a copy."""
+    own = one.team.own_state(one.state)
+    copies = {name: local_part(tensor).clone(memory_format=torch.contiguous_format) for name, tensor in own.items()}
+    thread: Future[None] = Future()
+
+    def write() -> None:
+        write_part(one.folder, one.team.rank, copies)
+        thread.set_result(None)
+
+    threading.Thread(target=write).start()
+    return thread
+
+
+WRITERS: dict[str, Callable[[Trained], Any]] = {
+    "ours": ours,
+    "dcp": with_dcp,
+    "dcp-hashed": with_dcp_hashed,
+    "dcp-async": with_dcp_async,
+    "ours-async": ours_async,
+}
+
+
+class Peak:
+    """The most resident memory above what was there, seen every 5 ms."""
+
+    def __init__(self) -> None:
+        self._process, self._over = psutil.Process(), threading.Event()
+        self.before = self.most = self._process.memory_info().rss
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.005):
+            self.most = max(self.most, self._process.memory_info().rss)
+
+    def finish(self) -> int:
+        """Bytes."""
+        self._over.set()
+        self._thread.join()
+        return self.most - self.before
+
+
+def process(rank: int, num: int, root: Path, size: str, experts: int, shard: bool, rounds: int) -> None:
+    """One of several processes; the first prints."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    store = dist.FileStore(str(root / f"store-{size}-{num}-{experts}-{shard}"), num)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=num)
+    layout = Layout(tuple("abcdefgh"[:experts]), num)
+    model = MultiExpertModel(fresh_model(SHAPES[size], VOCAB), layout.held(rank), new_placement())
+    team = ShardedGroup(layout, rank, torch.device("cpu")) if shard else RankGroup(layout, rank)
+    if isinstance(team, ShardedGroup):
+        team.shard(model, CONFIG, None)
+    parameters = trainable(model, None)
+    optimizer = make_optimizer(parameters, CONFIG)
+    for parameter in parameters.values():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    bytes_ = sum(local_part(one).nbytes for one in training_state(parameters, optimizer).values())
+    if rank == 0:
+        held = "divided" if shard else "copies"
+        print(f"{size}, {experts} experts, {num} processes, {held}: {bytes_ / 1e6:.0f} MB here", flush=True)
+    seconds = {}
+    for name, write in WRITERS.items():
+        one = Trained(team, training_state(parameters, optimizer), root / name)
+        shown = [_measure(write, one) for _ in range(rounds)]
+        seconds[name], end = (min(seen[index] for seen in shown) for index in (0, 1))
+        first, other = (max(seen[index] for seen in shown) / 1e6 for index in (2, 3))
+        if rank == 0:
+            print(
+                f"  {name:11}: stands still for {seconds[name]:6.2f} s, files there after {end:6.2f} s; "
+                f"{first:,.0f} MB more in the first process, at most {other:,.0f} MB in another",
+                flush=True,
+            )
+    dist.barrier()
+    os._exit(seconds["ours"] > seconds["dcp-hashed"])
+
+
+def _measure(write: Callable[[Trained], Any], one: Trained) -> tuple[float, float, float, float]:
+    """Seconds until the slowest may go on, and until files are there; memory of the first and of any other."""
+    gc.collect()
+    if one.team.rank == 0:
+        shutil.rmtree(one.folder, ignore_errors=True)
+        one.folder.mkdir(parents=True)
+        os.sync()
+    dist.barrier()
+    peak, began = Peak(), time.perf_counter()
+    pending = write(one)
+    seconds = time.perf_counter() - began
+    if pending is not None:
+        pending.result()
+    end = time.perf_counter() - began
+    memory = peak.finish()
+    shown = torch.tensor([seconds, end, memory if one.team.rank == 0 else 0, memory if one.team.rank else 0]).double()
+    dist.all_reduce(shown, op=dist.ReduceOp.MAX)
+    return tuple(shown.tolist())  # type: ignore[return-value]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=list(SHAPES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--processes", type=int, nargs="+", default=[2, 4])
+    options = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        for size in options.sizes:
+            for num in options.processes:
+                for experts, shard in ((1, True), (2, True), (2, False)):
+                    args = (num, Path(name), size, experts, shard, options.rounds)
+                    ranks = [context.Process(target=process, args=(rank, *args)) for rank in range(num)]
+                    for one in ranks:
+                        one.start()
+                    for one in ranks:
+                        one.join()
+                    if any(one.exitcode for one in ranks):
+                        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
