@@ -24,7 +24,7 @@ from engine.training.autocast import HasTensors, precision_on
 from engine.training.checkpoint import KEPT
 from engine.training.local_parts import local_part
 
-_WEIGHT = 4  # bytes of a trained weight, of its gradient, and of each of AdamW's two moments
+_FLOAT32 = 4  # bytes of a weight in float32, and of each of AdamW's two moments
 _SMALLEST_8BIT = 4096  # numbers of a parameter from which bitsandbytes holds its moments in 8 bits
 _SOON_BUILT = 32 << 20  # bytes of a seed's weights: such a model is compared once it is built
 
@@ -99,6 +99,7 @@ def least_needs(
 ) -> Needs:
     """What a training of these parameters of a model holds on a device, at least; none may be in a checkpoint yet."""
     sizes = [local_part(one).numel() for one in trained.values()]
+    held = 2 if config.precision == "bf16_weights" else _FLOAT32
     own = {id(one) for one in trained.values()}
     every = list(_distinct([*model.parameters(), *model.buffers()]))
     in_fp32 = precision_on(config.precision, device) == "fp32"
@@ -107,10 +108,10 @@ def least_needs(
         device=device,
         loaded=sum(map(_bytes, every)),
         result=sum(_bytes(one) for one in _distinct(trained.values())),
-        weights=sum(frozen) + _WEIGHT * sum(sizes),
-        gradients=_WEIGHT * sum(sizes),
+        weights=sum(frozen) + held * sum(sizes),
+        gradients=held * sum(sizes),
         optimizer=sum(_moment_bytes(size, config) for size in sizes),
-        best=_WEIGHT * sum(sizes) if config.patience else 0,
+        best=held * sum(sizes) if config.patience else 0,
     )
 
 
@@ -166,13 +167,13 @@ def _frozen_bytes(tensor: Tensor, config: TrainingConfig, in_fp32: bool, device:
     if config.load_in_4bit and device.type == "cuda":  # the exact ones wait in the main memory
         return own.numel() // 2
     is_half = own.dtype in (torch.float16, torch.bfloat16)
-    return _WEIGHT * own.numel() if is_half and in_fp32 else _bytes(own)
+    return _FLOAT32 * own.numel() if is_half and in_fp32 else _bytes(own)
 
 
 def _moment_bytes(size: int, config: TrainingConfig) -> int:
     """Bytes of the two moments of a parameter of so many numbers."""
     is_8bit = config.optimizer == "adamw_8bit" and size >= _SMALLEST_8BIT
-    return 2 * size if is_8bit else 2 * _WEIGHT * size
+    return 2 * size if is_8bit else 2 * _FLOAT32 * size
 
 
 def _bytes(tensor: Tensor) -> int:

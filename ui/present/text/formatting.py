@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 
 from workbench.formatting.number_format import amount
 from workbench.formatting.words import pluralize as pluralize
