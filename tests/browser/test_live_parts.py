@@ -85,7 +85,7 @@ def test_what_has_not_changed_is_neither_drawn_again_nor_faded(
     assert page.evaluate("window.seen.faded") == 0
 
 
-def test_a_cancel_that_ends_other_jobs_asks_on_a_phone_and_the_question_stays(
+def test_a_cancel_names_the_jobs_that_it_also_ends_on_a_phone_and_stays_open(
     studio: RunningWorkbench, page: Page
 ) -> None:
     page.set_viewport_size(PHONE)
