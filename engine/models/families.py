@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import operator
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -27,11 +26,7 @@ from engine.models.discovery import Layout, discover, family_of, is_linear, requ
 from engine.models.stored_tensors import Unread
 from engine.shapes_only import is_shapes_only
 
-# While transformers loads a model, its class for all models ties no weights; two loads at once left it so for good.
-_ONE_AT_A_TIME = threading.RLock()
 LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
 _building = RLock()
@@ -261,7 +256,7 @@ def load_weights(
     if is_shapes_only():
         return empty_model(config).to(dtype), frozenset()
     unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
-    with _ONE_AT_A_TIME, _without_progress_bars():
+    with _without_progress_bars():
         lm, report = _model_class(config).from_pretrained(
             None,
             config=config,
@@ -351,7 +346,7 @@ def _model_class(config: Any) -> Any:
 @_one_at_a_time
 def empty_model(config: Any) -> nn.Module:
     """A model of this configuration without memory for its weights."""
-    with _ONE_AT_A_TIME, torch.device("meta"):
+    with torch.device("meta"):
         lm: nn.Module = _model_class(config)(copy.deepcopy(config))
     return lm
 
