@@ -295,9 +295,9 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
         tokenizer = load_tokenizer(planned.experts[0].base.folder)
 
         def measured(texts: Sequence[DevText], split: HeldOutSplit) -> list[DevText]:
-            found, changed = scored_domains(session, planned, split), []
+            shown, changed = scored_domains(session, planned, split), []
             for text in texts:
-                evaluation = found[text.domain][0]
+                evaluation = shown[text.domain][0]
                 packed = find_artifact(session, tokens_key(rows[text.domain].id, tokenizer.sha256))
                 assert packed is not None, "its tokens were scored"
                 tokens = Tokens.open(storage.kept(packed).folder, split)

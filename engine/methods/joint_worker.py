@@ -43,7 +43,7 @@ def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[
     """The events of a training whose model, in this process, holds the experts of this process alone."""
     from engine.models.context_length import require_context
     from engine.training.loop import train
-    from engine.training.needs import require_memory_to_build
+    from engine.training.memory.needs import require_memory_to_build
     from engine.training.sharding import ShardedGroup
 
     texts = [domain.open() for domain in task.domains]

@@ -47,8 +47,8 @@ from engine.training.early_stopping import EvaluationHistory
 from engine.training.inspection import Held, show
 from engine.training.local_parts import copy_aside
 from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
-from engine.training.low_bits import frozen_in_4bit
-from engine.training.needs import Needs, least_needs, require_memory
+from engine.training.memory.low_bits import frozen_in_4bit
+from engine.training.memory.needs import Needs, least_needs, require_memory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
 

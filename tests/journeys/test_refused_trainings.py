@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.training import needs
+from engine.training.memory import needs
 from jobs.attempt import disk
 from jobs.attempt.runner import Log
 from jobs.probe.forecast import forecast

@@ -26,7 +26,7 @@ from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
-from engine.training.needs import require_memory_to_build
+from engine.training.memory.needs import require_memory_to_build
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert

@@ -29,7 +29,7 @@ from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.layout import most_ranks
 from engine.training.loop import train
-from engine.training.needs import require_memory_to_build
+from engine.training.memory.needs import require_memory_to_build
 from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of

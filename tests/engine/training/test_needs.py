@@ -21,12 +21,12 @@ from engine.models.families import fresh_model
 from engine.models.trainable_model import trainable
 from engine.shapes_only import shapes_only
 from engine.text.blocks import Tokens
-from engine.training import needs as module
 from engine.training.checkpoint import checkpoint_folder
 from engine.training.data import DomainText
 from engine.training.inspection import Held, observed_by
 from engine.training.loop import train
-from engine.training.needs import least_needs, require_memory_to_build
+from engine.training.memory import needs as module
+from engine.training.memory.needs import least_needs, require_memory_to_build
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SHAPE = ModelConfig("llama", num_layers=4, width=32, num_heads=2, ffn_width=64, max_positions=64)
