@@ -82,7 +82,7 @@ def served_words(names: Sequence[str], is_served: bool | None) -> str:
     """How programs reach a mixture now: `names` are its aliases; without one it is served by its own name."""
     if not is_served:
         return "not served now"
-    return f"served as {listed(names, 2)}" if names else "served by this name"
+    return f"served as {listed(list(names), 2)}" if names else "served by this name"
 
 
 def picture_legend(mixture: MixtureCard | None) -> str:
