@@ -286,7 +286,8 @@ def stop_without_worker(session: Session, job: Job, state: Ending, cause: str = 
 
 
 def _fail(session: Session, job: Job) -> None:
-    _end(session, job, "failed", f"The worker process died {job.attempt} times without an error message.", _SEE_LOG)
+    error = f"The worker process died or did not respond {job.attempt} times, without an error message."
+    _end(session, job, "failed", error, _SEE_LOG)
 
 
 def _end(session: Session, job: Job, state: JobState, error: str, next_step: str) -> None:

@@ -146,7 +146,7 @@ def test_a_job_that_never_answers_fails_after_its_attempts(session: Session, clo
     assert claim(session, job) is None
     card = jobs.get_job(session, job)
     assert card.state == "failed"
-    assert "died 3 times without an error message" in card.error
+    assert "died or did not respond 3 times, without an error message" in card.error
     assert "log" in card.next_step
     assert "retry the job" in card.next_step
 

@@ -12,7 +12,7 @@ from workbench.formatting.words import pluralize as pluralize
 # Addresses become links even when every sign in them is escaped, unless an invisible sign cuts them.
 _LINK = re.compile(r"https?:|www|\w@", re.IGNORECASE)
 _WORD_JOINER = "\u2060"
-_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+_PUNCTUATION = re.compile(r"([!-.:-@\[-`{-~])")  # but “/”, which needs none and would be read out in names
 
 
 def plain(text: object) -> str:
