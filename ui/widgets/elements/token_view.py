@@ -1,8 +1,8 @@
 """A text by token: tinted by leading expert or by difference, with the strip of weights and the numbers of a token.
 
 `draw_tokens` of the script depends on nothing but a root element and the data, and may be called again with longer
-data while text is written. The studio mounts it as a component (`show_tokens`). Tokens and names are user data: they are
-set as text, never as markup.
+data while text is written. The studio mounts it as a component (`show_tokens`). Tokens and names are user data: they
+are set as text, never as markup.
 """
 
 from __future__ import annotations
