@@ -14,6 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from jobs.attempt.attempt import run_here
+from jobs.attempt.work import log_path
 from ui.api import jobs as routes
 from ui.api.app import create_app
 from ui.generation.followers import MOST_FOLLOWERS
@@ -155,6 +156,16 @@ def test_jobs_are_listed_by_status_and_kind(api: TestClient) -> None:
     assert api.get(f"{JOBS}/{third}").json()["job"]["after"] == [first]
 
 
+def test_the_end_of_a_log_is_read(api: TestClient, settings: Settings) -> None:
+    job = submitted(api, {"kind": "selfcheck"})
+    assert api.get(f"{JOBS}/{job}/log").json() == {"job": job, "lines": []}
+    path = log_path(settings, job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("first\nsecond\nthird\n", encoding="utf-8")
+    assert api.get(f"{JOBS}/{job}/log", params={"lines": 2}).json()["lines"] == ["second", "third"]
+    assert refused(api.get(f"{JOBS}/{job}/log", params={"lines": 0}))[0] == 400
+
+
 def test_points_are_followed_while_a_job_runs(api: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     with transaction() as session:
         job, fence = running(session)
@@ -225,7 +236,7 @@ def test_whoever_follows_a_job_is_let_go_when_the_server_stops(
     assert refused(api.get(path))[:2] == (503, "service_unavailable")
 
 
-@pytest.mark.parametrize("path", ["", "/metrics", "/metrics?follow=true"])
+@pytest.mark.parametrize("path", ["", "/log", "/metrics", "/metrics?follow=true"])
 def test_a_missing_job_gives_404(api: TestClient, path: str) -> None:
     assert refused(api.get(f"{JOBS}/{'0' * 32}{path}"))[:2] == (404, "job_not_found")
     assert refused(api.get("/v1/workbench/experts/nobody"))[:2] == (404, "expert_not_found")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jobs.attempt.work import log_path
 from ui.cli.app import main
 from ui.cli.output import print_fields
 from workbench.answers.perplexities import MixedDomain, MixedScores
@@ -17,6 +18,7 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture
+from workbench.settings import get_settings
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -48,6 +50,10 @@ def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
     assert ask(capsys, "job", "retry", job[:6])["state"] == "queued"
     assert [event["attempt"] for event in ask(capsys, "job", "show", job)["events"]]
     assert ask(capsys, "job", "log", job)["lines"] == []
+    path = log_path(get_settings(), job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("first\nsecond\n", encoding="utf-8")
+    assert ask(capsys, "job", "log", job, "--lines", "1")["lines"] == ["second"]
 
 
 def test_a_job_is_put_before_or_after_the_others(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
