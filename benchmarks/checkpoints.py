@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[2, 4])
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(dir=".") as name:
+    with tempfile.TemporaryDirectory() as name:
         for size in options.sizes:
             for num in options.processes:
                 for experts, shard in ((1, True), (2, True), (2, False)):
