@@ -45,12 +45,12 @@ from engine.files import write_manifest  # noqa: E402
 from engine.methods.row_registry import new_placement  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.checkpoint import save_checkpoint, training_state  # noqa: E402
 from engine.training.checkpoint_parts import write_part  # noqa: E402
 from engine.training.distributed import RankGroup  # noqa: E402
 from engine.training.layout import Layout  # noqa: E402
 from engine.training.local_parts import local_part  # noqa: E402
-from engine.training.loop import trainable  # noqa: E402
 from engine.training.optimizer import make_optimizer  # noqa: E402
 from engine.training.sharding import ShardedGroup  # noqa: E402
 

@@ -21,9 +21,10 @@ def most_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         import torch
 
-        free, total = torch.cuda.mem_get_info(device)
-        share = torch.cuda.get_per_process_memory_fraction(device)  # a job may have leased a part of the GPU
-        return int(min(free + torch.cuda.memory_reserved(device), share * total))
+        number = torch.cuda.current_device() if device.index is None else device.index
+        free, total = torch.cuda.mem_get_info(number)
+        share = torch.cuda.get_per_process_memory_fraction(number)  # a job may have leased a part of the GPU
+        return int(min(free + torch.cuda.memory_reserved(number), share * total))
     return most_main_memory() if device.type == "cpu" else None
 
 

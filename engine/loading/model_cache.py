@@ -46,7 +46,9 @@ class ModelCache:
         self._models: OrderedDict[str, _Loaded] = OrderedDict()
         self._lock = threading.Lock()
         self.num_hits = self.num_misses = 0  # requests that found their experts loaded, and those that waited for them
-        self._loading = threading.Lock()  # one base at a time
+        self._loading = (
+            threading.Lock()
+        )  # one at a time: transformers builds no two at once, and their bytes are counted before
 
     def get(self, base: ArtifactRef, experts: Mapping[str, ArtifactRef], *, is_first: bool = True) -> LoadedBase:
         """A base with at least these experts (by key), loaded and checked if need be.

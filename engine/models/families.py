@@ -32,7 +32,7 @@ T = TypeVar("T")
 _building = RLock()
 
 
-def _one_at_a_time(build: Callable[P, T]) -> Callable[P, T]:
+def one_at_a_time(build: Callable[P, T]) -> Callable[P, T]:
     """The same function, in one thread at a time.
 
     While transformers builds a model it replaces methods of its own classes and torch's default precision: another
@@ -138,7 +138,7 @@ def longest_context(config: Any) -> int:
     return int(getattr(config, "max_position_embeddings", 1 << 20))
 
 
-@_one_at_a_time
+@one_at_a_time
 def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     """A randomly initialised decoder of the given shape; the same seed gives the same weights.
 
@@ -221,7 +221,7 @@ def read_config(folder: Path) -> Any:
     return model_files.read_config(folder, is_family)
 
 
-@_one_at_a_time
+@one_at_a_time
 def load_model(folder: Path) -> Any:
     """A causal LM from a local folder, in the precision that its weights are stored in (float32 for float64).
 
@@ -239,7 +239,7 @@ def load_model(folder: Path) -> Any:
     return lm
 
 
-@_one_at_a_time
+@one_at_a_time
 def load_weights(
     folder: Path,
     config: Any,
@@ -343,7 +343,7 @@ def _model_class(config: Any) -> Any:
     return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
-@_one_at_a_time
+@one_at_a_time
 def empty_model(config: Any) -> nn.Module:
     """A model of this configuration without memory for its weights."""
     with torch.device("meta"):

@@ -44,7 +44,7 @@ _FORM = Template(f"""$note
 <button>Log in</button>
 </form>""")
 
-_LEAVE = f"""<p>This ends your login to the studio and the playground in this browser.</p>
+_LOGOUT_FORM = f"""<p>This ends your login to the studio and the playground in this browser.</p>
 <form method="post" action="{LOGOUT_PATH}"><button>Log out</button></form>"""
 _REDIRECT = '\n<meta http-equiv="refresh" content="0; url=/">'
 _MAX_FORM_BYTES, _MAX_FIELDS = 4096, 8
@@ -81,7 +81,7 @@ class LoginPage:
 
     async def _log_out(self, request: HTTPConnection) -> Response:
         if request.scope["method"] != "POST":
-            return HTMLResponse(_PAGE.substitute(head="", body=_LEAVE), headers=_NO_STORE)
+            return HTMLResponse(_PAGE.substitute(head="", body=_LOGOUT_FORM), headers=_NO_STORE)
         await run_in_threadpool(self._login.end_session, request.cookies.get(self._login.cookie, ""))
         page = _PAGE.substitute(head="", body=f'<p>You are logged out. <a href="{LOGIN_PATH}">Log in</a></p>')
         response = HTMLResponse(page, headers=_NO_STORE)

@@ -20,6 +20,7 @@ from engine.errors import ModelError
 from engine.events import Progress
 from engine.methods.moe.upcycle import counterpart_tensor
 from engine.models.discovery import family_of
+from engine.models.families import one_at_a_time
 from engine.models.stored_tensors import is_same
 
 # the family with the same attention, norms and positions, and how it counts its networks
@@ -59,6 +60,7 @@ def as_moe(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]
     yield moe.eval()
 
 
+@one_at_a_time
 def _empty(lm: Any, num_experts: int) -> Any:
     """A model of the counterpart's family with the shape of `lm`; its tensors are not set."""
     from transformers import AutoConfig, AutoModelForCausalLM

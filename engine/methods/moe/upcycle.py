@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.config import MoeConfig
 from engine.errors import ModelError
+from engine.models.families import one_at_a_time
 
 _UPCYCLED = ("llama", "mistral")  # attention, norms and positions are those of Mixtral
 _SAME = (
@@ -54,6 +55,7 @@ def upcycle(lm: Any, config: MoeConfig, seed: int = 0) -> Any:
     return moe.to(lm.device).train(lm.training)
 
 
+@one_at_a_time
 def _fresh(shared_config: dict[str, Any], config: MoeConfig, seed: int, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM, MixtralConfig
 

@@ -82,7 +82,7 @@ class Bf16AdamW(torch.optim.AdamW):
 def _pieces(tensor: Tensor) -> Sequence[Tensor]:
     """Rows of a tensor, so few that their copies in float32 take little memory."""
     rows = torch.atleast_1d(tensor)
-    pieces: tuple[Tensor, ...] = rows.split(max(1, _PIECE_NUMBERS * len(rows) // rows.numel()))
+    pieces: tuple[Tensor, ...] = rows.split(max(1, _PIECE_NUMBERS * len(rows) // max(1, rows.numel())))
     return pieces
 
 

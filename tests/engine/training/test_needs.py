@@ -113,6 +113,34 @@ def test_the_nearest_options_that_fit_are_named(seed: Path, monkeypatch: pytest.
         module.require_memory(full, CONFIG)
 
 
+def test_weights_in_bfloat16_take_half_and_are_given_no_option_of_8_bits(
+    seed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, keys, recipe = built(seed, "dense")
+    trained = trainable(model, recipe.learns(keys))
+    in_bf16 = replace(CONFIG, precision="bf16_weights")
+    full, half = (least_needs(model, trained, one, CPU) for one in (CONFIG, in_bf16))
+    assert (half.gradients, half.optimizer) == (full.gradients // 2, full.optimizer)
+    monkeypatch.setattr(module, "most_memory", lambda _: 1)
+    with pytest.raises(DoesNotFit, match="It takes at least"):
+        module.require_memory(half, in_bf16, lambda config: least_needs(model, trained, config, CPU))
+
+
+def test_of_a_gpu_without_a_number_the_current_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def of(value: Any) -> Callable[[Any], Any]:
+        return lambda number: asked.append(number) or value
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", of((50, 100)))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", of(0.4))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", of(5))
+    assert free_memory.most_memory(GPU) == 40
+    assert free_memory.most_memory(torch.device("cuda:1")) == 40
+    assert asked == [3, 3, 3, 1, 1, 1]
+
+
 def test_frozen_weights_in_4_bits_save_memory_of_a_gpu_but_are_loaded_in_full(seed: Path) -> None:
     model, keys, recipe = built(seed, "lora")
     trained = trainable(model.to(torch.bfloat16), recipe.learns(keys))

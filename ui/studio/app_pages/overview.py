@@ -28,7 +28,7 @@ from ui.studio.overview.first_visit import show_first_visit
 from ui.studio.overview.numbers import mixture_of_page, show_numbers
 from ui.studio.overview.own_text import show_own_text
 from ui.studio.shared.glossary import show_glossary
-from ui.studio.shared.health import signs_of_health
+from ui.studio.shared.health import API_SERVER, signs_of_health
 from ui.widgets.elements.expert_cards import show_cards
 from ui.widgets.elements.living_picture import show_picture
 from ui.widgets.notices import explained
@@ -65,7 +65,7 @@ def _live() -> None:
         st.caption(plain(steps[0].sentence))
         announce_ends(have.unfinished, have.over)
         if have.is_scored:
-            _show_all(have, is_served=signs[0].is_well)
+            _show_all(have, is_served=next(sign.is_well for sign in signs if sign.part == API_SERVER))
         else:
             show_first_visit(have)
 

@@ -34,6 +34,7 @@ from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import additions_of
 from workbench.analysis.in_domain_scores import in_domain_scores
+from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs as rows
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard
@@ -82,7 +83,7 @@ def _show_numbers(card: ExpertCard, split: HeldOutSplit) -> None:
     with reading() as session:
         home = in_domain_scores(session, split).get(card.name)
     numbers = {
-        f"Perplexity ({split}) ↓": perplexity_text(home.perplexity) if home else "—",
+        f"Perplexity ({split}) ↓": perplexity_text(home.perplexity) if home else DASH,
         "Domain": card.domain or pluralize(len(card.domains), "domain"),
         "Method": card.method,
         "Parameters": millions(card.total_parameters),

@@ -55,8 +55,9 @@ def _recall_changes(mixture: MixtureCard) -> None:
     changes = {name: to for name, _, to in (value.rpartition(":") for value in values)}
     for member in mixture.members:
         key, to = f"{_form_key(mixture)}.{member.expert_id}", changes.get(member.expert, "")
+        is_saved_on = member.active and member.enabled
         is_number = to.replace(".", "", 1).isdecimal()
-        st.session_state[f"{key}.on"] = to != OFF if is_number or to in (ON, OFF) else member.active
+        st.session_state[f"{key}.on"] = to != OFF if is_number or to in (ON, OFF) else is_saved_on
         st.session_state[f"{key}.weight"] = min(float(to), _heaviest(member)) if is_number else member.weight
 
 

@@ -18,6 +18,7 @@ from workbench.answers.server import Health
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 
+API_SERVER = "API server"
 PATIENCE_SECONDS = 20.0  # a queued job is due to start well within this, when somebody works
 
 
@@ -42,10 +43,10 @@ def api_signs(settings: Settings) -> tuple[Sign, Sign]:
     try:
         answer = kept_client(settings).health()
     except (ServerDown, ServerRefused) as problem:
-        away = Sign("API server", False, problem.problem, problem.next_step)
+        away = Sign(API_SERVER, False, problem.problem, problem.next_step)
         return away, Sign("Device", None, f"requested “{settings.device}”; known once the API server answers")
     held = f"{pluralize(len(answer.loaded), 'model')} in memory" if answer.loaded else "no model in memory yet"
-    return Sign("API server", True, f"answers; {held}"), device_sign(answer)
+    return Sign(API_SERVER, True, f"answers; {held}"), device_sign(answer)
 
 
 def device_sign(answer: Health) -> Sign:
