@@ -14,7 +14,7 @@ LOADS = {"torch.load", "torch.jit.load", "torch.hub.load", "torch.package.Packag
 RUNS = {"eval", "exec", "compile", "__import__"}  # as plain names: `model.eval()` and `re.compile` are others
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "pty.spawn"}
 YAML = {"yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load"}
-NEVER_TRUE = ("allow_pickle", "trust_remote_code", "shell", "share", "unsafe_allow_html", "unsafe_allow_javascript")
+NEVER_TRUE = ("allow_pickle", "trust_remote_code", "shell", "unsafe_allow_html", "unsafe_allow_javascript")
 
 
 def dangerous(source: str) -> Iterator[str]:
@@ -30,10 +30,17 @@ def dangerous(source: str) -> Iterator[str]:
             yield ast.unparse(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RUNS:
             yield node.func.id
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "launch":
+            yield from (f"launch({one.arg}={ast.unparse(one.value)})" for one in node.keywords if _shares(one))
         elif isinstance(node, ast.keyword):
             value = node.value.value if isinstance(node.value, ast.Constant) else None
             if node.arg in NEVER_TRUE and value is not False:
                 yield f"{node.arg}={ast.unparse(node.value)}"
+
+
+def _shares(option: ast.keyword) -> bool:
+    """Whether it may open a tunnel from Gradio's servers to this one."""
+    return option.arg == "share" and ast.unparse(option.value) != "False"
 
 
 def test_nothing_that_ships_runs_what_somebody_else_wrote() -> None:
