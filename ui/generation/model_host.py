@@ -105,7 +105,7 @@ class ModelHost:
         for place, prompt in enumerate(prompts):
             try:
                 with self._naming_damage():
-                    self.host.require_readable(plan, prompt, num_new)
+                    self.host.require_readable(plan, prompt, num_new=num_new)
             except (ContextLengthExceeded, TokenizerError) as problem:
                 raise numbered(problem, place, len(prompts)) from problem
 

@@ -47,7 +47,7 @@ def test_an_empty_page_shows_what_it_will_hold(page: str) -> None:
     assert not app.get("download_button")
 
 
-@pytest.mark.parametrize("page", ["corpora", "experts", "mixtures", "specialization", "posteriors"])
+@pytest.mark.parametrize("page", ["corpora", "experts", "mixtures", "specialization"])
 @pytest.mark.usefixtures("filled_home")
 def test_the_first_result_takes_the_example_away(page: str) -> None:
     app = open_page(page)

@@ -115,7 +115,8 @@ def test_before_an_expert_is_taken_out_its_certificate_is_offered() -> None:
 def test_reports_are_read_again_and_deleted() -> None:
     with transaction() as session:
         kept = certify(session, "first/code", "first")
-        reports.register_report(session, "overlap", "Bigram overlap", {})
+        findings = {"domains": ["law", "sea"], "overlap": [[1.0, 0.25], [0.25, 1.0]]}
+        reports.register_report(session, "overlap", "Bigram overlap", findings)
     app = open_page("reports")
     assert not app.exception
     app.selectbox(key="reports.chosen").select(kept.id).run()
@@ -124,4 +125,4 @@ def test_reports_are_read_again_and_deleted() -> None:
     assert not app.exception
     assert "is deleted" in output(app)
     assert [one.kind for one in read(reports.list_reports)] == ["overlap"]
-    assert "workbench evaluate affinity" in output(app)
+    assert "The share of frequent bigrams that two domains have in common" in output(app)
