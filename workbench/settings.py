@@ -70,8 +70,8 @@ class Settings(BaseSettings):
     )
     store: str = Field(
         "",
-        description="Store of artifacts and checkpoints that several machines share, such as s3://bucket/prefix or "
-        "file:///mnt/shared; the folder of artifacts is then a cache of it. Empty: that folder alone.",
+        description="Store of artifacts, checkpoints and logs that several machines share, such as s3://bucket/prefix "
+        "or file:///mnt/shared; the folder of artifacts is then a cache of it. Empty: that folder alone.",
     )
     host: str = Field(
         "127.0.0.1", description="Address that the API listens on; any other than loopback needs a token."

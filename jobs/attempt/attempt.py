@@ -55,11 +55,13 @@ def new_owner() -> str:
     return f"{host_name()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
-def take(settings: Settings, job_id: str, owner: str, pool: DevicePool | None = None) -> Claim | None:
+def take(
+    settings: Settings, job_id: str, owner: str, pool: DevicePool | None = None, log_start: int | None = None
+) -> Claim | None:
     """Claims a job and leases its GPUs of a worker's pool, both or neither.
 
     None when it is not (or no longer) in the queue. Raises DevicesBusy when too few GPUs are free. Without a pool,
-    nothing is leased.
+    nothing is leased. `log_start` is where the attempt's output begins in the log: at its end by default.
     """
     with database.transaction(settings) as session:
         fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
@@ -69,7 +71,7 @@ def take(settings: Settings, job_id: str, owner: str, pool: DevicePool | None = 
         need = rows.device_needs(session, [job_id], settings)[job_id]
         gpus = devices.lease(session, job_id, fence, pool, need) if pool else []
         claim = Claim(job_id, fence, attempt, owner, tuple(gpus), need.share if gpus else 1.0)
-    begin_log(settings, claim)
+    begin_log(settings, claim, log_start)
     return claim
 
 

@@ -8,6 +8,7 @@ the machine's own file has it all.
 from __future__ import annotations
 
 import json
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,9 +20,10 @@ from workbench.errors import StorageError
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.store.object_store import LOGS, ObjectStore, object_store
+from workbench.store.tombstones import of_deleted_jobs
 from workbench.tables import Job
 
-MAX_BYTES = 1 << 20  # of what is kept of an attempt's output, and of what is shown of a log: the end
+MAX_BYTES = 1 << 20  # of the end of an attempt's output in the store, and of a log that is read
 _NEWEST = "attempt.json"  # beside the log: the last attempt on this machine
 
 
@@ -30,14 +32,15 @@ class _Attempt(NamedTuple):
     start: int  # where its output begins in the log
 
 
-def begin_log(settings: Settings, claim: Claim) -> None:
-    """Notes, where there is a shared store, that what is written to the log from now on belongs to this attempt."""
+def begin_log(settings: Settings, claim: Claim, start: int | None = None) -> None:
+    """Notes, where there is a shared store, that the log from `start` (by default its end) on is of this attempt."""
     if not settings.store:
         return
     log = log_path(settings, claim.job_id)
     with suppress(OSError):  # a full disk must not end the job through its log
         log.parent.mkdir(parents=True, exist_ok=True)
-        start = log.stat().st_size if log.exists() else 0
+        if start is None:
+            start = log.stat().st_size if log.exists() else 0
         with new_file(log.with_name(_NEWEST), mark="claimed", synced=False) as file:
             file.write_text(json.dumps(_Attempt(claim.fence, start)._asdict()), encoding="utf-8")
 
@@ -51,7 +54,7 @@ def upload_log(settings: Settings, job_id: str) -> None:
         if output := _end(log, MAX_BYTES, attempt.start):
             store.write(f"{LOGS}/{job_id}/{attempt.fence:08d}.txt", output)
             with database.reading(settings) as session:
-                is_deleted = session.get(Job, job_id) is None
+                is_deleted = bool(of_deleted_jobs(session, [job_id]))  # not merely unknown, as to an older backup
             if is_deleted:  # while it was uploaded
                 store.remove(f"{LOGS}/{job_id}")
 
@@ -63,6 +66,15 @@ def read_log(settings: Settings, job_id: str, num_bytes: int = MAX_BYTES) -> str
             if output := _stored_end(store, job_id, num_bytes):
                 return output.decode("utf-8", "replace")
     return _end(log_path(settings, job_id), num_bytes).decode("utf-8", "replace")
+
+
+def last_lines(settings: Settings, job_id: str, num_lines: int) -> list[str]:
+    """The last lines of a job's log: of this machine's own file as many as it has, else of the last MiB."""
+    lines = read_log(settings, job_id).splitlines()
+    if len(lines) < num_lines and is_newest_here(settings, job_id):
+        with suppress(FileNotFoundError), log_path(settings, job_id).open(encoding="utf-8", errors="replace") as log:
+            lines = "".join(deque(log, num_lines)).splitlines()
+    return lines[-num_lines:]
 
 
 def is_newest_here(settings: Settings, job_id: str) -> bool:

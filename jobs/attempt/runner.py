@@ -39,15 +39,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--owner", default="", help="Name under which to claim the job.")
     parser.add_argument("--gpus", default="", help="UUIDs of the GPUs that may be leased, separated by commas.")
     parser.add_argument("--lifeline", type=int, help="Descriptor of a pipe; stop when it closes.")
+    parser.add_argument("--log-start", type=int, help="Where the output of this process begins in the job's log.")
     options = parser.parse_args(arguments)
     watch = [watch_signals(), *([] if options.lifeline is None else [options.lifeline])]
     if not select.select(watch, [], [], 0)[0]:
         pool = DevicePool(host_name(), tuple(uuid for uuid in options.gpus.split(",") if uuid))
-        leave(run(options.job_id, options.owner or new_owner(), watch, pool))
+        leave(run(options.job_id, options.owner or new_owner(), watch, pool, options.log_start))
     leave(0)
 
 
-def run(job_id: str, owner: str, watch: Sequence[int], pool: DevicePool | None = None) -> int:
+def run(
+    job_id: str,
+    owner: str,
+    watch: Sequence[int],
+    pool: DevicePool | None = None,
+    log_start: int | None = None,
+) -> int:
     """Claims the job and runs it until a descriptor in `watch` becomes readable.
 
     Returns the exit code: 0 when there was nothing to do or the job ended normally, 1 after an error, which is then
@@ -55,7 +62,7 @@ def run(job_id: str, owner: str, watch: Sequence[int], pool: DevicePool | None =
     """
     settings = get_settings()
     try:
-        claim = take(settings, job_id, owner, pool)
+        claim = take(settings, job_id, owner, pool, log_start)
     except Problem as problem:  # also where its GPUs were leased to another job meanwhile
         print(problem, flush=True)
         return 0  # not started: no attempt is lost

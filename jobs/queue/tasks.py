@@ -92,7 +92,7 @@ def run_most_urgent(settings: Settings, among: Collection[str] | None = None) ->
         owner = new_owner()
         end = run_process(settings, job_id, owner)
         if end.code != 0 and row_of(settings, job_id).fence == before:
-            take(settings, job_id, owner)  # it died before claiming: that counts as an attempt
+            take(settings, job_id, owner, log_start=end.log_start)  # it died before claiming: that counts as an attempt
         take_back(settings, job_id, owner, end)
         has_run = row_of(settings, job_id).fence != before
         if has_run:
@@ -109,10 +109,11 @@ def row_of(settings: Settings, job_id: str) -> Job:
 
 
 class Exit(NamedTuple):
-    """A process's exit code and its last line of output (empty without output)."""
+    """A process's exit code, its last line of output (empty without output) and where its output begins in the log."""
 
     code: int
     last_line: str = ""
+    log_start: int | None = None
 
 
 def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
@@ -122,7 +123,7 @@ def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
     with lifeline() as end, log.open("ab") as output:
         start = output.tell()
         process = subprocess.Popen(
-            [*RUNNER, job_id, "--owner", owner, "--lifeline", str(end), *gpu_options()],
+            [*RUNNER, job_id, "--owner", owner, "--lifeline", str(end), "--log-start", str(start), *gpu_options()],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -130,7 +131,7 @@ def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
             pass_fds=[end],
             env={**process_environment(settings.threads), **_OUTPUT, **os.environ, **python_environment()},
         )
-        return Exit(wait_for(process), last_line(log, start))
+        return Exit(wait_for(process), last_line(log, start), start)
 
 
 _OUTPUT = {

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from engine.errors import Problem
-from jobs.attempt.job_log import read_log
+from jobs.attempt.job_log import last_lines
 from jobs.queue import submit
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone, write
@@ -95,7 +95,7 @@ def show_log(
     """The end of the log of a job's process, on whichever machine it runs."""
     with reading(state.settings) as session:
         jobs.get_job(session, job_id)  # or an error
-    return JobLog(job=job_id, lines=read_log(state.settings, job_id).splitlines()[-lines:])
+    return JobLog(job=job_id, lines=last_lines(state.settings, job_id, lines))
 
 
 @router.post("/{job_id}/cancel")

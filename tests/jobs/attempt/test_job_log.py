@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import uuid
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ from world import HERE, RunningWorkbench, eventually
 
 from engine.errors import Problem
 from jobs.attempt.attempt import run_here, take
-from jobs.attempt.job_log import MAX_BYTES, is_newest_here, read_log, upload_log
+from jobs.attempt.job_log import MAX_BYTES, is_newest_here, last_lines, read_log, upload_log
 from jobs.attempt.work import log_path
 from jobs.queue import submit, tasks
 from tests.services.s3_server import BUCKET, moto, use
+from ui.cli.app import main as cli
 from workbench.errors import StoreFailed
 from workbench.job_records import jobs as rows
 from workbench.registry import database
@@ -88,6 +90,27 @@ def test_another_machine_reads_the_full_log_of_a_job_that_crashed(
     assert log.count("Fatal Python error: Aborted") == 3  # what no process could send itself
     assert log == log_path(here, job_id).read_text()
     assert not log_path(there, job_id).exists()
+
+
+def test_another_machine_reads_why_a_process_died_before_its_claim(
+    here: Settings, there: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, "-c", "import no_such_module"])
+    job_id = submit.submit(job_spec())
+    run_on(here, job_id, monkeypatch)
+    log = read_log(there, job_id)
+    assert log.count("No module named 'no_such_module'") == 3
+    assert log == log_path(here, job_id).read_text()
+
+
+def test_what_a_process_prints_before_its_claim_is_uploaded_too(
+    here: Settings, there: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = f"import runpy; print('a warning'); runpy.run_path({tasks.RUNNER[1]!r}, run_name='__main__')"
+    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, "-c", runner])
+    job_id = submit.submit(job_spec())
+    run_on(here, job_id, monkeypatch)
+    assert read_log(there, job_id).startswith("a warning\nAttempt 1 by")
 
 
 def test_attempts_on_two_machines_are_one_log_on_both(
@@ -173,6 +196,44 @@ def test_the_log_of_a_job_that_was_deleted_meanwhile_is_not_left(here: Settings,
         path.write_bytes(content)
     upload_log(here, job_id)
     assert store.names(f"logs/{job_id}") == set()
+
+
+def test_the_logs_of_a_job_that_the_registry_does_not_know_stay(here: Settings, store: ObjectStore) -> None:
+    job_id = submit.submit(job_spec("problem"))
+    with pytest.raises(Problem):
+        list(run_here(job_id, here))
+    store.write(f"logs/{job_id}/00000000.txt", b"of an earlier attempt\n")
+    with database.transaction(here) as session:  # as in an older backup
+        rows.delete_job(session, job_id)
+    write_line(here, job_id, "a line")
+    upload_log(here, job_id)
+    assert store.names(f"logs/{job_id}") == {"00000000.txt", "00000001.txt"}
+
+
+def test_of_its_own_log_a_machine_reads_as_many_lines_as_are_asked_for(servers: RunningWorkbench) -> None:
+    job_id = submit.submit(job_spec())
+    lines = [f"{number:07d}" for number in range(MAX_BYTES // 8 + 100)]
+    log_path(servers.settings, job_id).parent.mkdir(parents=True)
+    write_line(servers.settings, job_id, "\n".join(lines))
+    assert last_lines(servers.settings, job_id, len(lines) - 1) == lines[1:]
+    assert last_lines(servers.settings, job_id, 2) == lines[-2:]
+    assert last_lines(servers.settings, "0" * 32, 2) == []
+
+
+def test_the_command_names_no_file_of_this_machine_for_the_lines_of_another(
+    here: Settings, there: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_id = submit.submit(job_spec())
+    run_on(here, job_id, monkeypatch)
+    printed = {}
+    for settings in (here, there):
+        monkeypatch.setenv("WORKBENCH_HOME", str(settings.root))
+        get_settings.cache_clear()
+        assert cli(["job", "log", job_id, "--json"]) == 0
+        printed[settings.root] = json.loads(capsys.readouterr().out)
+    assert printed[here.root]["path"] == str(log_path(here, job_id))
+    assert printed[there.root] == {"path": None, "lines": printed[here.root]["lines"]}
+    assert printed[there.root]["lines"]
 
 
 def test_without_a_store_a_log_stays_where_it_is(servers: RunningWorkbench) -> None:

@@ -196,6 +196,7 @@ def test_a_logout_ends_the_login_for_whoever_has_the_cookie(owner: httpx.Client)
     assert owner.get("/", headers=PAGE).status_code == 200
 
     left = owner.post("/logout", headers=own)
+    assert httpx.get(own["origin"] + "/logout", trust_env=False).status_code == 200  # to anyone: a page with one button
     assert "You are logged out." in left.text
     assert (dict(owner.cookies), owner.get("/", headers=PAGE).status_code) == ({}, 401)
     owner.cookies.update(kept)

@@ -17,12 +17,14 @@ from tests.ui.studio.test_studio_addresses import visit
 from tests.ui.studio.visits import output, read
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves
+from ui.present.text.formatting import plain
+from ui.studio.job_views import job_view
 from ui.studio.job_views.text_samples import samples_by_step
 from workbench.analysis.curves.training_baseline import TrainingBaseline, training_baseline
 from workbench.formatting.number_format import nats
 from workbench.formatting.palette import BASELINE_DASH
 from workbench.job_records import jobs, leases
-from workbench.job_records.event_kinds import PARENT, SAMPLES
+from workbench.job_records.event_kinds import PARENT, REQUIREMENTS, SAMPLES
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.pin_documents import PinDocuments
@@ -67,6 +69,22 @@ def make_dense(domains: tuple[str, ...], **settings: Any) -> None:
     with transaction() as session:
         row = session.get_one(Expert, experts.get_expert(session, "first/code").id)
         row.method, row.job_id = "dense", job_id
+
+
+# the card -------------------------------------------------------------------------------------------
+
+
+def test_a_card_shows_the_newest_requirements_without_a_look_at_the_other_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job_id = training_job(JOINT, ("code",))
+    with transaction() as session:
+        for message in ("Takes 4 GB.", "Takes 8 GB."):
+            leases.add_event(session, job_id, message, kind=REQUIREMENTS)
+    monkeypatch.setattr(job_view, "_draw_rest", lambda *_: None)  # whose list of events needs them all
+    monkeypatch.setattr(jobs, "events", None)
+    app = visit("jobs_page", {"job": job_id})
+    assert [one.value for one in app.caption if one.value.startswith("Takes")] == [plain("Takes 8 GB.")]
 
 
 # the baseline ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import JobError, NotFound
 from workbench.job_records import jobs, leases
+from workbench.job_records.event_kinds import REQUIREMENTS
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.kinds.analysis.selfcheck import SelfCheck
@@ -46,6 +47,20 @@ def shown(session: Session, job_id: str) -> list[str]:
 
 def silence(session: Session, job_id: str) -> None:
     session.execute(update(Job).where(Job.id == job_id).values(lease_until=time.time() - 1))
+
+
+# events ----------------------------------------------------------------------------------------------
+
+
+def test_the_newest_event_of_a_kind_is_that_of_this_job(session: Session) -> None:
+    one, other = new_job(session), new_job(session)
+    assert jobs.newest_event(session, one, REQUIREMENTS) is None
+    for job, message in ((one, "4 GB"), (one, "8 GB"), (other, "16 GB")):
+        leases.add_event(session, job, message, kind=REQUIREMENTS)
+    leases.add_event(session, one, "Checkpoint at step 1.")
+    newest = jobs.newest_event(session, one, REQUIREMENTS)
+    assert newest is not None
+    assert newest.message == "8 GB"
 
 
 # deleting --------------------------------------------------------------------------------------------

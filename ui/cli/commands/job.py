@@ -69,18 +69,21 @@ def show(job: JobId, as_json: Json = False) -> None:
 @app.command("log")
 def log(
     job: JobId,
-    lines: int = typer.Option(50, min=1, max=MOST, help="Lines to print, from the end."),
+    lines: int = typer.Option(
+        50, min=1, max=MOST, help="Lines to print, from the end; of another machine's log, of its last MiB."
+    ),
     as_json: Json = False,
 ) -> None:
     """Print the end of the log of a job's process, on whichever machine it runs."""
-    from jobs.attempt.job_log import read_log
+    from jobs.attempt.job_log import is_newest_here, last_lines
     from jobs.attempt.work import log_path
     from workbench.settings import get_settings
 
     settings, job_id = get_settings(), _find(job)
-    text = read_log(settings, job_id).splitlines()[-lines:]
+    text = last_lines(settings, job_id, lines)
     if as_json:
-        print_json({"path": log_path(settings, job_id), "lines": text})
+        is_here = is_newest_here(settings, job_id)
+        print_json({"path": log_path(settings, job_id) if is_here else None, "lines": text})
     else:
         say("\n".join(text) or "The log of this job is empty.")
 

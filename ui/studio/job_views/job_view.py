@@ -100,12 +100,12 @@ def _points(job_id: str) -> list[MetricPoint]:
 
 def _draw_card(job_id: str, key: str) -> None:
     with reading() as session:
-        job, happened = rows.get_job(session, job_id), rows.events(session, job_id)
+        job, needed = rows.get_job(session, job_id), rows.newest_event(session, job_id, REQUIREMENTS)
     with st.container(border=True):
         show_line(job)
         st.caption(plain(_times(job)))
-        for sentence in [event.message for event in happened if event.kind == REQUIREMENTS][-1:]:
-            st.caption(plain(sentence))
+        if needed:
+            st.caption(plain(needed.message))
         _show_ending(job)
         _show_actions(job, key)
 
