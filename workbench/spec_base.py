@@ -62,6 +62,9 @@ class Sane(BaseModel):
         return value
 
 
+SCHEDULING = {"gpu_share"}  # options that decide where a job runs, not what it does
+
+
 class Spec(Sane):
     """The validated description of a job or of a plan of jobs. Frozen; unknown fields are refused."""
 
@@ -69,7 +72,7 @@ class Spec(Sane):
 
     def identity(self) -> str:
         """The options that make two jobs the same, as JSON: all that change what is done."""
-        return self.model_dump_json()
+        return self.model_dump_json(exclude=SCHEDULING)
 
     def local_paths(self) -> list[str]:
         """All local paths that the job will read or write."""

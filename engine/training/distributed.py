@@ -74,6 +74,9 @@ class ProcessGroup:
         """What this process writes of a training's state, whose tensors are named `kind/expert:place`."""
         return state
 
+    def save_others(self) -> None:
+        """Called before this process writes a checkpoint: those that run no loop of their own write theirs."""
+
     def on_resume(self, step: int) -> None:
         """Called once, before the first update."""
 

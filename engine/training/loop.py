@@ -355,6 +355,7 @@ class _Training:
             return self.sample(step)
 
     def _save(self, step: int) -> Saved:
+        self.team.save_others()
         state = self.team.own_state(training_state(self.parameters, self.optimizer, self.best))
         save_checkpoint(self.folder, step, state, self.config, self.history, self.team)
         return Saved(step, str(checkpoint_folder(self.folder, step)))

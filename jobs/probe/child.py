@@ -28,6 +28,7 @@ from jobs.attempt.outcomes import outcome_of
 from jobs.attempt.reporting import sentence
 from jobs.probe.measuring import Contents, GpuMemory, Stopwatch, peak_bytes, resident_bytes
 from jobs.probe.probe_work import CLAIM, ProbeWork
+from jobs.probe.processes import share_of_gpu
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.job_records.preconditions import kind_of
 from workbench.kinds.probe import Probe
@@ -61,6 +62,7 @@ def measure(
     `loading_seconds` are those that the process has taken before, and that the job's process will take, too.
     """
     # One process, here: another would neither show what it holds nor count in the peak.
+    share = share_of_gpu(spec, get_settings())
     settings = get_settings().model_copy(update={"processes": 1, "launcher": "local"})
     make_probe = kind_of(spec).probe
     assert make_probe is not None, "the parent checks"
@@ -68,7 +70,7 @@ def measure(
     work = ProbeWork(CLAIM, settings, place)
     stopwatch = Stopwatch(loading_seconds)
     run = load_runner(probe.short.kind)
-    process_bytes, gpu = resident_bytes(), GpuMemory(settings.device)
+    process_bytes, gpu = resident_bytes(), GpuMemory(settings.device, share)
     contents = Contents(work, probe.base)
     with observed_by(contents.see), closing(run(work, probe.short)) as events:
         for event in events:
@@ -93,6 +95,7 @@ def measure(
         model_bytes=_model_bytes(contents.weights, work.storage.made.folder, probe),
         gpu_peak_bytes=gpu.peak_bytes(),
         gpu_free_bytes=gpu.free_bytes,
+        gpu_share_bytes=gpu.share_bytes,
         artifact_bytes=_artifact_bytes(work.storage.made.folder, probe),
         checkpoint_bytes=round(contents.checkpoint * min(KEPT, probe.num_checkpoints) * probe.expert_shares),
         time=stopwatch.full(probe),

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from engine.device import process_environment
 from engine.files import folder_size
 from engine.subprocesses import python_command, python_environment
 from jobs.probe.limits import Limits, limits_now
-from jobs.probe.processes import Places, placed, places_of, with_processes
+from jobs.probe.processes import Places, placed, places_of, processes_of, with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records.devices import list_devices
@@ -76,7 +76,7 @@ def forecast(
     try:
         limits = limits or limits_now(settings)
         end = yield from _placed_end(spec, settings, limits, places, until)
-        misfit = _misfit(end, limits)
+        misfit, doubt = _misfit(end, limits), _doubt(end.measured, limits)
         nearest: Changes = {}
         if misfit and _lacks_memory(end, limits):
             nearest = yield from _nearest(spec, probe.smaller, end, settings, limits, places, until)
@@ -86,9 +86,9 @@ def forecast(
         kind=kind.name,
         title=" ".join([kind.title, *(name for _, name in kind.creates(spec)[:1])]),
         measured=end.measured,
-        problem=misfit or end.problem,
-        next_step=_next_step(end, misfit, nearest, limits),
-        fits=False if misfit else True if end.measured and not places.elsewhere else None,
+        problem=misfit or end.problem or doubt,
+        next_step=_START_ANYWAY if doubt and not misfit else _next_step(end, misfit, nearest, limits),
+        fits=False if misfit else True if end.measured and not places.elsewhere and not doubt else None,
         memory_free_bytes=limits.memory_bytes,
         disk_free_bytes=limits.disk_bytes,
         nearest=nearest,
@@ -103,9 +103,10 @@ def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast
     if one.measured is not None:
         measured = _times(one.measured, num_jobs, at_a_time)
         limits = Limits(one.memory_free_bytes, one.disk_free_bytes)
-        problem = _misfit(End(measured=measured), limits)
-        changes |= {"measured": measured, "problem": problem, "fits": not problem, "nearest": {}}
-        changes["next_step"] = "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models." if problem else ""
+        misfit, doubt = _misfit(End(measured=measured), limits), _doubt(measured, limits)
+        fits = False if misfit else None if doubt else True
+        changes |= {"measured": measured, "problem": misfit or doubt, "fits": fits, "nearest": {}}
+        changes["next_step"] = "" if fits else "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models."
     return one.model_copy(update=changes)
 
 
@@ -129,12 +130,18 @@ def _wait_for_others(until: float) -> Iterator[str]:
 def _placed_end(
     spec: Spec, settings: Settings, limits: Limits, places: Places, until: float
 ) -> Generator[str, None, End]:
-    """How a probe ended, for the machines on which the processes run. Only this one's memory can be too little."""
+    """How a probe ended, for the processes of the job and their machines. Only this one's memory can be too little."""
     end = yield from run_probe(spec, settings, limits, until)
+    processes = processes_of(spec, settings)
+    is_undivided = processes == "dividing" and places.here > 0
     if end.measured is not None:
-        return End(measured=placed(end.measured, places))
+        return End(measured=placed(end.measured, places).model_copy(update={"is_undivided": is_undivided}))
     if end.lacks in ("memory", "least") and places.elsewhere:
         return End(problem=f"{end.problem} Its nodes may have more, but nothing was measured.", next_step=_START_ANYWAY)
+    if end.lacks in ("memory", "least") and is_undivided:
+        return End(problem=f"{end.problem} {_UNDIVIDED}", next_step=_START_ANYWAY)
+    if end.lacks == "least" and processes != "one":  # the probe, one process, names options that work in one alone
+        return replace(end, next_step=_SMALLER)
     return end
 
 
@@ -253,33 +260,39 @@ def _misfit(end: End, limits: Limits) -> str:
         return end.problem
     if end.measured is None:
         return ""
-    needs = (
-        ("memory", end.measured.peak_bytes, limits.memory_bytes),
-        ("the GPU's memory", *_of_gpu(end.measured)),
-        ("disk", end.measured.disk_bytes, limits.disk_bytes),
-    )
-    lacking = [
-        f"It takes {_megabytes(taken)} of {what}, and {_megabytes(free)} are free."
-        for what, taken, free in needs
-        if taken > free
-    ]
-    return " ".join(lacking)
+    memory = [] if end.measured.is_undivided else _too_little_memory(end.measured, limits)
+    return " ".join([*memory, *_too_little("disk", end.measured.disk_bytes, limits.disk_bytes)])
+
+
+def _doubt(measured: Measured | None, limits: Limits) -> str:
+    """Why it is not known whether the job fits: its processes divide what was measured; empty where that fits."""
+    lacking = _too_little_memory(measured, limits) if measured and measured.is_undivided else []
+    return " ".join([*lacking, _UNDIVIDED]) if lacking else ""
+
+
+def _too_little_memory(measured: Measured, limits: Limits) -> list[str]:
+    """Sentences about the memory of this machine and of its GPU; none where the GPUs are those of other machines."""
+    lacking = _too_little("memory", measured.peak_bytes, limits.memory_bytes)
+    if measured.num_on_node:
+        return lacking
+    if _exceeds_share(measured):
+        taken, share = map(_megabytes, (measured.gpu_peak_bytes, measured.gpu_share_bytes))
+        return [*lacking, f"It takes {taken} of the GPU's memory, and its share of that is {share}."]
+    return [*lacking, *_too_little("the GPU's memory", measured.gpu_peak_bytes, measured.gpu_free_bytes)]
+
+
+def _too_little(what: str, taken: int, free: int) -> list[str]:
+    return [f"It takes {_megabytes(taken)} of {what}, and {_megabytes(free)} are free."] if taken > free else []
+
+
+def _exceeds_share(measured: Measured) -> bool:
+    return 0 < measured.gpu_share_bytes < measured.gpu_peak_bytes
 
 
 def _lacks_memory(end: End, limits: Limits) -> bool:
     if end.measured is None:
         return end.lacks == "memory"
-    return _exceeds_memory(end.measured, limits)
-
-
-def _exceeds_memory(measured: Measured, limits: Limits) -> bool:
-    taken, free = _of_gpu(measured)
-    return measured.peak_bytes > limits.memory_bytes or taken > free
-
-
-def _of_gpu(measured: Measured) -> tuple[int, int]:
-    """Memory of a GPU that is taken and that is free; nothing where the GPUs are those of other machines."""
-    return (0, 0) if measured.num_on_node else (measured.gpu_peak_bytes, measured.gpu_free_bytes)
+    return not end.measured.is_undivided and bool(_too_little_memory(end.measured, limits))
 
 
 def _nearest(
@@ -327,7 +340,9 @@ def _next_step(end: End, misfit: str, nearest: Changes, limits: Limits) -> str:
         return end.next_step
     if not _lacks_memory(end, limits):
         return "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk."
-    return "Choose a smaller seed model, or train on a machine with more memory."
+    if end.measured is not None and _exceeds_share(end.measured):
+        return "Ask for a larger share of the GPU, or choose a smaller seed model."
+    return _SMALLER
 
 
 def _size(folder: Path) -> int:
@@ -343,4 +358,9 @@ def _megabytes(num_bytes: int) -> str:
 
 
 _LATE = "The probe took too long and was ended; its job may still fit."
+_SMALLER = "Choose a smaller seed model, or train on a machine with more memory."
+_UNDIVIDED = (
+    "That is the whole model in one process: the job's processes hold a part of it each, and what they take was not "
+    "measured."
+)
 _START_ANYWAY = "Start the job without a forecast, or try again when the machine is less busy."

@@ -163,17 +163,19 @@ def resident_bytes() -> int:
 class GpuMemory:
     """The memory of the GPU that a job of this device computes on; 0 bytes where that is none.
 
-    Free is what is free beside the context of CUDA, which the peak leaves out in turn.
+    Free is what is free beside the context of CUDA, which the peak leaves out in turn. Of a share torch reserves no
+    more; 0 bytes where the job has the whole GPU.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, share: float = 1.0) -> None:
         chosen = choose_device(device)
         self._gpu = chosen if chosen.type == "cuda" else None
-        self.free_bytes = 0
+        self.free_bytes = self.share_bytes = 0
         if self._gpu is not None:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self._gpu)
-            self.free_bytes = int(torch.cuda.mem_get_info(self._gpu)[0])
+            self.free_bytes, total = map(int, torch.cuda.mem_get_info(self._gpu))
+            self.share_bytes = int(share * total) if share < 1 else 0
 
     def peak_bytes(self) -> int:
         """The most that torch has reserved since then."""

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from engine.training.launchers.remote_shell import Host, hosts_of, read_hostfile
 from workbench.answers.forecasts import Measured
-from workbench.job_records.devices import SLOT_NAME
+from workbench.job_records.devices import SLOT_NAME, need_of
 from workbench.job_records.preconditions import kind_of
 from workbench.registry.cards import DeviceCard
 from workbench.settings import Settings
@@ -28,12 +28,33 @@ class Places:
 def with_processes(spec: Any, settings: Settings) -> Any:
     """The job as it will run: it asks for as many GPUs as WORKBENCH_PROCESSES gives it processes.
 
-    Domains to retain are evaluated in one process.
+    Domains to retain are evaluated in one process, and a share of a GPU has one process.
     """
     is_spread = kind_of(spec).uses_processes and "num_gpus" in type(spec).model_fields
     if not is_spread or spec.num_gpus or getattr(spec, "retain", None) or settings.processes <= 1:
         return spec
+    if share_of_gpu(spec, settings) < 1:
+        return spec
     return spec.model_copy(update={"num_gpus": settings.processes})
+
+
+def share_of_gpu(spec: Any, settings: Settings) -> float:
+    """The share of a GPU that the job leases; 1 where it leases whole ones, or none."""
+    return need_of(kind_of(spec).name, spec.model_dump(), settings).share
+
+
+def processes_of(spec: Any, settings: Settings) -> Literal["one", "several", "dividing"]:
+    """Whether the job trains in one process, as its probe does, in several, or in several that divide the model.
+
+    The spec is that of `with_processes`.
+    """
+    if not kind_of(spec).uses_processes or share_of_gpu(spec, settings) < 1:
+        return "one"
+    if "num_gpus" not in type(spec).model_fields:  # MoDE, whose experts are in processes of their own
+        return "dividing" if settings.processes > 1 else "one"
+    if spec.num_gpus > 1:
+        return "dividing" if spec.training.shard else "several"
+    return "one" if settings.launcher == "local" else "several"  # also a single one is in a process group there
 
 
 def places_of(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) -> Places:

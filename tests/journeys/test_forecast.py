@@ -9,11 +9,13 @@ import socket
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
+import torch
 from sqlalchemy import func, select
 from starlette.testclient import TestClient
 
@@ -26,6 +28,7 @@ from engine.training.layout import Layout
 from jobs.garbage_collection import sweep
 from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs
+from jobs.probe import measuring
 from jobs.probe.child import measure
 from jobs.probe.forecast import PROBE, End, forecast, probes_folder, several
 from jobs.probe.limits import Limits
@@ -349,6 +352,41 @@ def test_a_job_that_fits_into_memory_may_not_fit_into_that_of_the_gpu() -> None:
     assert dict(rows_of(together))["GPU memory"] == "9.0 GB of 8.0 GB free"
 
 
+@pytest.fixture
+def pretended_gpu(here: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of 10 GB of which 8 are free and a training takes 6, while the CPU computes."""
+    monkeypatch.setattr(measuring, "choose_device", lambda _: torch.device("cuda"))
+    memory = {"mem_get_info": (8_000_000_000, 10_000_000_000), "max_memory_reserved": 6_000_000_000}
+    for name, answer in {**memory, "empty_cache": None, "reset_peak_memory_stats": None}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+
+
+@pytest.mark.usefixtures("pretended_gpu")
+def test_a_job_that_fits_into_a_gpu_may_not_fit_into_its_share_of_it(
+    trained: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained
+    training = {**TRAINING, "sequences_per_domain": 1, "block_size": 32, "activation_checkpointing": True}
+    spec = {**SPECS["lora"], "training": training}
+    whole, large, half = (measured({**spec, "gpu_share": share}) for share in (1.0, 0.75, 0.5))
+    assert (whole.fits, large.fits, half.fits) == (True, True, False)
+    assert half.problem == "It takes 6,000 MB of the GPU's memory, and its share of that is 5,000 MB."
+    assert half.next_step == "Ask for a larger share of the GPU, or choose a smaller seed model."
+    assert [dict(rows_of(one))["GPU memory"] for one in (whole, large, half)] == [
+        "6.0 GB of 8.0 GB free",
+        "6.0 GB of its share of 7.5 GB",
+        "6.0 GB of its share of 5.0 GB",
+    ]
+
+
+def test_a_job_with_a_share_of_a_gpu_is_one_process_whatever_the_settings_say() -> None:
+    settings = get_settings().model_copy(update={"processes": 2})
+    whole, half = (parse_spec({**SPECS["joint"], "gpu_share": share}) for share in (1.0, 0.5))
+    assert (with_processes(whole, settings).num_gpus, with_processes(half, settings).num_gpus) == (2, 0)
+    slots = settings.model_copy(update={"launcher": "ssh"})  # which are taken whole
+    assert with_processes(half, slots).num_gpus == 2
+
+
 def test_the_folder_of_a_probe_whose_server_was_killed_is_removed(home: Path) -> None:
     settings = get_settings()
     old, new = (probes_folder(settings) / uuid.uuid4().hex for _ in range(2))
@@ -437,6 +475,62 @@ def test_the_processes_of_the_settings_are_forecast_as_those_of_num_gpus(
     retaining = {**JOINT, "name": "m", "domains": ["court"], "retain": ["sea"]}
     assert with_processes(parse_spec(retaining), get_settings()) == parse_spec(retaining)
     assert with_processes(parse_spec(SPECS["mode"]), get_settings()) == parse_spec(SPECS["mode"])
+
+
+def probed_as(monkeypatch: pytest.MonkeyPatch, end: End) -> None:
+    def probe(*_: Any) -> Generator[str, None, End]:
+        yield "starting"
+        return end
+
+    monkeypatch.setattr(runs, "run_probe", probe)
+
+
+REFUSAL = End(problem="It takes at least 9 MB.", next_step="It may fit with optimizer adamw_8bit.", lacks="least")
+SHARDED = {**JOINT, "name": "m", "training": {**TRAINING, "shard": True}}
+
+
+def test_a_training_in_several_processes_is_not_advised_what_works_in_one_alone(
+    trained: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained
+    probed_as(monkeypatch, REFUSAL)
+    one, two = measured({**JOINT, "name": "m"}), measured({**JOINT, "name": "m", "num_gpus": 2})
+    assert (one.fits, one.next_step) == (False, REFUSAL.next_step)
+    assert (two.fits, two.problem) == (False, REFUSAL.problem)
+    assert two.next_step == "Choose a smaller seed model, or train on a machine with more memory."
+
+
+@pytest.mark.parametrize("lacks", ["memory", "least"])
+def test_a_bound_of_the_whole_model_refuses_no_training_whose_processes_divide_it(
+    trained: Do, monkeypatch: pytest.MonkeyPatch, lacks: Literal["memory", "least"]
+) -> None:
+    assert trained
+    probed_as(monkeypatch, replace(REFUSAL, lacks=lacks))
+    assert measured(SHARDED).fits is False  # in one process it changes nothing
+    outcome = measured({**SHARDED, "num_gpus": 2})
+    assert (outcome.fits, outcome.nearest) == (None, {})
+    assert outcome.problem.startswith("It takes at least 9 MB. That is the whole model in one process:")
+    assert "adamw_8bit" not in outcome.next_step
+    monkeypatch.setenv("WORKBENCH_PROCESSES", "2")
+    get_settings.cache_clear()
+    assert measured(SPECS["mode"]).fits is None  # its experts are in processes of their own
+
+
+def test_what_the_whole_model_takes_refuses_a_training_that_divides_it_for_its_disk_alone(
+    trained: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained
+    probed_as(monkeypatch, End(measured=imagined(20)))
+    divided, small = {**SHARDED, "num_gpus": 2}, Limits(110_000_000, 1 << 42)
+    assert measured({**divided, "training": TRAINING}, small).fits is False
+    outcome = measured(divided, small)
+    assert (outcome.fits, outcome.nearest, outcome.measured is None) == (None, {}, False)
+    assert outcome.problem.startswith("It takes 120 MB of memory, and 110 MB are free. That is the whole model")
+    assert several(outcome, 3, 2, "ensemble").fits is None
+    assert measured(divided).fits is True
+    full = measured(divided, Limits(110_000_000, 1))
+    assert (full.fits, full.problem) == (False, "It takes 0 MB of disk, and 0 MB are free.")
+    assert full.next_step.startswith("Free some space")
 
 
 @pytest.fixture

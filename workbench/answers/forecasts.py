@@ -49,6 +49,9 @@ class Measured(Answer):
     num_processes: int = Field(1, description="Processes that train together; the one with the most was measured.")
     num_trained: int = Field(description="Trainable parameters, of several processes those of one.")
     memory: MemoryParts
+    is_undivided: bool = Field(
+        False, description="Whether the whole model was measured, of which each process holds a part and takes less."
+    )
     peak_bytes: int = Field(
         description="Peak of resident memory, of all processes on this machine together; on a GPU, that of the "
         "processes beside it."
@@ -60,6 +63,9 @@ class Measured(Answer):
     node_bytes: int = Field(0, description="Memory that each other machine needs for them; what it has is not known.")
     gpu_peak_bytes: int = Field(0, description="Peak of a GPU's memory, as torch reserves it; 0 without a GPU.")
     gpu_free_bytes: int = Field(0, description="Memory of the GPU that was free before; 0 without a GPU.")
+    gpu_share_bytes: int = Field(
+        0, description="The most that the job may reserve of the GPU, by its share; 0 without a share."
+    )
     artifact_bytes: int = Field(
         description="Disk of what stays: weights, and tokens that no job has made; of several processes at most this."
     )

@@ -105,8 +105,16 @@ def _memory(forecast: Forecast, measured: Measured) -> Iterator[tuple[str, str]]
             f"needs {size(measured.node_bytes)} of memory, for {pluralize(on_node, 'process', 'processes')}",
         )
     if measured.gpu_peak_bytes:
-        free = "" if on_node else f" of {size(measured.gpu_free_bytes)} free"
-        yield "GPU memory", f"{size(measured.gpu_peak_bytes)}{free}{' on each GPU' if several or on_node else ''}"
+        yield "GPU memory", f"{_gpu_memory(measured)}{' on each GPU' if several or on_node else ''}"
+
+
+def _gpu_memory(measured: Measured) -> str:
+    taken = size(measured.gpu_peak_bytes)
+    if measured.num_on_node:
+        return taken
+    if 0 < measured.gpu_share_bytes < measured.gpu_free_bytes:
+        return f"{taken} of its share of {size(measured.gpu_share_bytes)}"
+    return f"{taken} of {size(measured.gpu_free_bytes)} free"
 
 
 def _disk(measured: Measured) -> str:

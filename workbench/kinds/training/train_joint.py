@@ -13,7 +13,7 @@ from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
-from workbench.spec_base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, Name, Spec, require_others
+from workbench.spec_base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, Spec, require_others
 
 
 def _method_sentences() -> str:
@@ -102,7 +102,7 @@ class TrainJoint(Spec):
 
     def identity(self) -> str:
         """Without the settings of other methods, whose defaults may change."""
-        return self.model_dump_json(exclude=METHOD_SETTINGS - {get_method(self.method).config_field})
+        return self.model_dump_json(exclude=SCHEDULING | METHOD_SETTINGS - {get_method(self.method).config_field})
 
     @property
     def experts(self) -> dict[str, list[str]]:

@@ -8,10 +8,8 @@ early stopping depends on held-out losses, which it alone knows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-
-from torch import Tensor
 
 from engine.config import TrainingConfig
 from engine.methods.mode.active_experts import ActiveExperts
@@ -39,13 +37,12 @@ class ShardedProcessGroup(ProcessGroup):
             shard.wire.send("sum", value=total)
         return total
 
-    def own_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def save_others(self) -> None:
         """Saves the experts' states in their own processes; returns when all are saved."""
         for shard in self.shards:
             shard.wire.send("save")
         for shard in self.shards:
             shard.wire.receive()
-        return state
 
     def on_resume(self, step: int) -> None:
         for shard in self.shards:

@@ -1,0 +1,38 @@
+"""The process group of a training whose experts are in other processes: what it sends them, and when."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+
+from engine.config import TrainingConfig
+from engine.methods.mode.active_experts import ActiveExperts
+from engine.methods.mode.sharding.backbone import Shard
+from engine.methods.mode.sharding.messages import Peer
+from engine.methods.mode.sharding.process_group import ShardedProcessGroup
+
+
+class RecordingPeer:
+    """A peer that answers whatever it is sent."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def send(self, command: str, **_: object) -> None:
+        self.calls.append(command)
+
+    def receive(self) -> dict[str, Any]:
+        self.calls.append("received")
+        return {}
+
+
+def test_only_the_command_to_save_makes_the_processes_of_experts_save() -> None:
+    peer, active = RecordingPeer(), SimpleNamespace(active=["law"], learning="experts")
+    team = ShardedProcessGroup([Shard(cast(Peer, peer), ["law"])], cast(ActiveExperts, active), TrainingConfig())
+    state = {"parameters/law:0": torch.zeros(1)}
+    assert team.own_state(state) is state
+    assert peer.calls == ["learn"]
+    team.save_others()
+    assert peer.calls == ["learn", "save", "received"]
