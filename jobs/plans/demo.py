@@ -32,7 +32,6 @@ TRAINING = TrainingConfig(
     clip=1.0,
     checkpoint_every=25,
     evaluate_every=100,
-    evaluation_blocks=6,
 )
 
 

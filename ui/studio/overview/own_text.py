@@ -1,4 +1,4 @@
-"""A text of one's own: which expert reads it. It is kept until a mixture can read it."""
+"""A text of one's own: which expert reads it. In its tab it is kept until a mixture can read it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def show_own_text(title: str, mixture: MixtureCard | None, looks: Looks, is_firs
     with st.container(border=True, key="own_text"):
         st.subheader(title, anchor=False)
         if mixture is None:
-            st.caption("It is kept, and read by itself as soon as the experts can.")
+            st.caption("It is read by itself as soon as the experts can, if you do not reload this page.")
         _draw_field(is_first, mixture is not None)
         text = st.session_state.get(_KEPT, "")
         if text and mixture is None:

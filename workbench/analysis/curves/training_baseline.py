@@ -112,7 +112,7 @@ def _curve(session: Session, job: JobCard, training: _Training, expert: Expert) 
     for setting in _SAME:
         theirs, ours = getattr(other.config, setting), getattr(training.config, setting)
         if theirs != ours:
-            return f"{expert.name} was evaluated with another {setting.replace('_', ' ')}: {theirs} instead of {ours}."
+            return f"{expert.name} was evaluated with {setting} = {theirs}, this one with {ours}."
     domains = _unchanged(session, [*training.domains], min(other_job.created_at, job.created_at))
     points = [
         MetricPoint(name=domain, step=point.step, value=point.value)

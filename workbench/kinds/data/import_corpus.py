@@ -56,7 +56,8 @@ class ImportCorpus(Spec):
     path: LocalPath = Field(
         "",
         title="File or folder",
-        description="File or folder: txt, jsonl, csv, parquet, and gz, xz, bz2 or zst of these.",
+        description="File or folder: txt, jsonl, csv, parquet, and gz, xz, bz2 or zst of these. A txt file is cut into "
+        "documents: each ends at the first empty line after 10,000 characters.",
     )
     dataset: str = Field(
         "",
