@@ -28,8 +28,8 @@ from jobs.attempt.outcomes import outcome_of
 from jobs.attempt.reporting import sentence
 from jobs.probe.measuring import Contents, GpuMemory, Stopwatch, peak_bytes, resident_bytes
 from jobs.probe.probe_work import CLAIM, ProbeWork
-from jobs.probe.processes import share_of_gpu
 from workbench.answers.forecasts import Measured, MemoryParts
+from workbench.job_records.devices import share_of_gpu
 from workbench.job_records.preconditions import kind_of
 from workbench.kinds.probe import Probe
 from workbench.settings import get_settings

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from engine.training.launchers.remote_shell import Host, hosts_of, read_hostfile
 from workbench.answers.forecasts import Measured
-from workbench.job_records.devices import SLOT_NAME, need_of
+from workbench.job_records.devices import SLOT_NAME, share_of_gpu
 from workbench.job_records.preconditions import kind_of
 from workbench.registry.cards import DeviceCard
 from workbench.settings import Settings
@@ -36,11 +36,6 @@ def with_processes(spec: Any, settings: Settings) -> Any:
     if share_of_gpu(spec, settings) < 1:
         return spec
     return spec.model_copy(update={"num_gpus": settings.processes})
-
-
-def share_of_gpu(spec: Any, settings: Settings) -> float:
-    """The share of a GPU that the job leases; 1 where it leases whole ones, or none."""
-    return need_of(kind_of(spec).name, spec.model_dump(), settings).share
 
 
 def processes_of(spec: Any, settings: Settings) -> Literal["one", "several", "dividing"]:

@@ -368,11 +368,11 @@ def test_a_job_that_fits_into_a_gpu_may_not_fit_into_its_share_of_it(
     assert trained
     training = {**TRAINING, "sequences_per_domain": 1, "block_size": 32, "activation_checkpointing": True}
     spec = {**SPECS["lora"], "training": training}
-    whole, large, half = (measured({**spec, "gpu_share": share}) for share in (1.0, 0.75, 0.5))
-    assert (whole.fits, large.fits, half.fits) == (True, True, False)
+    full, large, half = (measured({**spec, "gpu_share": share}) for share in (1.0, 0.75, 0.5))
+    assert (full.fits, large.fits, half.fits) == (True, True, False)
     assert half.problem == "It takes 6,000 MB of the GPU's memory, and its share of that is 5,000 MB."
     assert half.next_step == "Ask for a larger share of the GPU, or choose a smaller seed model."
-    assert [dict(rows_of(one))["GPU memory"] for one in (whole, large, half)] == [
+    assert [dict(rows_of(one))["GPU memory"] for one in (full, large, half)] == [
         "6.0 GB of 8.0 GB free",
         "6.0 GB of its share of 7.5 GB",
         "6.0 GB of its share of 5.0 GB",
@@ -381,8 +381,8 @@ def test_a_job_that_fits_into_a_gpu_may_not_fit_into_its_share_of_it(
 
 def test_a_job_with_a_share_of_a_gpu_is_one_process_whatever_the_settings_say() -> None:
     settings = get_settings().model_copy(update={"processes": 2})
-    whole, half = (parse_spec({**SPECS["joint"], "gpu_share": share}) for share in (1.0, 0.5))
-    assert (with_processes(whole, settings).num_gpus, with_processes(half, settings).num_gpus) == (2, 0)
+    full, half = (parse_spec({**SPECS["joint"], "gpu_share": share}) for share in (1.0, 0.5))
+    assert (with_processes(full, settings).num_gpus, with_processes(half, settings).num_gpus) == (2, 0)
     slots = settings.model_copy(update={"launcher": "ssh"})  # which are taken whole
     assert with_processes(half, slots).num_gpus == 2
 
@@ -489,7 +489,7 @@ REFUSAL = End(problem="It takes at least 9 MB.", next_step="It may fit with opti
 SHARDED = {**JOINT, "name": "m", "training": {**TRAINING, "shard": True}}
 
 
-def test_a_training_in_several_processes_is_not_advised_what_works_in_one_alone(
+def test_a_training_in_several_processes_is_not_advised_what_works_in_one_process(
     trained: Do, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert trained
@@ -501,7 +501,7 @@ def test_a_training_in_several_processes_is_not_advised_what_works_in_one_alone(
 
 
 @pytest.mark.parametrize("lacks", ["memory", "least"])
-def test_a_bound_of_the_whole_model_refuses_no_training_whose_processes_divide_it(
+def test_a_bound_of_the_undivided_model_refuses_no_training_that_divides_it(
     trained: Do, monkeypatch: pytest.MonkeyPatch, lacks: Literal["memory", "least"]
 ) -> None:
     assert trained
@@ -516,7 +516,7 @@ def test_a_bound_of_the_whole_model_refuses_no_training_whose_processes_divide_i
     assert measured(SPECS["mode"]).fits is None  # its experts are in processes of their own
 
 
-def test_what_the_whole_model_takes_refuses_a_training_that_divides_it_for_its_disk_alone(
+def test_what_the_undivided_model_takes_refuses_a_training_that_divides_it_only_for_its_disk(
     trained: Do, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert trained

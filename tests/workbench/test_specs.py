@@ -48,9 +48,9 @@ def test_a_joint_training_is_known_again_whatever_the_settings_of_other_methods_
 @pytest.mark.parametrize("kind", ["train-joint", "evaluate"])
 def test_a_job_is_known_again_whatever_share_of_a_gpu_it_had(kind: str) -> None:
     wanted = {"evaluate": {"mixture": "m"}, "train-joint": {"name": "a", "seed_model": "s", "domains": ["x"]}}[kind]
-    whole, half = (parse_spec({"kind": kind, **wanted, "gpu_share": share}) for share in (1.0, 0.5))
-    assert whole != half
-    assert whole.identity() == half.identity()
+    full, half = (parse_spec({"kind": kind, **wanted, "gpu_share": share}) for share in (1.0, 0.5))
+    assert full != half
+    assert full.identity() == half.identity()
 
 
 @pytest.mark.parametrize("kind", ["evaluate", "certify-addition", "certify-removal"])

@@ -23,6 +23,7 @@ from workbench.errors import BadSpec, DevicesBusy
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import DeviceCard, DeviceHolder, DeviceTenantCard
 from workbench.settings import Settings
+from workbench.spec_base import Spec
 from workbench.tables import Device, DeviceShare, DeviceTenant, Job
 
 FORGET_SECONDS = 86_400.0  # after which a device that no worker registers any more has no row
@@ -63,6 +64,12 @@ def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNee
         return DeviceNeed(1 if described.computes_on_gpu(spec) else 0, share=share)
     spread = max(1, settings.processes) if described.uses_processes else 1
     return DeviceNeed(spread if described.computes_on_gpu(spec) else 0)
+
+
+def share_of_gpu(spec: Spec, settings: Settings) -> float:
+    """The share of a GPU that a job leases; 1 where it leases whole ones, or none."""
+    content = spec.model_dump()
+    return need_of(content["kind"], content, settings).share
 
 
 # a worker's side ----------------------------------------------------------------------------------
