@@ -210,7 +210,7 @@ def test_the_logs_of_a_job_that_the_registry_does_not_know_stay(here: Settings, 
     assert store.names(f"logs/{job_id}") == {"00000000.txt", "00000001.txt"}
 
 
-def test_of_its_own_log_a_machine_reads_as_many_lines_as_are_asked_for(servers: RunningWorkbench) -> None:
+def test_a_machine_reads_any_number_of_lines_of_its_own_log(servers: RunningWorkbench) -> None:
     job_id = submit.submit(job_spec())
     lines = [f"{number:07d}" for number in range(MAX_BYTES // 8 + 100)]
     log_path(servers.settings, job_id).parent.mkdir(parents=True)
