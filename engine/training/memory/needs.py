@@ -69,7 +69,7 @@ class Needs:
         subject = "It takes" if is_single else "Its first process takes"
         sentence = (
             f"{subject} at least {self._words()}, {megabytes(kept)} of disk for checkpoints and "
-            f"{megabytes(self.result)} for its result. Activations and libraries come on top, of a small model the most."
+            f"{megabytes(self.result)} for its result. Activations come on top, and libraries, hundreds of MB."
         )
         return Requirements(sentence, memory, gpu, kept, self.result)
 
