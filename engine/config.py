@@ -230,6 +230,17 @@ class AdaptingConfig(Checked):
                 "Choose one of the two.",
             )
 
+    @property
+    def of_one_process(self) -> tuple[str, ...]:
+        """The options that were never tried in several processes that train together, as they are written."""
+        options = {
+            "compile": self.compile,
+            "optimizer adamw_8bit": self.optimizer != "adamw",
+            "load_in_4bit": self.load_in_4bit,
+            "precision bf16_weights": self.precision == "bf16_weights",
+        }
+        return tuple(name for name, is_used in options.items() if is_used)
+
 
 def adapting_rate(first_rate: float) -> float:
     """The learning rate of an adapted copy: a tenth of that of the first expert in the lineage (DEMix §6.1)."""

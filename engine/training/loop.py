@@ -210,14 +210,7 @@ class _Training:
 
     def _require_tried_options(self) -> None:
         """Raises TrainingError for options that were never tried in several processes that train together."""
-        config = self.config
-        options = {
-            "compile": config.compile,
-            "optimizer adamw_8bit": config.optimizer != "adamw",
-            "load_in_4bit": config.load_in_4bit,
-            "precision bf16_weights": config.precision == "bf16_weights",
-        }
-        used = [name for name, is_used in options.items() if is_used]
+        used = self.config.of_one_process
         if used and self.team is not SINGLE_PROCESS:
             raise TrainingError(
                 f"{' and '.join(used)} work in one process only.", "Train in one process, or without these options."

@@ -53,6 +53,17 @@ def test_a_job_is_known_again_whatever_share_of_a_gpu_it_had(kind: str) -> None:
     assert full.identity() == half.identity()
 
 
+@pytest.mark.parametrize(
+    "training",
+    [{"compile": True}, {"optimizer": "adamw_8bit"}, {"load_in_4bit": True}, {"precision": "bf16_weights"}],
+)
+def test_options_of_one_process_are_refused_before_a_joint_training_of_several_starts(training: dict) -> None:
+    spec = {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["x", "y"], "training": training}
+    assert parse_spec({**spec, "num_gpus": 1})
+    with pytest.raises(BadSpec, match="one process only: choose at most one GPU"):
+        parse_spec({**spec, "num_gpus": 2})
+
+
 @pytest.mark.parametrize("kind", ["evaluate", "certify-addition", "certify-removal"])
 def test_a_split_that_is_none_is_refused(kind: str) -> None:
     with pytest.raises(BadSpec, match=r"split: .*'test' or 'dev'"):

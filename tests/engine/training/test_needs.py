@@ -126,11 +126,11 @@ def test_weights_in_bfloat16_take_half_and_are_given_no_option_of_8_bits(
         module.require_memory(half, in_bf16, lambda config: least_needs(model, trained, config, CPU))
 
 
-def test_of_a_gpu_without_a_number_the_current_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+def test_a_gpu_without_a_number_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[Any] = []
 
     def of(value: Any) -> Callable[[Any], Any]:
-        return lambda number: asked.append(number) or value
+        return lambda number: numbers.append(number) or value
 
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(torch.cuda, "mem_get_info", of((50, 100)))
@@ -138,7 +138,7 @@ def test_of_a_gpu_without_a_number_the_current_one_is_asked(monkeypatch: pytest.
     monkeypatch.setattr(torch.cuda, "memory_reserved", of(5))
     assert free_memory.most_memory(GPU) == 40
     assert free_memory.most_memory(torch.device("cuda:1")) == 40
-    assert asked == [3, 3, 3, 1, 1, 1]
+    assert numbers == [3, 3, 3, 1, 1, 1]
 
 
 def test_frozen_weights_in_4_bits_save_memory_of_a_gpu_but_are_loaded_in_full(seed: Path) -> None:

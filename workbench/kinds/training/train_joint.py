@@ -77,6 +77,10 @@ class TrainJoint(Spec):
             raise ValueError("domains to retain are evaluated in one process: choose at most one GPU")
         if self.num_gpus > 1 and self.gpu_share < 1:
             raise ValueError("a share is of one GPU: choose at most one GPU, or leave the share out")
+        if self.num_gpus > 1 and (used := self.training.of_one_process):
+            raise ValueError(
+                f"{' and '.join(used)} work in one process only: choose at most one GPU, or leave them out"
+            )
         if self.num_gpus > _most_processes(self):
             raise ValueError(f"each GPU needs a sequence of each batch: choose at most {_most_processes(self)} GPUs")
         require_others(self.retain, self.domains)
