@@ -11,7 +11,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ui.addresses import REGISTRY_HEADER, TOKEN_WANTED, USER_HEADER, api_address, registry_id
-from ui.errors import ServerDown, ServerRefused
+from ui.errors import ServerDown, ServerRefused, ServerSlow
 from workbench.access.actor import current_actor
 from workbench.access.home_token import access_token
 from workbench.answers.calibrations import EvidenceCalibration
@@ -184,7 +184,7 @@ def _explained(http: httpx.Client) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException:
-        raise ServerDown(
+        raise ServerSlow(
             f"The API server at {http.base_url} did not answer in time.",
             "It may be busy; try again in a moment.",
         ) from None

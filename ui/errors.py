@@ -6,6 +6,7 @@ UiError
 ├── PortTaken      another program listens on a port that is needed
 ├── GpuTaken       another API server uses the GPU
 ├── ServerDown     the API server does not answer
+│   └── ServerSlow    it did not answer in time
 ├── ServerRefused  the API server answered with a refusal (status, code)
 ├── RateLimitExceeded   more generations than the server lets wait (retry_after)
 ├── AnswerTimeout       an answer took longer than the server lets one take
@@ -49,6 +50,10 @@ class GpuTaken(UiError):
 
 class ServerDown(UiError):
     """The API server does not answer."""
+
+
+class ServerSlow(ServerDown):
+    """The API server did not answer in time."""
 
 
 class ServerRefused(UiError):

@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 TOKEN = "a token with a good many characters"
 OVERVIEW = "Overview"
 LOADED = 30_000  # milliseconds
-SHOWN = "dialog => getComputedStyle(dialog.querySelector('h2 + div'), '::after').content"
 # What a page that means harm tries: the studio in a frame, its web socket, its files.
 HARM = """<title>Harm</title><iframe id="frame" src="STUDIO/"></iframe><script>
 window.came = {};
@@ -132,20 +131,23 @@ def the_page_that_the_browser_is_opened_with_leads_in(servers: RunningWorkbench,
     expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
 
 
-def test_a_page_says_what_to_do_while_its_server_is_away_and_reconnects(settings: Settings, page: Page) -> None:
+def test_a_page_says_what_to_do_while_its_server_is_away_and_follows_the_next(settings: Settings, page: Page) -> None:
     command = ("-m", "ui.serving.studio_server")
     with running(settings, *command) as studio:
         page.goto(login_link(studio.settings))
-        page.goto(f"{studio.studio}/train?have=text")
-        expect(page.get_by_role("heading", name="What do you have?")).to_be_visible()
+        page.wait_for_url(f"{studio.studio}/")
+        page.goto(f"{studio.studio}/mixtures")
+        expect(page.get_by_text("These are the saved settings.")).to_be_visible()
+        page.evaluate("window.wasLoadedBefore = true")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible(timeout=LOADED)
-    assert "workbench up" in dialog.evaluate(SHOWN)
+    expect(dialog.get_by_role("alert")).to_contain_text("workbench up")
     assert "internet" not in dialog.inner_text()
     with running(settings, *command):
         expect(dialog).to_have_count(0, timeout=LOADED)
-        page.get_by_role("link", name="Jobs").click()
-        expect(page.get_by_text("step 40 of 100").first).to_be_visible()
+        page.wait_for_function("!window.wasLoadedBefore", timeout=LOADED)
+        page.locator('[data-testid="stCheckbox"] label').first.click()
+        expect(page.get_by_text("These are the saved settings.")).to_have_count(0)
 
 
 def a_viewer_reads_until_revoked(servers: RunningWorkbench, page: Page) -> None:

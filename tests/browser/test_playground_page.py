@@ -149,7 +149,7 @@ def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
     page.locator("#prompt textarea").focus()
     page.keyboard.press("Control+Enter")
     wait_for_answers(page)
-    expect(page.locator("#announcer")).to_contain_text("Finished")
+    expect(page.locator("#announcer")).to_have_text(re.compile("^Answer [AB]. Finished"))
     text = page.locator("#answer-a .token").all_text_contents()
     link = page.locator("#permalink a")
     expect(link).to_have_count(1)
@@ -205,6 +205,8 @@ def test_axe_finds_nothing_serious_and_a_phone_shows_one_pane(address: str, chro
         expect(page.locator("#pane-b")).to_be_visible()
         expect(page.locator("#pane-a")).to_be_hidden()
         assert page.evaluate(FITS) == [True, True, True]
+        for button in ("X/Y grid", "History", "Sampling", "Copy link"):
+            expect(page.get_by_role("button", name=button, exact=True)).to_be_in_viewport(ratio=1)
         faults += [f"{theme}, phone: {fault}" for fault in serious(page)]
         context.close()
     assert faults == []

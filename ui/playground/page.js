@@ -119,7 +119,7 @@
 
   // The end of an answer is announced; a text that grows stays at its end unless somebody has scrolled up.
   const announced = new WeakMap();
-  const watch = (pane) => {
+  const watch = (pane, name) => {
     let isBelow = true;
     pane.addEventListener("scroll", (event) => {
       const text = event.target;
@@ -131,14 +131,14 @@
       const words = state?.textContent ?? "";
       if (words !== announced.get(pane)) {
         announced.set(pane, words);
-        if (words) say(`Answer ${pane.id.at(-1).toUpperCase()}. ${words}`);
+        if (words) say(`Answer ${name}. ${words}`);
       }
     }).observe(pane, { childList: true, subtree: true, characterData: true, attributes: true });
   };
   const begin = () => {
-    const panes = document.querySelectorAll(".answer");
-    if (panes.length < 4) { setTimeout(begin, 50); return; }
-    panes.forEach(watch);
+    const names = [..."ABCD"], panes = names.map((name) => one(`#answer-${name.toLowerCase()}`));
+    if (panes.includes(null)) { setTimeout(begin, 50); return; }
+    panes.forEach((pane, number) => watch(pane, names[number]));
     one("#prompt textarea")?.focus();
   };
   begin();

@@ -11,6 +11,7 @@ from streamlit import net_util
 from ui.present.pages import OVERVIEW, PAGES, Page, pages_of
 from ui.present.text.formatting import plain
 from ui.widgets import address
+from ui.widgets.elements.connection import watch_connection
 from ui.widgets.notices import nothing_hidden, show_kept
 from ui.widgets.page_head import show_entries
 from workbench.access.actor import Role, current_actor
@@ -32,6 +33,7 @@ def main() -> None:
     _stay_silent()
     st.logo(str(ICON), size="large")
     st.html(STYLE)
+    watch_connection()
     if page is not pages_of(page.entry)[0]:
         st.html(_HERE.format(address=pages_of(page.entry)[0].address))
     show_entries(page)

@@ -9,6 +9,7 @@ from typing import Any
 
 import streamlit as st
 
+from ui.errors import ServerDown, ServerSlow
 from ui.present.text.formatting import duration, plain
 from ui.widgets.notices import explained
 from workbench.access.actor import Actor, acting_as, current_actor
@@ -16,6 +17,7 @@ from workbench.access.actor import Actor, acting_as, current_actor
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5
 _TRY_AGAIN_SECONDS = 10.0
+_LOOK_AGAIN_SECONDS = 3.0  # while the API server does not answer
 _HEIGHT = 272  # pixels, of a chart: what comes pushes nothing down
 
 
@@ -24,16 +26,17 @@ class BackgroundCall:
 
     def __init__(self, request: Any, fetch: Callable[[], Any]) -> None:
         self.request = request
+        self.fetch = fetch
         self.began = time.monotonic()
         self.answer: Any = None
         self.failure: Exception | None = None
-        self._thread = Thread(target=self._run, args=(fetch, current_actor()), daemon=True)
+        self._thread = Thread(target=self._run, args=(current_actor(),), daemon=True)
         self._thread.start()
 
-    def _run(self, fetch: Callable[[], Any], actor: Actor) -> None:
+    def _run(self, actor: Actor) -> None:
         try:
             with acting_as(actor):
-                self.answer = fetch()
+                self.answer = self.fetch()
         except Exception as failure:  # raised again in the page's thread
             self.failure = failure
 
@@ -94,4 +97,18 @@ def _show_failure(key: str, failure: Exception) -> None:
     with explained():
         raise failure
     if st.button("Retry", key=f"{key}_again", icon=":material/refresh:", on_click=forget, args=(key,)):
+        st.rerun()
+    if isinstance(failure, ServerDown) and not isinstance(failure, ServerSlow):  # a slow answer is not asked for twice
+        _look_again(key)
+
+
+@st.fragment(run_every=_LOOK_AGAIN_SECONDS)
+def _look_again(key: str) -> None:
+    """Asks again as long as the API server does not answer; the page changes once it does."""
+    calls: dict[str, BackgroundCall] = st.session_state.get("background_calls", {})
+    if (call := calls.get(key)) is None or call.seconds < _LOOK_AGAIN_SECONDS:
+        return
+    again = BackgroundCall(call.request, call.fetch)
+    if not (again.is_done(_QUICK_SECONDS) and isinstance(again.failure, ServerDown)):
+        calls[key] = again
         st.rerun()

@@ -70,15 +70,18 @@ def show_job_form(
         is_refused = expected is not None and expected.fits is False
         if expected is not None and expected.nearest:
             _offer_nearest(kind, expected)
+        outcome = st.container()  # above the button, since what is below it may lie outside of the window
         if st.button(
             label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=cannot_change() or is_refused
         ):
-            _submit(kind, answers, complaints, send)
-        _show_submitted(kind)
+            with outcome:
+                _submit(kind, answers, complaints, send)
+        with outcome:
+            _show_submitted(kind)
 
 
 def _show_submitted(kind: str) -> None:
-    """Beside the button: that the job was submitted, as its card may stand below the edge of the screen."""
+    """Above the button: that the job was submitted, as its card may stand below the edge of the screen."""
     if job_id := last_job(kind):
         with reading() as session:
             titles = [job.title for job in get_jobs(session, [job_id])]

@@ -15,6 +15,7 @@ from tests.ui.studio.visits import STUDIO, drawn_tokens, named, open_page, outpu
 from ui.client import Client
 from ui.errors import ServerDown
 from ui.kinds.train_form_parts import EXPERT
+from ui.widgets import background
 from workbench.answers.changes import Forgetting
 from workbench.answers.perplexities import MixedDomain, MixedScores
 from workbench.answers.posteriors import Manifest, ParentProposal, PosteriorAnswer
@@ -403,6 +404,19 @@ def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pyt
     assert "Start it with `workbench up`" in output(app)
     monkeypatch.setattr(Client, "mix", mixed)
     settled(named(app.button, "Retry").click().run())
+    assert "Exact, from stored scores" in output(app)
+
+
+def test_an_api_server_that_is_back_is_seen_without_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_self: Client, **_spec: Any) -> MixedScores:
+        raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
+
+    monkeypatch.setattr(background, "_LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(Client, "mix", away)
+    app = open_page("mixtures")
+    assert "Exact, from stored scores" not in output(app)
+    monkeypatch.setattr(Client, "mix", mixed)
+    settled(app.run())
     assert "Exact, from stored scores" in output(app)
 
 
