@@ -47,7 +47,7 @@ from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
-ASKED = ("mix", "inference_modes", "posteriors", "posterior", "contrast", "estimate_prior", "calibration")
+METHODS = ("mix", "inference_modes", "posteriors", "posterior", "contrast", "estimate_prior", "calibration")
 OF_OVERVIEW = {"mixture": "first", "split": "test"}  # what the page that is opened first asks
 
 
@@ -72,7 +72,7 @@ CALIBRATION = EvidenceCalibration(
 class Answers:
     """An honest stand-in for the server: keeps what it was asked."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: Sequence[str] = ASKED) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: Sequence[str] = METHODS) -> None:
         self.requested: list[dict[str, Any]] = []
         for name in names:
             monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
@@ -320,7 +320,7 @@ def api(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]
 def test_the_api_reads_a_passage_with_the_mixture_as_it_is_saved(
     api: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Answers(monkeypatch, [name for name in ASKED if name != "posterior"])
+    Answers(monkeypatch, [name for name in METHODS if name != "posterior"])
     with transaction() as session:
         mixtures.set_weight(session, "first", "first/code", 3.0)
         text = passages(session, get_storage(get_settings()), "first", "prose", "dev")[0]

@@ -122,7 +122,7 @@ def _draw_field(linked: list[str] | None) -> str:
         st.session_state[_TEXT] = linked[-1]
     elif _TEXT not in st.session_state:
         st.session_state[_TEXT] = st.session_state.get(_WRITTEN, "")
-    text = st.text_area(
+    text: str = st.text_area(
         "Text",
         st.session_state[_TEXT],  # also as its default: see choose_one
         key=_TEXT,
