@@ -50,6 +50,26 @@ def test_a_cell_leads_to_its_passages_and_a_link_finds_them_again(servers: Any, 
         assert page.evaluate(FITS), size
 
 
+def test_a_click_anywhere_in_a_cell_of_the_posteriors_leads_to_a_passage_of_its_domain(
+    servers: Any, page: Page
+) -> None:
+    page.set_viewport_size(WIDE)
+    page.goto(f"{servers.studio}/posteriors?posterior.view=All+domains&posteriors.split=test")
+    passage = page.get_by_role("heading", name="A passage of")
+    expect(passage).to_have_text("A passage of code", timeout=SLOW)
+    expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
+    assert page.get_by_test_id("stAlertContentError").count() == 0
+
+    cells = page.locator(".stPlotlyChart .nsewdrag").first
+    for place, domain in ((0.55, "law"), (0.1, "code")):  # columns: beside the middles of the right and the left one
+        box = cells.bounding_box()
+        assert box is not None
+        height = 0.75 if domain == "law" else 0.25
+        page.mouse.click(box["x"] + box["width"] * place, box["y"] + box["height"] * height)
+        expect(passage).to_have_text(f"A passage of {domain}")
+    expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
+
+
 def test_a_text_with_markup_is_read_token_by_token_and_a_reload_reads_it_again(servers: Any, page: Page) -> None:
     text = "def f(x):\n    return <img src=x onerror=alert(1)>\nThe tenant shall pay the rent."
     page.set_viewport_size(WIDE)

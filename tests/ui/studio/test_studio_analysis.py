@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from engine.mixing.evidence import EvidenceRule
+from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import drawn_tokens, named, open_page, output, read, settled
+from ui.api.app import create_app
 from ui.client import Client
 from ui.errors import ServerRefused
+from ui.studio.analysis import posterior_passages
 from workbench.analysis.sample_texts import passages
 from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.answers.changes import RemovalTable
@@ -39,6 +47,7 @@ from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
+METHODS = ("mix", "inference_modes", "posteriors", "posterior", "contrast", "estimate_prior", "calibration")
 OF_OVERVIEW = {"mixture": "first", "split": "test"}  # what the page that is opened first asks
 
 
@@ -63,9 +72,9 @@ CALIBRATION = EvidenceCalibration(
 class Answers:
     """An honest stand-in for the server: keeps what it was asked."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: Sequence[str] = METHODS) -> None:
         self.requested: list[dict[str, Any]] = []
-        for name in ("mix", "inference_modes", "posteriors", "posterior", "contrast", "estimate_prior", "calibration"):
+        for name in names:
             monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
 
     def _keeping(self, answer: Any) -> Any:
@@ -293,6 +302,56 @@ def test_a_cell_of_the_posteriors_leads_to_passages_of_its_domain(answers: Answe
     assert answers.requested[-1]["text"] == texts[1]
     assert app.query_params["posteriors.domain"] == "prose"
     assert app.query_params["posteriors.passage"] == "2"
+
+
+@pytest.fixture
+def api(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """The API itself, which answers the panel of passages; only the models behind it are stand-ins."""
+
+    def passed_on(request: httpx.Request) -> httpx.Response:
+        answer = api.request(request.method, str(request.url), content=request.content, headers=request.headers)
+        return httpx.Response(answer.status_code, content=answer.content)
+
+    with TestClient(create_app(get_settings(), host, playground=False)) as api:
+        monkeypatch.setattr(posterior_passages, "Client", partial(Client, transport=httpx.MockTransport(passed_on)))
+        yield api
+
+
+def test_the_api_reads_a_passage_with_the_mixture_as_it_is_saved(
+    api: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Answers(monkeypatch, [name for name in METHODS if name != "posterior"])
+    with transaction() as session:
+        mixtures.set_weight(session, "first", "first/code", 3.0)
+        text = passages(session, get_storage(get_settings()), "first", "prose", "dev")[0]
+    app = settled(open_page("posteriors", posterior__view="All domains", posteriors__domain="prose"))
+    assert not app.error
+    (shown,) = drawn_tokens(app)
+    assert shown["tokens"] == re.findall(r" ?[^ ]+", text)
+    assert shown["weights"][0] == [0.6, 0.2, 0.2]
+
+
+def test_rows_of_the_posteriors_are_in_the_order_of_their_own_experts(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def posteriors(_client: Client, **request: Any) -> PosteriorMap:
+        return answers.posteriors(**request).model_copy(update={"homes": ["prose", "code"]})
+
+    monkeypatch.setattr(Client, "posteriors", posteriors)
+    app = settled(open_page("posteriors", posterior__view="All domains"))
+    assert named(app.selectbox, "Domain of the text").options == ["prose", "code", "poems"]
+    assert "Click a cell to read a passage of its domain below." in output(app)
+
+
+def test_a_text_is_kept_while_all_domains_are_shown(answers: Answers) -> None:
+    app = open_page("posteriors")
+    app.text_area(key="posterior.text").set_value("the sea").run()
+    settled(named(app.button, "Show the posterior").click().run())
+    app.text_area(key="posterior.text").set_value("the sea, the sky").run()
+    for view in ("All domains", "One text"):
+        settled(app.segmented_control(key="posterior.view").set_value(view).run())
+    assert app.text_area(key="posterior.text").value == "the sea, the sky"
+    assert drawn_tokens(app)[0]["tokens"] == ["the", " sea"]
 
 
 def test_another_evidence_sends_another_request(answers: Answers) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.colours import Looks, in_order
 from ui.present.charts.curves_and_bars import curves, expert_bars
 from ui.present.charts.heatmap import Scores, specialization
@@ -64,17 +65,17 @@ def test_a_cell_that_the_title_counts_as_below_one_reads_below_one() -> None:
 
 
 def test_the_hover_shows_the_absolute_perplexity() -> None:
-    hover = specialization(scores(), LOOKS).figure.data[0].customdata
-    assert "perplexity 30.0 per token" in hover[0][1]
+    hover = specialization(scores(), LOOKS).figure.data[1].customdata
+    assert hover[1] == "m/a on b<br>perplexity 30.0 per token<br>ratio 2.00 ×"
 
 
 def test_hover_and_table_show_the_accuracy_where_it_was_counted() -> None:
     known = replace(scores(), accuracy=[[0.3, 0.125, 0.1], [None, 0.2, None]])
     assert known.accuracy_is_known()
     assert not scores().accuracy_is_known()
-    hover = specialization(known, LOOKS).figure.data[0].customdata
-    assert "accuracy 12.5 %" in hover[0][1]
-    assert "accuracy" not in hover[1][0]
+    hover = specialization(known, LOOKS).figure.data[1].customdata
+    assert "accuracy 12.5 %" in hover[1]
+    assert "accuracy" not in hover[2]
     assert [row["accuracy (%)"] for row in specialization(known, LOOKS).table] == [30.0, 12.5, 10.0, None, 20.0, None]
 
 
@@ -199,9 +200,17 @@ def test_a_lineage_quotes_names_and_describes_the_path_in_words() -> None:
 # what the stored scores explain ----------------------------------------------------------------------
 
 
-def test_every_cell_with_a_number_can_be_clicked() -> None:
-    targets = specialization(scores(), LOOKS).figure.data[1]
-    assert list(zip(targets.x, targets.y, strict=True)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
+def test_every_cell_can_be_clicked() -> None:
+    rows = [ROW, ROW.model_copy(update={"domain": "a"})]
+    for picture in (specialization(scores(), LOOKS), posterior_heatmap(POSTERIOR, rows, "Training domains", LOOKS)):
+        cells, targets = picture.figure.data
+        assert list(zip(targets.x, targets.y, strict=True)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
+        assert cells.hoverinfo == "skip"  # else Plotly takes the click for the heatmap, which has nothing to select
+    assert targets.customdata[2] == "m/a on a<br>0.25"
+
+
+def test_domains_come_in_the_order_of_their_experts_and_others_as_they_are() -> None:
+    assert in_order_of_homes(["a", "b", "c", "d"], ["c", "", "gone", "a", "c"]) == ["c", "a", "b", "d"]
 
 
 def test_one_far_column_leaves_colours_to_the_others() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -62,6 +62,32 @@ def new_heatmap(
 def _in_lines(name: str, look: Look) -> str:
     first, *rest = textwrap.wrap(name, _ROW_SIGNS, max_lines=2, placeholder="…") or [name]
     return "<br>".join([tick(first, look), *(tick(line, Look()) for line in rest)])
+
+
+def add_targets(figure: go.Figure, hover: Sequence[Sequence[str]]) -> None:
+    """Lets each cell be clicked, and say its words of `hover`, by an invisible point in its middle.
+
+    Plotly cannot select the cells of a heatmap. A click anywhere in a cell takes the nearest point.
+    """
+    cells = [(x, y, words) for y, row in enumerate(hover) for x, words in enumerate(row)]
+    figure.update_traces(hoverinfo="skip", selector={"type": "heatmap"})
+    figure.add_scatter(
+        x=[x for x, _, _ in cells],
+        y=[y for _, y, _ in cells],
+        mode="markers",
+        marker={"symbol": "square", "size": 1, "opacity": 0},
+        selected={"marker": {"opacity": 0}},
+        unselected={"marker": {"opacity": 0}},
+        customdata=[words for _, _, words in cells],
+        hovertemplate="%{customdata}<extra></extra>",
+        showlegend=False,
+    )
+    figure.update_layout(hoverdistance=-1)
+
+
+def in_order_of_homes(domains: Sequence[str], homes: Iterable[str]) -> list[str]:
+    """The domains in the order of the experts that are at home in them; then the others, as they come."""
+    return [*dict.fromkeys([*(home for home in homes if home in domains), *domains])]
 
 
 def frame(row: int, column: int, dash: str = "solid", colour: str = FRAME) -> dict[str, Any]:

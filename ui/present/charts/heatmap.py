@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.present.charts.cells import add_frames, frame, new_heatmap
+from ui.present.charts.cells import add_frames, add_targets, frame, in_order_of_homes, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
@@ -42,7 +42,7 @@ class Scores:
     def at_home_somewhere(self) -> Scores:
         """Only the domains that have an expert of their own, in the order of their experts."""
         homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
-        return self._of(dict.fromkeys(home for home in homes if home in self.domains))
+        return self._of(domain for domain in in_order_of_homes(self.domains, homes) if domain in homes)
 
     def without_own_expert(self) -> list[str]:
         """The domains without an expert of their own among these, which therefore have no ratios."""
@@ -163,7 +163,7 @@ def specialization(scores: Scores, looks: Looks, chosen: tuple[str, str] | None 
     if chosen:
         frames.append(frame(shown.experts.index(chosen[0]), shown.domains.index(chosen[1]), "4px 2px"))
     add_frames(figure, *frames)
-    _add_targets(figure, shown)
+    add_targets(figure, _hover(shown))
     return Chart(figure, _title(shown), _words(shown), list(scores.rows()))
 
 
@@ -180,9 +180,6 @@ def _painted(scores: Scores, looks: Looks) -> go.Figure:
         text=as_text(scores.ratios),
         zmin=0.0,
         zmax=math.log(ceiling),
-        hoverongaps=False,
-        customdata=_hover(scores),
-        hovertemplate="%{customdata}<br>ratio %{text}<extra></extra>",
         numbers="%{text}",
         colorbar=asdict(colour_bar(1.0, ceiling)),
     )
@@ -196,23 +193,6 @@ def _own_look(scores: Scores, domain: str, looks: Looks) -> Look:
     """The look of the expert whose ratio on the domain is 1."""
     own = scores.own_expert(domain)
     return looks.domain(domain) if own is None else looks.expert(own)
-
-
-def _add_targets(figure: go.Figure, scores: Scores) -> None:
-    """Adds invisible points to click, one on each cell with a number: a heatmap's cells cannot be clicked."""
-    cells = [(i, j) for i, row in enumerate(scores.ratios) for j, ratio in enumerate(row) if ratio is not None]
-    hover = _hover(scores)
-    figure.add_scatter(
-        x=[j for _, j in cells],
-        y=[i for i, _ in cells],
-        mode="markers",
-        marker={"symbol": "square", "size": 34, "opacity": 0},
-        selected={"marker": {"opacity": 0}},
-        unselected={"marker": {"opacity": 0}},
-        customdata=[f"{hover[i][j]}<br>ratio {ratio(scores.ratios[i][j])}" for i, j in cells],
-        hovertemplate="%{customdata}<extra></extra>",
-        showlegend=False,
-    )
 
 
 def _ceiling(ratios: Cells) -> float:
@@ -232,6 +212,8 @@ def _cell(row: Mapping[str, Any]) -> str:
     text = "not evaluated" if value is None else f"perplexity {perplexity(value)} per token"
     if (accuracy := row["accuracy (%)"]) is not None:
         text += f", accuracy {percent(accuracy)}"
+    if row["ratio to own expert"] is not None:
+        text += f"<br>ratio {ratio(_ratio(row))}"
     return f"{label(row['expert'])} on {label(row['domain'])}<br>{text}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.cells import add_frames, frame, new_heatmap
+from ui.present.charts.cells import add_frames, add_targets, frame, new_heatmap
 from ui.present.charts.chart import Chart, baseline, line_of, new_subplots
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.posteriors import stable_words
@@ -31,11 +31,10 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
         zmin=0,
         zmax=1,
         numbers="%{z:.2f}",
-        customdata=[[f"{label(expert)} on {label(domain)}" for expert in experts] for domain in domains],
-        hovertemplate="%{customdata}<br>%{z:.2f}<extra></extra>",
         colorbar={"title": "posterior"},
     )
     _frame_homes(figure, answer, domains, looks)
+    add_targets(figure, [_hover(experts, row) for row in rows])
     return Chart(
         figure,
         f"{kind}: read a row for the experts that a domain's text is attributed to",
@@ -50,6 +49,11 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
             for row in rows
         ],
     )
+
+
+def _hover(experts: Sequence[str], row: DomainPosterior) -> list[str]:
+    shares = zip(experts, row.posterior, strict=True)
+    return [f"{label(expert)} on {label(row.domain)}<br>{weight(share)}" for expert, share in shares]
 
 
 def _frame_homes(figure: Any, answer: PosteriorMap, domains: Sequence[str], looks: Looks) -> None:

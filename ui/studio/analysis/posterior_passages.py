@@ -29,7 +29,7 @@ def _go_to_first_passage() -> None:
     st.session_state[PASSAGE] = 1
 
 
-def show_passages(answer: PosteriorMap, mixture: MixtureRequest) -> None:
+def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
     """A passage of one domain and the weights of the experts at each of its words. Both stand in the address."""
     domains = [row.domain for row in answer.domains]
     title = st.empty()
@@ -37,21 +37,23 @@ def show_passages(answer: PosteriorMap, mixture: MixtureRequest) -> None:
     domain = choose_one(left.selectbox, "Domain of the text", domains, key=DOMAIN, on_change=_go_to_first_passage)
     title.markdown(f"##### A passage of {plain(domain)}")
     with reading() as session:
-        texts = passages(session, get_storage(get_settings()), mixture.model, domain, answer.split)
+        texts = passages(session, get_storage(get_settings()), saved.model, domain, answer.split)
     if not texts:
         st.info(plain(f"The {answer.split} text of {domain} has no document."))
         return
     numbers = list(range(1, len(texts) + 1))
     place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
-    read = _read(mixture, texts[place - 1])
+    read = _read(saved, texts[place - 1])
     if read and read.tokens:
         st.caption("The beginning of a held-out document, read with the mixture's own gate.")
         show_words(read.tokens, read.weights, read.experts, "posterior_passage")
 
 
-def _read(mixture: MixtureRequest, text: str) -> PosteriorAnswer | None:
+def _read(saved: MixtureRequest, text: str) -> PosteriorAnswer | None:
+    """The passage read by the mixture as it is saved: the server knows it, `saved` only tells when to read again."""
+
     def fetch() -> PosteriorAnswer:
         with Client(get_settings()) as client:
-            return client.posterior(model=mixture.model, text=text, **mixture.changes())
+            return client.posterior(model=saved.model, text=text)
 
-    return fetch_in_background("posterior_passage", (mixture, text), fetch, "Reading the passage")
+    return fetch_in_background("posterior_passage", (saved, text), fetch, "Reading the passage")

@@ -10,6 +10,7 @@ import streamlit as st
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.client import Client
+from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.chart import Chart
 from ui.present.charts.colours import read_looks
 from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
@@ -39,6 +40,7 @@ def show_domains(saved: MixtureRequest) -> None:
     answer = _fetch(saved, _draw_options(saved.gate))
     if answer is None:
         return
+    answer = _in_order_of_experts(answer)
     if not answer.domains:
         why = short_words(answer) or f"The {answer.split} text is not scored under every expert that takes part."
         empty_until_scored(why, _how_to_score(mixture, answer.split), mixture, answer.split)
@@ -69,6 +71,13 @@ def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) ->
             choose_domain(rows[place[1]].domain)
 
     show_chart(picture, key, choose)
+    st.caption("Click a cell to read a passage of its domain below.")
+
+
+def _in_order_of_experts(answer: PosteriorMap) -> PosteriorMap:
+    """Rows as the columns' own domains, so that a text that is taken for its own expert's is on the diagonal."""
+    rows = {row.domain: row for row in answer.domains}
+    return answer.model_copy(update={"domains": [rows[name] for name in in_order_of_homes([*rows], answer.homes)]})
 
 
 def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions:

@@ -33,7 +33,7 @@ from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
 _VIEWS = ("One text", "All domains")
-_TEXT = "posterior.text"
+_TEXT, _WRITTEN = "posterior.text", "posterior.written"  # of the field, and kept while the field is not drawn
 _LONGEST_LINK = 6_000  # characters of a text in an address: a browser sends the address in two headers of each request
 
 
@@ -90,11 +90,7 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
     """The request that was last sent; None before the first. A text in the address is read without a click."""
     model = mixture.name
     linked = fresh(_TEXT)
-    if linked:
-        st.session_state[_TEXT] = linked[-1]
-    text = st.text_area(
-        "Text", key=_TEXT, height=214, label_visibility="collapsed", placeholder="Paste or write a text of any domain."
-    )
+    text = _draw_field(linked)
     with st.container(horizontal=True):
         is_sent = st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:")
         st.button(
@@ -118,6 +114,24 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
     if sent:
         _note_text(sent.text)
     return sent
+
+
+def _draw_field(linked: list[str] | None) -> str:
+    """The field of the text. It holds what was written before, also when another view or page was shown since."""
+    if linked:
+        st.session_state[_TEXT] = linked[-1]
+    elif _TEXT not in st.session_state:
+        st.session_state[_TEXT] = st.session_state.get(_WRITTEN, "")
+    text: str = st.text_area(
+        "Text",
+        st.session_state[_TEXT],  # also as its default: see choose_one
+        key=_TEXT,
+        height=214,
+        label_visibility="collapsed",
+        placeholder="Paste or write a text of any domain.",
+    )
+    st.session_state[_WRITTEN] = text
+    return text
 
 
 def _note_text(text: str) -> None:
