@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 MOST = 20
@@ -19,3 +22,11 @@ def test_no_folder_holds_more_than_twenty_modules() -> None:
 
     assert counts["workbench/registry"] > 1  # the count sees the packages
     assert {folder: count for folder, count in counts.items() if count > MOST} == {}
+
+
+def test_no_kept_file_is_larger_than_a_megabyte() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("This is no checkout of git.")
+    sizes = {name: (ROOT / name).stat().st_size for name in listed.stdout.split("\0") if (ROOT / name).is_file()}
+    assert {name: size for name, size in sizes.items() if size > 1_000_000} == {}
