@@ -27,7 +27,11 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.analysis.calibration import DECAYS, POWERS, DevText, calibrate_from_equal_priors  # noqa: E402
+from engine.clusters.artifact import Clustering  # noqa: E402
+from engine.clusters.centroids import Clusters  # noqa: E402
+from engine.clusters.config import TfidfConfig  # noqa: E402
 from engine.clusters.distances import Distances, measure_distances, open_distances  # noqa: E402
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf  # noqa: E402
 from engine.errors import ScoresError  # noqa: E402
 from engine.inference.scores import as_blocks  # noqa: E402
 from engine.mixing.base import Gate  # noqa: E402
@@ -37,7 +41,10 @@ from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
 from engine.mixing.fixed import FixedGate  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.statistics.bootstrap import Change, Loss, Resampled  # noqa: E402
+from engine.text.blocks import Tokens  # noqa: E402
+from engine.text.eval_sample import EvalSample  # noqa: E402
 from engine.text.split_names import HeldOutSplit  # noqa: E402
+from engine.text.tokenizer import Tokenizer  # noqa: E402
 
 FEATURE_DECAYS = (0.0, 0.5, 0.8, 0.9, 0.98, 1.0)  # of the evidence that a learned gate reads
 TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -258,12 +265,6 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
     """The same scores with distances to the mean vector of each expert's own training documents, measured now."""
     from sqlalchemy import select
 
-    from engine.clusters.artifact import Clustering
-    from engine.clusters.centroids import Clusters
-    from engine.clusters.config import TfidfConfig
-    from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
-    from engine.text.blocks import Tokens
-    from engine.text.eval_sample import EvalSample
     from engine.text.split import read_split
     from engine.text.tokenizer import load_tokenizer
     from workbench.analysis.scores import places, scored_domains
@@ -282,42 +283,45 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
     with reading(settings) as session:
         planned = plan(session, storage, MixtureRequest(mixture))
         rows = {row.name: row for row in session.scalars(select(Domain))}
-        samples = {}
-        for expert, domain in sorted(own.items()):
+        tokenizer = load_tokenizer(planned.experts[0].base.folder)
+
+        def documents(domain: str) -> list[str]:
             folder = storage.kept(rows[domain].artifact).folder / rows[domain].folder
             texts = [row["text"] for row in read_split(folder, "train")]
-            samples[expert] = texts[:: max(1, len(texts) // DOCUMENTS)][:DOCUMENTS]
-        every = [text for texts in samples.values() for text in texts]
-        embedder = next(one for one in fit_tfidf(every, TfidfConfig()) if isinstance(one, TfidfEmbedder))
-        centres_KD = np.stack([embedder.embed(texts).vectors_ND.mean(0) for texts in samples.values()])
-        clusters = Clusters("centroids", 0, centres_KD.astype(np.float32), np.zeros(0, np.int32), ())
-        clustering = Clustering(clusters, embedder, ())
-        tokenizer = load_tokenizer(planned.experts[0].base.folder)
+            return texts[:: max(1, len(texts) // DOCUMENTS)][:DOCUMENTS]
+
+        clustering = _centroids([documents(own[expert]) for expert in sorted(own)])
 
         def measured(texts: Sequence[DevText], split: HeldOutSplit) -> list[DevText]:
             shown, changed = scored_domains(session, planned, split), []
             for text in texts:
-                evaluation = shown[text.domain][0]
                 packed = find_artifact(session, tokens_key(rows[text.domain].id, tokenizer.sha256))
                 assert packed is not None, "its tokens were scored"
                 tokens = Tokens.open(storage.kept(packed).folder, split)
-                sample = EvalSample(tokens, text.block_size, places(storage, evaluation)[0])
-                with tempfile.TemporaryDirectory() as name:
-                    for _ in measure_distances(clustering, tokenizer, sample, Path(name)):
-                        pass
-                    distances = open_distances(Path(name))
-                    further_KX, nearest_X, known_X = (
-                        part.clone() for part in (distances.further_KX, distances.nearest_X, distances.known_X)
-                    )
-                changed.append(replace(text, distances=Distances(further_KX, nearest_X, known_X, text.block_size)))
+                sample = EvalSample(tokens, text.block_size, places(storage, shown[text.domain][0])[0])
+                changed.append(replace(text, distances=_distances(clustering, tokenizer, sample)))
             return changed
 
-        dev, training, novel = (
-            measured(scores.dev, "dev"),
-            measured(scores.training, "test"),
-            measured(scores.novel, "test"),
-        )
-    return Scores(dev, training, novel, list(range(len(samples))))
+        dev, training = measured(scores.dev, "dev"), measured(scores.training, "test")
+        return Scores(dev, training, measured(scores.novel, "test"), list(range(len(own))))
+
+
+def _centroids(samples: Sequence[Sequence[str]]) -> Clustering:
+    """A cluster for each sample of documents, around the mean of their vectors."""
+    fitted = fit_tfidf([text for texts in samples for text in texts], TfidfConfig())
+    embedder = next(one for one in fitted if isinstance(one, TfidfEmbedder))
+    centres_KD = np.stack([embedder.embed(texts).vectors_ND.mean(0) for texts in samples])
+    clusters = Clusters("centroids", 0, centres_KD.astype(np.float32), np.zeros(0, np.int32), ())
+    return Clustering(clusters, embedder, ())
+
+
+def _distances(clustering: Clustering, tokenizer: Tokenizer, text: EvalSample) -> Distances:
+    with tempfile.TemporaryDirectory() as name:
+        for _ in measure_distances(clustering, tokenizer, text, Path(name)):
+            pass
+        stored = open_distances(Path(name))
+        parts = (part.clone() for part in (stored.further_KX, stored.nearest_X, stored.known_X))
+        return Distances(*parts, text.block_size)
 
 
 def invented(num_experts: int = 4, num_novel: int = 2, num_blocks: int = 24, block_size: int = 64) -> Scores:
