@@ -34,7 +34,7 @@ def dangerous(source: str) -> Iterator[str]:
             yield from (f"launch({one.arg}={ast.unparse(one.value)})" for one in node.keywords if _shares(one))
         elif isinstance(node, ast.keyword):
             value = node.value.value if isinstance(node.value, ast.Constant) else None
-            if node.arg in NEVER_TRUE and value is not False:
+            if (node.arg in NEVER_TRUE and value is not False) or (node.arg == "share" and value is True):
                 yield f"{node.arg}={ast.unparse(node.value)}"
 
 
@@ -72,6 +72,8 @@ def test_nothing_that_ships_runs_what_somebody_else_wrote() -> None:
         "yaml.load(file)",
         "st.markdown(text, unsafe_allow_html=True)",
         "app.launch(share=True)",
+        "app.launch(share=wish)",
+        "partial(app.launch, share=True)",
     ],
 )
 def test_the_test_sees_what_would(source: str) -> None:
