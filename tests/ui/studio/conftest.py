@@ -58,6 +58,12 @@ def _no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ui.widgets.probe._stages", lambda _: (one for one in ()))
 
 
+@pytest.fixture(autouse=True)
+def _opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Popovers and expanders hold what they hold once they are opened, which these tests cannot click."""
+    monkeypatch.setattr("ui.widgets.on_demand._was_opened", lambda _: True)
+
+
 @pytest.fixture
 def filled_home(home: Path) -> Path:
     """A home with domains, a seed, a DEMix model, one expert more, scores, and a job in every state."""

@@ -21,6 +21,7 @@ from ui.studio.mixtures.prior_editor import show_priors
 from ui.studio.mixtures.temperature_view import show_temperature
 from ui.studio.shared.examples import show_example_mixture
 from ui.widgets.address import choose_one
+from ui.widgets.on_demand import is_needed
 from ui.widgets.page_head import show_head
 from ui.widgets.split_choice import choose_split
 from workbench.errors import NotFound
@@ -30,6 +31,7 @@ from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
 
 _NOBODY = "none"
+_PRIORS = "mixture.priors"
 
 
 def show() -> None:
@@ -66,8 +68,10 @@ def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
         with st.container(border=True, key="inference_modes"):
             st.subheader("Perplexity by inference mode: the lowest of each row is bold", anchor=False)
             show_modes(saved, split)
-    with st.expander("Priors: save, estimate, apply", icon=":material/balance:"):
-        show_priors(mixture, choice)
+    priors = st.expander("Priors: save, estimate, apply", icon=":material/balance:", key=_PRIORS, on_change="rerun")
+    if is_needed(priors, _PRIORS):
+        with priors:
+            show_priors(mixture, choice)
     show_temperature(mixture, saved)
     show_deletion(mixture)
 

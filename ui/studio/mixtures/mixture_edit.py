@@ -15,6 +15,7 @@ from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import base_of, reset
 from ui.widgets.fields import draw_questions
 from ui.widgets.notices import explained, keep
+from ui.widgets.on_demand import is_needed
 from ui.widgets.rights import cannot_change
 from workbench.analysis.new_mixtures import EVIDENCE, can_be_calibrated
 from workbench.errors import BadSpec
@@ -25,6 +26,8 @@ from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
 from workbench.specs import complaints_of
+
+_NEW, _DELETE = "mixture.new_one", "mixture.deletion"
 
 
 def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
@@ -45,7 +48,10 @@ def show_new_mixture() -> None:
         names = sorted(name for _, name, _ in experts.list_states(session))
     if not names:
         return
-    with st.expander("New mixture", icon=":material/add:"):
+    box = st.expander("New mixture", icon=":material/add:", key=_NEW, on_change="rerun")
+    if not is_needed(box, _NEW):
+        return
+    with box:
         skip = (*DERIVED_FIELDS, "weights", "gate")
         answers = draw_questions("mixture.new", questions_of(MixtureSpec, {"experts": names}, skip))
         gate = draw_gate("mixture.new", dump_gate(default_gate()))
@@ -69,7 +75,10 @@ def _make(data: dict[str, Any]) -> None:
 
 def show_deletion(mixture: MixtureCard) -> None:
     """Deletes the composition after a second click; its experts stay."""
-    with st.popover("Delete this mixture …", icon=":material/delete:"):
+    box = st.popover("Delete this mixture …", icon=":material/delete:", key=_DELETE, on_change="rerun")
+    if not is_needed(box, _DELETE):
+        return
+    with box:
         st.markdown(plain(f"Deletes {mixture.name}. Its experts stay in the registry."))
         if st.button("Delete for good", key=f"delete_{mixture.id}", type="primary", disabled=cannot_change()):
             with explained():

@@ -7,6 +7,7 @@ import streamlit as st
 from ui.present.text.formatting import clock, plain
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
+from ui.widgets.on_demand import is_needed
 from ui.widgets.rights import cannot_change
 from workbench.names import ALIAS_SIGN
 from workbench.registry import aliases
@@ -19,12 +20,19 @@ def show_aliases(model: str) -> None:
     with reading() as session:
         every = aliases.list_aliases(session)
     own = [one for one in every if one.model == model]
-    with st.popover(f"Aliases ({len(own)})" if own else "Aliases", icon=":material/label:"):
-        st.caption("An alias means one model at a time. Clients that use it need no change when you move it.")
-        for one in own:
-            _show_alias(one)
-        _show_form(model)
-        _show_family(every, own)
+    key, label = f"aliases.{model}", f"Aliases ({len(own)})" if own else "Aliases"
+    box = st.popover(label, icon=":material/label:", key=key, on_change="rerun")
+    if is_needed(box, key):
+        with box:
+            _show_inside(model, every, own)
+
+
+def _show_inside(model: str, every: list[AliasCard], own: list[AliasCard]) -> None:
+    st.caption("An alias means one model at a time. Clients that use it need no change when you move it.")
+    for one in own:
+        _show_alias(one)
+    _show_form(model)
+    _show_family(every, own)
 
 
 def _show_alias(alias: AliasCard) -> None:
