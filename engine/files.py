@@ -67,12 +67,21 @@ def new_folder(
     try:
         yield aside
         write_manifest(aside, hashes)
+        _open_to_same(aside)
         for file in [*aside.rglob("*"), aside]:
             sync(file)
         complete(aside)
         _put(aside, path, replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _open_to_same(folder: Path) -> None:
+    """Whoever may read the manifest may read every file: safetensors creates its own for their owner alone."""
+    mode = (folder / MANIFEST).stat().st_mode & 0o777
+    for file in folder.rglob("*"):
+        if file.is_file():
+            file.chmod(mode)
 
 
 def aside_of(path: Path, mark: str) -> Path:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from engine.errors import DamagedFile
 from engine.files import (
@@ -52,6 +54,13 @@ def test_a_second_writing_replaces_the_first(tmp_path: Path) -> None:
     make(tmp_path / "x", "two")
     assert (tmp_path / "x" / "a.txt").read_text() == "two"
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_who_may_read_the_manifest_may_read_the_weights(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "x") as folder:
+        save_file({"a": torch.zeros(1)}, folder / "model.safetensors")
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "x").iterdir()}
+    assert modes["model.safetensors"] == modes["manifest.json"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "deep/b.bin", "manifest.json"])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import which
 from threading import Event, Thread
 from typing import IO, Any
 
@@ -154,12 +156,22 @@ def greeting(settings: Settings) -> str:
 
 def ready_words(settings: Settings) -> str:
     """The text that `workbench up` prints once the studio answers, with a new login link if a login is needed."""
-    if not needs_token(settings):
-        return f"\nThe studio is ready: {studio_address(settings)}\n\n"
-    return (
-        f"\nThe studio is ready. Log in: {login_link(settings)}\n"
-        "  The link works once, within ten minutes. `workbench login-link` prints a new one.\n\n"
-    )
+    if needs_token(settings):
+        lines = [
+            f"The studio is ready. Log in: {login_link(settings)}",
+            "  The link works once, within ten minutes. `workbench login-link` prints a new one.",
+        ]
+    else:
+        lines = [f"The studio is ready: {studio_address(settings)}"]
+    return "\n".join(["", *lines, *activation_words(), "", ""])
+
+
+def activation_words() -> list[str]:
+    """How another terminal finds the command `workbench`, where only this process's environment has it."""
+    activate = Path(sys.prefix, "bin", "activate")
+    if which("workbench") or not activate.is_file():
+        return []
+    return [f"  For commands in another terminal, first run there: source {shlex.quote(str(activate))}"]
 
 
 def announce(settings: Settings, output: IO[str], is_over: Event, answers: Callable[[Settings], bool]) -> None:

@@ -153,6 +153,17 @@ def test_with_a_token_a_login_link_is_printed(tmp_path: Path) -> None:
     assert "/login" not in up.ready_words(Settings(home=tmp_path))
 
 
+def test_it_says_how_another_terminal_finds_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    activate = tmp_path / "an env" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.touch()
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "an env"))
+    monkeypatch.setattr(up, "which", lambda _: None)
+    assert f"source '{activate}'" in up.ready_words(Settings(home=tmp_path, no_auth=True))
+    monkeypatch.setattr(up, "which", lambda name: f"/usr/bin/{name}")
+    assert "source" not in up.ready_words(Settings(home=tmp_path, no_auth=True))
+
+
 def test_the_login_link_is_made_when_the_studio_answers(tmp_path: Path) -> None:
     settings, output, looks = Settings(home=tmp_path, token="s3cret"), StringIO(), iter([False, False, True])
     printed: list[str] = []
