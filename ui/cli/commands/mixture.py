@@ -442,7 +442,8 @@ def _print(card: MixtureCard, as_json: bool) -> None:
 
 
 def _print_members(card: MixtureCard) -> None:
-    say(f"{card.name}: {shown(card.gate)}")
+    settings = {name: value for name, value in card.gate.items() if name != "kind" and value is not None}
+    say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([shown(settings)] if settings else [])]))
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
     if words := inside_words(card):
