@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 
 class Box(Protocol):
@@ -14,12 +15,19 @@ class Box(Protocol):
     def open(self) -> bool | None:
         """Whether it is open; None without `on_change`."""
 
+    def container(self, *, key: str) -> DeltaGenerator:
+        """A container in it."""
 
-def is_needed(box: Box, key: str) -> bool:
-    """Whether the content of the box with this key is drawn: from its first opening on, so that what is typed stays."""
+
+def content_of(box: Box, key: str) -> DeltaGenerator | None:
+    """Where to draw what the box with this key holds; None before its first opening. Then it stays, as what was typed.
+
+    In studio.css this container has a height from the beginning: a popover chooses its side of the button by it.
+    """
+    content = box.container(key=f"on_demand.{key}")
     if box.open:
         st.session_state[_mark(key)] = True
-    return _was_opened(key)
+    return content if _was_opened(key) else None
 
 
 def _was_opened(key: str) -> bool:

@@ -21,7 +21,7 @@ from ui.studio.mixtures.prior_editor import show_priors
 from ui.studio.mixtures.temperature_view import show_temperature
 from ui.studio.shared.examples import show_example_mixture
 from ui.widgets.address import choose_one
-from ui.widgets.on_demand import is_needed
+from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
 from ui.widgets.split_choice import choose_split
 from workbench.errors import NotFound
@@ -69,8 +69,8 @@ def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
             st.subheader("Perplexity by inference mode: the lowest of each row is bold", anchor=False)
             show_modes(saved, split)
     priors = st.expander("Priors: save, estimate, apply", icon=":material/balance:", key=_PRIORS, on_change="rerun")
-    if is_needed(priors, _PRIORS):
-        with priors:
+    if content := content_of(priors, _PRIORS):
+        with content:
             show_priors(mixture, choice)
     show_temperature(mixture, saved)
     show_deletion(mixture)

@@ -63,7 +63,7 @@ def show() -> None:
         _show_want(offers, forms)
     else:
         _show_step(1, _HAVE)
-        st.caption("Every choice can be undone. Step 2 measures what each costs here; no training starts before step 3.")
+        st.caption("Every choice can be undone. Step 2 measures what each costs. No training starts before step 3.")
         _show_have()
         _show_others(forms)
 

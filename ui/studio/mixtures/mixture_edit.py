@@ -15,7 +15,7 @@ from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import base_of, reset
 from ui.widgets.fields import draw_questions
 from ui.widgets.notices import explained, keep
-from ui.widgets.on_demand import is_needed
+from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
 from workbench.analysis.new_mixtures import EVIDENCE, can_be_calibrated
 from workbench.errors import BadSpec
@@ -27,7 +27,7 @@ from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
 from workbench.specs import complaints_of
 
-_NEW, _DELETE = "mixture.new_one", "mixture.deletion"
+_NEW = "mixture.new_one"  # an expander
 
 
 def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
@@ -49,9 +49,10 @@ def show_new_mixture() -> None:
     if not names:
         return
     box = st.expander("New mixture", icon=":material/add:", key=_NEW, on_change="rerun")
-    if not is_needed(box, _NEW):
+    content = content_of(box, _NEW)
+    if content is None:
         return
-    with box:
+    with content:
         skip = (*DERIVED_FIELDS, "weights", "gate")
         answers = draw_questions("mixture.new", questions_of(MixtureSpec, {"experts": names}, skip))
         gate = draw_gate("mixture.new", dump_gate(default_gate()))
@@ -75,10 +76,7 @@ def _make(data: dict[str, Any]) -> None:
 
 def show_deletion(mixture: MixtureCard) -> None:
     """Deletes the composition after a second click; its experts stay."""
-    box = st.popover("Delete this mixture …", icon=":material/delete:", key=_DELETE, on_change="rerun")
-    if not is_needed(box, _DELETE):
-        return
-    with box:
+    with st.popover("Delete this mixture …", icon=":material/delete:"):
         st.markdown(plain(f"Deletes {mixture.name}. Its experts stay in the registry."))
         if st.button("Delete for good", key=f"delete_{mixture.id}", type="primary", disabled=cannot_change()):
             with explained():

@@ -15,7 +15,7 @@ from ui.studio.shared.aliases import show_aliases
 from ui.studio.shared.job_popover import show_job_popover
 from ui.studio.shared.use_it import show_use
 from ui.widgets.notices import explained, keep
-from ui.widgets.on_demand import is_needed
+from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
@@ -23,7 +23,7 @@ from workbench.registry.cards import MixtureCard
 from workbench.registry.database import transaction
 from workbench.settings import get_settings
 
-_ELSEWHERE, _USE, _COPY = "mixture.elsewhere", "mixture.use", "mixture.copies"  # popovers
+_ELSEWHERE, _USE = "mixture.elsewhere", "mixture.use"  # popovers
 
 
 def offer_saving(mixture: MixtureCard, saved: MixtureRequest, choice: MixtureRequest) -> None:
@@ -53,12 +53,12 @@ def show_elsewhere(saved: MixtureRequest, choice: MixtureRequest, split: HeldOut
     st.caption("These are the saved settings." if is_saved else "Not saved: these settings apply to this page only.")
     with st.container(horizontal=True):
         box = st.popover("The same elsewhere", icon=":material/terminal:", key=_ELSEWHERE, on_change="rerun")
-        if is_needed(box, _ELSEWHERE):
-            with box:
+        if content := content_of(box, _ELSEWHERE):
+            with content:
                 _show_commands(saved, choice, split)
         box = st.popover("Use it", icon=":material/dns:", key=_USE, on_change="rerun")
-        if is_needed(box, _USE):
-            with box:
+        if content := content_of(box, _USE):
+            with content:
                 show_use(saved.model, "mixture")
         show_aliases(saved.model)
         _show_copy(saved.model)
@@ -77,10 +77,7 @@ def _show_commands(saved: MixtureRequest, choice: MixtureRequest, split: HeldOut
 
 def _show_copy(mixture: str) -> None:
     """Keeps the mixture as it is saved under a name of its own, while the first one is changed further."""
-    box = st.popover("Keep a copy", icon=":material/content_copy:", key=_COPY, on_change="rerun")
-    if not is_needed(box, _COPY):
-        return
-    with box:
+    with st.popover("Keep a copy", icon=":material/content_copy:"):
         st.caption("A copy keeps what is saved now. Point an alias at it, and go on changing this one.")
         name = st.text_input("Name of the copy", placeholder=f"{mixture}.2", key="mixture.copy.name")
         if st.button("Copy the mixture", key="mixture.copy", disabled=cannot_change()):

@@ -7,7 +7,7 @@ import streamlit as st
 from ui.present.text.formatting import clock, plain
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
-from ui.widgets.on_demand import is_needed
+from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
 from workbench.names import ALIAS_SIGN
 from workbench.registry import aliases
@@ -22,8 +22,8 @@ def show_aliases(model: str) -> None:
     own = [one for one in every if one.model == model]
     key, label = f"aliases.{model}", f"Aliases ({len(own)})" if own else "Aliases"
     box = st.popover(label, icon=":material/label:", key=key, on_change="rerun")
-    if is_needed(box, key):
-        with box:
+    if content := content_of(box, key):
+        with content:
             _show_inside(model, every, own)
 
 
