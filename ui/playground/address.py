@@ -51,18 +51,23 @@ class PlaygroundAddress:
     comparison: str = ""
     models: Mapping[str, str] = field(default_factory=dict)  # by pane
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by pane and `.set` or `.off`
-    prompt: str = ""
+    prompt: str | None = None
     count: int | None = None
     answer_format: str | None = None
     sampling: Mapping[str, float] = field(default_factory=dict)
-    grid_models: Sequence[str] = ()
-    grid_prompts: Sequence[str] = ()
-    faults: Sequence[str] = ()
+    grid_models: tuple[str, ...] = ()
+    grid_prompts: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
 
     @property
     def has_grid(self) -> bool:
         """Whether it asks for a grid."""
         return bool(self.grid_models or self.grid_prompts)
+
+    @property
+    def is_more_than_comparison(self) -> bool:
+        """Whether it asks for something beside a stored comparison."""
+        return self != PlaygroundAddress(self.comparison, faults=self.faults)
 
 
 def read_address(pairs: Iterable[tuple[str, str]]) -> PlaygroundAddress:
@@ -79,15 +84,15 @@ def read_address(pairs: Iterable[tuple[str, str]]) -> PlaygroundAddress:
     answer_format = _choice(FORMAT, one.get(FORMAT), (CHAT.lower(), COMPLETION.lower()), faults)
     return PlaygroundAddress(
         one.get(COMPARISON, ""),
-        {pane: one[pane] for pane in PANES if one.get(pane)},
+        {pane: one[pane] for pane in PANES if pane in one},
         {name: values for name, values in given.items() if name.endswith((SET, OFF)) and name in NAMES},
-        one.get(PROMPT, ""),
+        one.get(PROMPT),
         int(count) if count else None,
         answer_format.capitalize() if answer_format else None,
         {name: value for name, value in sampling.items() if value is not None},
-        given.get(MODELS, ()),
-        [line for prompt in given.get(PROMPTS, ()) for line in prompt.splitlines()],
-        faults,
+        tuple(given.get(MODELS, ())),
+        tuple(given.get(PROMPTS, ())),
+        tuple(faults),
     )
 
 
@@ -131,11 +136,12 @@ def grid_address(models: Sequence[str], prompts: Sequence[str], sampling: Mappin
 
 
 def _drawn(sampling: Mapping[str, float | None]) -> list[tuple[str, object]]:
-    return [(name, value) for name, value in sampling.items() if value is not None]
+    wanted = {name: value for name, value in sampling.items() if value is not None}
+    return [(name, int(value) if SAMPLING[name].is_whole else float(value)) for name, value in wanted.items()]
 
 
 def _query(pairs: Sequence[tuple[str, object]]) -> str:
-    return f"?{urlencode([(name, value) for name, value in pairs if value != ''], quote_via=quote, safe='/')}"
+    return f"?{urlencode(pairs, quote_via=quote, safe='/', errors='replace')}"
 
 
 def fits(address: str) -> bool:

@@ -20,13 +20,25 @@ T = TypeVar("T")
 _PAGE = "address.page"  # the page that was drawn last
 _WRITTEN = "address.written"  # for each key, what stood in the address since the page was opened
 _USUAL = "address.usual"  # for each key, what its widget holds where the address says nothing
+_OPENED = "address.opened"  # what it held when the page was opened
 _FAULTS = "address.faults"  # for each key, what of the address could not be used, and what is shown instead
 
 
 def open_page(name: str) -> None:
     """Called before a page is drawn: on another page than before, its address counts, whatever it holds."""
+    if st.session_state.get(_PAGE) != name or _moved_in_history():
+        st.session_state[_OPENED] = {key: st.query_params.get_all(key) for key in st.query_params}
     if st.session_state.get(_PAGE) != name:
         st.session_state[_PAGE], st.session_state[_WRITTEN], st.session_state[_FAULTS] = name, {}, {}
+
+
+def opened_with() -> Mapping[str, Sequence[str]]:
+    """What the address held when the page was opened or found again in the browser's history, not what it holds now.
+
+    For a page with a frame, whose changes stand in the page's address and must not load the frame anew.
+    """
+    opened: Mapping[str, Sequence[str]] = st.session_state.get(_OPENED, {})
+    return opened
 
 
 def choose_one(
