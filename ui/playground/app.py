@@ -119,6 +119,7 @@ class Page:
     blind: gr.Checkbox
     notice: gr.HTML
     settings: gr.HTML
+    copy: gr.Button
     legend: gr.HTML
     prompt: gr.Textbox
     generate: gr.Button
@@ -175,9 +176,7 @@ def _layout() -> Page:
             open_history = gr.Button("History", size="sm", elem_id="open-history")
             open_history.click(None, js=_drawer("history"), **PRIVATE)
             gr.Button("Sampling", size="sm", elem_id="open-sampling").click(None, js=_drawer("sampling"), **PRIVATE)
-            gr.Button("Copy link", size="sm", elem_id="copy-link").click(
-                None, js="() => window.workbench.link()", **PRIVATE
-            )
+            copy = gr.Button("Copy link", size="sm", elem_id="copy-link")
         notice = gr.HTML("", elem_id="notice", apply_default_css=False)
         legend = gr.HTML("", elem_id="legend", apply_default_css=False)
         shown = gr.Radio(list(LETTERS), value="A", label="Shown pane", elem_id="shown", elem_classes="segments")
@@ -204,7 +203,7 @@ def _layout() -> Page:
                 stop = gr.Button("Stop", elem_id="stop", size="md")
     memory = gr.State(Memory())
     arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
-    shared = (answer_format, count, blind, notice, settings, legend, prompt, generate, stop)
+    shared = (answer_format, count, blind, notice, settings, copy, legend, prompt, generate, stop)
     return Page(*shared, sampling, panes, memory, arena, grid)
 
 
@@ -284,8 +283,8 @@ def _wire(player: Player, opening: Opening, arena: Arena, blocks: gr.Blocks, pag
     answers = page.answers()
     stopping = page.stop.click(None, cancels=running, **PRIVATE)
     stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], answers, answers, **PRIVATE)
-    _wire_typing(player, page)
     _wire_address(player, page)
+    _wire_typing(player, page)
 
 
 def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
@@ -325,17 +324,24 @@ def _wire_loading(player: Player, opening: Opening, blocks: gr.Blocks, page: Pag
 
 
 def _wire_address(player: Player, page: Page) -> None:
-    """Connects what a user changes to the address of the page; of many changes only the last is used."""
+    """Connects what a user changes to the address of the page.
+
+    Before typing is connected to the next tokens, which take longer: a browser sends the events of one change one after
+    another. Not `always_last`, as they are: a browser that defers two events of one change sends both without end.
+    """
     inputs, settings = page.inputs(), page.settings
 
     address = partial(_settings, player, True)
     switched = [component.input for pane in page.panes for component in pane.switches()]
     drawn = [one.input for one in page.sampling[: len(SAMPLING)]]
-    changed = [page.prompt.input, page.answer_format.input, page.count.input, *switched, *drawn]
-    gr.on(changed, address, inputs, settings, trigger_mode="always_last", **PRIVATE)
+    written = [page.prompt.input, page.prompt.blur]  # what is pasted is no input to Gradio
+    changed = [*written, page.answer_format.input, page.count.input, *switched, *drawn]
+    gr.on(changed, address, inputs, settings, trigger_mode="multiple", **PRIVATE)
     for pane in page.panes:  # in one event with its switches, which would be those of the model before
         chosen = pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)
         chosen.then(address, inputs, settings, **PRIVATE)
+    copying = page.copy.click(partial(_settings, player, False), inputs, settings, **PRIVATE)
+    copying.then(None, js="() => window.workbench.link()", **PRIVATE)
 
 
 def _settings(player: Player, becomes_address: bool, *values: Any) -> str:

@@ -162,10 +162,13 @@
     const names = [..."ABCD"], panes = names.map((name) => one(`#answer-${name.toLowerCase()}`));
     if (panes.includes(null)) { setTimeout(begin, 50); return; }
     panes.forEach((pane, number) => watch(pane, names[number]));
+    let settings;
     for (const place of ["#permalink", "#settings", "#cells"].map(one)) {
       new MutationObserver(() => {
-        const address = place.querySelector("[data-address]")?.dataset.address;
-        if (address !== undefined) stand(address);
+        const { address, settings: own } = place.querySelector("[data-address], [data-settings]")?.dataset ?? {};
+        const isChanged = own === undefined || own !== settings;  // a field that is only left changes nothing
+        settings = own ?? settings;
+        if (address !== undefined && isChanged) stand(address);
       }).observe(place, { childList: true, subtree: true, characterData: true, attributes: true });
     }
     one("#prompt textarea")?.focus();
