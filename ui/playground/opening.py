@@ -67,7 +67,7 @@ class Opening:
         """
         try:
             models = known_models(self._state.settings)
-            asked = self._asked(request.query_params)
+            asked = self._asked(request.query_params.multi_items())
         except Problem as problem:
             raise gr.Error(problem_text(problem)) from None
         if not models:
@@ -85,9 +85,8 @@ class Opening:
         memory = Memory(replayed=card.id if card else "", fills=address.has_grid and not faults)
         return [memory, *first, *panes, notice, *grid]
 
-    def _asked(self, query: Mapping[str, str]) -> _Asked:
-        pairs: Iterable[tuple[str, str]] = getattr(query, "multi_items", query.items)()
-        address = read_address(pairs)
+    def _asked(self, query: Iterable[tuple[str, str]]) -> _Asked:
+        address = read_address(query)
         faults, card = list(address.faults), None
         if address.comparison:
             try:

@@ -129,8 +129,12 @@ def note_fault(key: str, words: str = "", shown: Any = None) -> None:
         faults[key] = words, shown
 
 
-def show_fault(key: str, now: Any, instead: str = "") -> None:
-    """Says what of KEY in the address could not be used, and what is shown `instead`, until something is chosen."""
+def show_fault(key: str, now: Any = None, instead: str = "") -> None:
+    """Says what of KEY in the address could not be used, and what is shown `instead`, until something is chosen.
+
+    `now` is what its widget holds; None: what the address holds by now.
+    """
+    now = st.query_params.get_all(key) if now is None else now
     words, shown = st.session_state.get(_FAULTS, {}).get(key, ("", None))
     if not words:
         return

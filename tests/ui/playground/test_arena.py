@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from starlette.datastructures import QueryParams
 
 from tests.ui.playground.test_playground import HOSTILE, inputs, played
 from ui.api.app import create_app
@@ -93,7 +94,7 @@ class Query:
     """A request for the page with a query."""
 
     def __init__(self, **query: str) -> None:
-        self.query_params = query
+        self.query_params = QueryParams(query)
 
 
 def test_a_link_makes_the_same_text_again_and_says_so(state: Any) -> None:

@@ -21,7 +21,7 @@ from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.evidence import draw_evidence
 from ui.studio.shared.examples import show_example_posterior
-from ui.widgets.address import choose_one, fresh, note
+from ui.widgets.address import choose_one, fresh, note, show_fault
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
@@ -36,7 +36,8 @@ from workbench.store.storage import get_storage
 
 _VIEWS = ("One text", "All domains")
 _TEXT, _WRITTEN = "posterior.text", "posterior.written"  # of the field, and kept while the field is not drawn
-_GATE, _EVIDENCE = "posterior.gate", "evidence"  # in the address, and its only setting here
+_GATE, _OFF = "posterior.gate", "posterior.off"  # in the address: settings of the gate, parts that are off
+_EVIDENCE = "evidence"  # the only setting of the gate here
 _LONGEST_LINK = 6_000  # characters of a text in an address: a browser sends the address in two headers of each request
 
 
@@ -105,7 +106,9 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
         )
     with st.expander("Evidence and parts", icon=":material/tune:"):
         gate = _draw_evidence(mixture)
-        parts = draw_parts(mixture, "posterior.off")
+        parts = draw_parts(mixture, _OFF)
+    for key in (_GATE, _OFF):
+        show_fault(key)
     if is_sent or linked:
         if text.strip():
             request = MixtureRequest(model, gate=gate, parts=parts)

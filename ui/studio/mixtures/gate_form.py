@@ -33,6 +33,7 @@ def draw_gate(form: str, saved: Mapping[str, Any], address: str = "") -> dict[st
         }
     if address:
         note_gate(saved, gate, address)
+        show_fault(address)
     return gate
 
 
@@ -71,6 +72,4 @@ def _fields(form: str, gate: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def note_gate(saved: Mapping[str, Any], gate: Mapping[str, Any], address: str) -> None:
     """Writes into the address what differs from the saved gate."""
     with suppress(Problem):  # of a form that is half filled in: the page says what is missing
-        values = gate_values(saved, gate)
-        note(address, values)
-        show_fault(address, values)
+        note(address, gate_values(saved, gate))

@@ -72,9 +72,8 @@ def _note_changes(mixture: MixtureCard, controls: Sequence[tuple[bool, float]]) 
     saved = _saved_members(mixture)
     members = zip(mixture.members, controls, strict=True)
     now = {one.expert: MemberSetting(is_on, weight) for one, (is_on, weight) in members if one.expert in saved}
-    values = member_values(saved, now)
-    note(_CHANGES, values)
-    show_fault(_CHANGES, values)
+    note(_CHANGES, member_values(saved, now))
+    show_fault(_CHANGES)
 
 
 def _heaviest(member: MemberCard) -> float:

@@ -13,7 +13,7 @@ from ui.present.charts.trajectories import leaders, legend, tinted_words
 from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
-from ui.widgets.address import fresh, note, note_fault, show_fault
+from ui.widgets.address import fresh, note, note_fault
 from ui.widgets.show_chart import show_chart
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry.cards import MixtureCard
@@ -24,7 +24,7 @@ _ALL = "All, on average"
 def draw_parts(mixture: MixtureCard, address: str) -> dict[str, list[str]]:
     """Switches for the parts of every expert that has some; those that are on, by expert.
 
-    Those that are off stand in the page's address under the key `address`.
+    Those that are off stand in the page's address under the key `address`; `show_fault` says what it could not mean.
     """
     parts = {member.expert: list(member.parts) for member in mixture.members if member.parts}
     keys = {one.expert: f"inside.{mixture.id}.{one.expert_id}.parts" for one in mixture.members}
@@ -44,9 +44,7 @@ def draw_parts(mixture: MixtureCard, address: str) -> dict[str, list[str]]:
         )
         for expert, names in parts.items()
     }
-    off = part_values(parts, chosen)
-    note(address, off)
-    show_fault(address, off)
+    note(address, part_values(parts, chosen))
     return chosen
 
 
