@@ -26,6 +26,11 @@ def visit(page: str, address: dict[str, Any] | None = None) -> AppTest:
     return app
 
 
+def warnings(app: AppTest) -> list[str]:
+    """What the page warns of, without Markdown's backslashes."""
+    return [re.sub(r"\\(.)", r"\1", one.value) for one in app.warning]
+
+
 def test_an_address_opens_the_choices_that_it_names() -> None:
     app = visit("experts", {"experts.search": "first", "experts.chosen": ["first/code", f"first/{HOSTILE}"]})
     assert named(app.text_input, "Search").value == "first"
@@ -110,8 +115,8 @@ def test_evidence_by_numbers_has_an_address() -> None:
 )
 def test_what_an_address_cannot_mean_is_said_until_something_is_chosen(address: dict[str, Any], words: str) -> None:
     app = visit("mixtures", {"mixture": "first"} | address)
-    (warning,) = [one.value for one in app.warning]
-    assert words in re.sub(r"\\(.)", r"\1", warning)
+    (warning,) = warnings(app)
+    assert words in warning
     assert app.query_params.get("mixture", "first") == "first"
     assert not {"mixture.gate", "mixture.set"} & set(app.query_params)
     assert len(app.run().warning) == 1  # a part of the page that draws itself again does not take it away
@@ -125,8 +130,8 @@ def test_what_the_gate_of_a_text_sees_has_an_address() -> None:
     assert app.query_params["posterior.gate"] == "evidence:last_token"
     assert "last_token" in [one.value for one in app.selectbox]
     app = visit("posteriors", {"posterior.mixture": "first", "posterior.gate": "kind:fixed", "posterior.off": "a: b"})
-    assert any("cannot be set here, where evidence can" in one.value for one in app.warning)
-    assert any("names no part of an expert here" in one.value for one in app.warning)
+    assert any("cannot be set here, where evidence can" in one for one in warnings(app))
+    assert any("names no part of an expert here" in one for one in warnings(app))
 
 
 def test_a_job_has_an_address() -> None:
