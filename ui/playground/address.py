@@ -29,7 +29,7 @@ class Setting(NamedTuple):
     step: float = 1
 
     @property
-    def is_whole(self) -> bool:
+    def is_integer(self) -> bool:
         return self.step == 1
 
 
@@ -106,12 +106,12 @@ def _choice(name: str, value: str | None, options: Sequence[str], faults: list[s
 def _number(name: str, text: str, faults: list[str]) -> float | None:
     setting = SAMPLING[name]
     try:
-        value = int(text) if setting.is_whole else float(text)
+        value = int(text) if setting.is_integer else float(text)
     except ValueError:
         value = None
     if value is not None and setting.lowest <= value <= setting.highest:
         return value
-    kind = "a whole number" if setting.is_whole else "a number"
+    kind = "a whole number" if setting.is_integer else "a number"
     faults.append(f"“{name}” is {kind} from {setting.lowest} to {setting.highest}, not “{text}”.")
     return None
 
@@ -137,7 +137,7 @@ def grid_address(models: Sequence[str], prompts: Sequence[str], sampling: Mappin
 
 def _drawn(sampling: Mapping[str, float | None]) -> list[tuple[str, object]]:
     wanted = {name: value for name, value in sampling.items() if value is not None}
-    return [(name, int(value) if SAMPLING[name].is_whole else float(value)) for name, value in wanted.items()]
+    return [(name, int(value) if SAMPLING[name].is_integer else float(value)) for name, value in wanted.items()]
 
 
 def _query(pairs: Sequence[tuple[str, object]]) -> str:

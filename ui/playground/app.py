@@ -18,7 +18,7 @@ from ui.playground.arena_view import link_html, settings_html
 from ui.playground.blocks import PlaygroundBlocks
 from ui.playground.chips import SCRIPT, TEMPLATE
 from ui.playground.endpoints import add_endpoints
-from ui.playground.grid import fill, fill_if_asked
+from ui.playground.grid import fill, fill_if_requested
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.playground.player import LETTERS, Memory, Player
@@ -317,8 +317,8 @@ def _wire_loading(player: Player, opening: Opening, blocks: gr.Blocks, page: Pag
     loading.then(None, js="() => window.workbench.openGrid()", **PRIVATE)
     replaying = loading.then(player.replay, page.memory, [*page.answers(), page.memory], **PRIVATE)
     replaying.success(lambda memory: link_html(memory.replayed), page.memory, page.arena.link, **PRIVATE)
-    asked = [page.memory, page.grid.models, page.grid.prompts, *page.sampling]
-    filling = loading.then(partial(fill_if_asked, player), asked, page.grid.cells, **PRIVATE)
+    requested = [page.memory, page.grid.models, page.grid.prompts, *page.sampling]
+    filling = loading.then(partial(fill_if_requested, player), requested, page.grid.cells, **PRIVATE)
     page.grid.stop.click(None, cancels=[filling], **PRIVATE)
     return [replaying, filling]
 

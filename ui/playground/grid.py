@@ -44,7 +44,7 @@ async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any
             yield grid_html(models, prompts, cells, address)
 
 
-async def fill_if_asked(
+async def fill_if_requested(
     player: Player, memory: Memory, models: Sequence[str], lines: str, *sampling: Any
 ) -> AsyncGenerator[Any, None]:
     """The growing grid that the address asks for, if it does; a problem of the address stays in its place."""

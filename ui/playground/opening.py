@@ -44,8 +44,8 @@ NO_MODELS = (
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is asked for, with the sentences on what there is not."""
+class _Requested:
+    """What an address requests, with the sentences on what there is not."""
 
     address: PlaygroundAddress
     card: ComparisonCard | None
@@ -67,14 +67,14 @@ class Opening:
         """
         try:
             models = known_models(self._state.settings)
-            asked = self._asked(request.query_params.multi_items())
+            requested = self._requested(request.query_params.multi_items())
         except Problem as problem:
             raise gr.Error(problem_text(problem)) from None
         if not models:
             gr.Info(NO_MODELS)
-        address, card, faults = asked.address, asked.card, asked.faults
+        address, card, faults = requested.address, requested.card, requested.faults
         sides = first_choice(models, address.models, self._mixtures())
-        panes = self._panes(models, sides if card is None else opened_models(card), asked)
+        panes = self._panes(models, sides if card is None else opened_models(card), requested)
         known = [name for name in address.grid_models if name in {model.id for model in models}]
         faults += _unknown([name for name in address.grid_models if name not in known])
         notice = problem_html(not_used(faults)) if faults else ""
@@ -85,7 +85,7 @@ class Opening:
         memory = Memory(replayed=card.id if card else "", fills=address.has_grid and not faults)
         return [memory, *first, *panes, notice, *grid]
 
-    def _asked(self, query: Iterable[tuple[str, str]]) -> _Asked:
+    def _requested(self, query: Iterable[tuple[str, str]]) -> _Requested:
         address = read_address(query)
         faults, card = list(address.faults), None
         if address.comparison:
@@ -94,37 +94,39 @@ class Opening:
             except Problem as problem:
                 faults.append(problem_text(problem))
             if address.is_more_than_comparison:
-                faults.append(f"Beside “{COMPARISON}”, a stored comparison, nothing else can be asked for.")
+                faults.append(f"Beside “{COMPARISON}”, a stored comparison, nothing else can be requested.")
                 address = PlaygroundAddress(address.comparison)
-        return _Asked(address, card, faults)
+        return _Requested(address, card, faults)
 
-    def _panes(self, models: Sequence[Model], wanted: Sequence[str], asked: _Asked) -> list[Any]:
-        """The inputs of each pane. Faults are added to those of what is asked for."""
+    def _panes(self, models: Sequence[Model], wanted: Sequence[str], requested: _Requested) -> list[Any]:
+        """The inputs of each pane. Faults are added to those of the request."""
         by_name = {model.id: model for model in models}
         choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
-        answers = asked.card.answers if asked.card else []
-        asked.faults.extend(_unknown(name for name in asked.address.models.values() if name and name not in by_name))
+        answers = requested.card.answers if requested.card else []
+        requested.faults.extend(
+            _unknown(name for name in requested.address.models.values() if name and name not in by_name)
+        )
         updates: list[Any] = []
         for place, (pane, name) in enumerate(zip(PANES, wanted, strict=True)):
             model = by_name.get(name)
             manifest = answers[place].manifest if place < len(answers) else None
-            switches = self._switches(model, pane, asked, manifest)
+            switches = self._switches(model, pane, requested, manifest)
             updates += [gr.update(choices=choices, value=model.id if model else None), *switches]
         return updates
 
-    def _switches(self, model: Model | None, pane: str, asked: _Asked, manifest: Manifest | None) -> list[Any]:
+    def _switches(self, model: Model | None, pane: str, requested: _Requested, manifest: Manifest | None) -> list[Any]:
         """The chips and the parts of a pane, as in a stored answer or as the address asks for them."""
         chips, _ = self._player.switches_of(model.id if model else None)
         parts = model.parts if model else {}
         if manifest is not None:
             on = {one.name: one.parts for one in manifest.experts if one.parts is not None and one.name in parts}
             return [chips_as(chips, manifest), parts_update(parts, {**parts, **on})]
-        changes = asked.address.changes
+        changes = requested.address.changes
         if model is None:  # which is said once, without a word on its experts
             return [chips, parts_update({})]
         chips, faults = chips_with(chips, changes.get(pane + SET, ()))
         active, others = read_parts(changes.get(pane + OFF, ()), parts)
-        asked.faults.extend([*faults, *others])
+        requested.faults.extend([*faults, *others])
         return [chips, parts_update(parts, active)]
 
     def _mixtures(self) -> list[str]:

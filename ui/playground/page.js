@@ -54,7 +54,7 @@
   };
   const isResult = (query) => query.has("r") || query.has("x");
   const copyLink = (query) => put(`${location.origin}${location.pathname}?${new URLSearchParams(query)}`, "Link copied.");
-  const tellStudio = () => { if (window.top !== window) parent.postMessage({ playground: String(ours()) }, "*"); };
+  const sendAddress = () => { if (window.top !== window) parent.postMessage({ playground: String(ours()) }, "*"); };
   const stand = (address) => {
     const before = ours(), query = new URLSearchParams(address);
     if (String(query) === String(before)) return;
@@ -62,10 +62,10 @@
     const change = isResult(before) || isResult(query) ? "pushState" : "replaceState";
     if (theme) query.set("__theme", theme);
     history[change](null, "", location.pathname + (query.size ? `?${query}` : ""));
-    tellStudio();
+    sendAddress();
   };
   window.addEventListener("popstate", () => location.reload());
-  tellStudio();
+  sendAddress();
   window.workbench = {
     copy: (name) => put(answer(name), `Answer ${name.toUpperCase()} copied.`),
     put,

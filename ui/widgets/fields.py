@@ -175,7 +175,7 @@ def show_command(command: str, request: str, spec_json: str) -> None:
             st.caption(plain("Or send it to a running server:"))
             st.code(request, language="bash", wrap_lines=True)
         st.caption(plain("The spec that is stored with the job:"))
-        st.code(spec_json, language="json")
+        st.code(spec_json, language="json", wrap_lines=True)
 
 
 def drop_unknown(key: str, names: Collection[str | None]) -> None:

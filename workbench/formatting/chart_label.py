@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-_WHOLE = 300  # characters of a name where the mouse is: longer ones would leave the window
+_FULL = 300  # characters of a name where the mouse is: longer ones would leave the window
 
 
 def label(name: object, limit: int = 40) -> str:
@@ -12,9 +12,9 @@ def label(name: object, limit: int = 40) -> str:
     return html.escape(shorten(str(name), limit), quote=False)
 
 
-def whole(name: object) -> str:
+def full_label(name: object) -> str:
     """A name as Plotly shows it unchanged, for what it says where the mouse is."""
-    return label(name, _WHOLE)
+    return label(name, _FULL)
 
 
 def shorten(text: str, limit: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from workbench.formatting.chart_label import label, whole
+from workbench.formatting.chart_label import full_label, label
 from workbench.formatting.palette import BASELINE_DASH, GREY, Look
 
 HEIGHT = 272  # pixels
@@ -84,11 +84,11 @@ def fill_of(looks: Sequence[Look]) -> Mapping[str, Any]:
     return marker | ({"pattern": {"shape": patterns}} if any(patterns) else {})
 
 
-def named(name: str, says: str = "%{x}: %{y:.4g}") -> dict[str, Any]:
+def named(name: str, says: str = "%{x}: %{y:.4g}") -> Mapping[str, str]:
     """A trace's name: short in the legend, whole where the mouse is, beside what it says of a point."""
     return {
         "name": label(name, _IN_LEGEND),
-        "meta": whole(name),
+        "meta": full_label(name),
         "hovertemplate": f"{says}<extra>%{{meta}}</extra>",  # not the name itself, which may hold a %{…}
     }
 
@@ -115,8 +115,8 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
         assert end is not None
         note = {"x": end[0], "y": math.log10(end[1]) if is_log else end[1], "yshift": place - heights(end[1])}
         name = _name_of(line)
-        said = {"text": tick(name, look, _MOST_LETTERS), "hovertext": whole(name)}
-        notes.append({**note, **said, "showarrow": False, "xanchor": "left", "xshift": 6})
+        words = {"text": tick(name, look, _MOST_LETTERS), "hovertext": full_label(name)}
+        notes.append({**note, **words, "showarrow": False, "xanchor": "left", "xshift": 6})
     starts = [line.x[0] if line.x is not None else 0 for line in lines]
     if (first := min(starts)) < (last := max(end[0] for end in ends if end is not None)):
         beside = _BESIDE * (last - first)

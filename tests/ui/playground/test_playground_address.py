@@ -40,20 +40,20 @@ def read(address: str) -> PlaygroundAddress:
 
 @given(st.lists(TEXT, min_size=1), st.lists(TEXT, min_size=1), st.integers(0, 2**53 - 1))
 def test_what_a_grid_writes_is_read_again(models: list[str], prompts: list[str], seed: int) -> None:
-    asked = read(grid_address(models, prompts, {**USUAL, "seed": seed}))
-    assert (list(asked.grid_models), list(asked.grid_prompts), asked.faults) == (models, prompts, ())
-    assert asked.sampling == {**USUAL, "seed": seed}
+    requested = read(grid_address(models, prompts, {**USUAL, "seed": seed}))
+    assert (list(requested.grid_models), list(requested.grid_prompts), requested.faults) == (models, prompts, ())
+    assert requested.sampling == {**USUAL, "seed": seed}
 
 
 @given(TEXT, TEXT, st.lists(TEXT, unique=True), st.floats(0, 2))
 def test_what_panes_write_is_read_again(model: str, prompt: str, changes: list[str], temperature: float) -> None:
     panes = [(model, changes, []), ("b", [], ["e: part"]), ("c", [], [])]
-    asked = read(panes_address(panes, prompt, "Chat", {**USUAL, "temperature": temperature}))
-    assert asked.models == {"left": model, "right": "b", "third": "c"}
-    assert asked.changes == ({"left.set": changes} if changes else {}) | {"right.off": ["e: part"]}
-    assert (asked.prompt, asked.count, asked.answer_format) == (prompt, 3, "Chat")
-    assert asked.sampling == {**USUAL, "temperature": temperature}
-    assert asked.faults == ()
+    requested = read(panes_address(panes, prompt, "Chat", {**USUAL, "temperature": temperature}))
+    assert requested.models == {"left": model, "right": "b", "third": "c"}
+    assert requested.changes == ({"left.set": changes} if changes else {}) | {"right.off": ["e: part"]}
+    assert (requested.prompt, requested.count, requested.answer_format) == (prompt, 3, "Chat")
+    assert requested.sampling == {**USUAL, "temperature": temperature}
+    assert requested.faults == ()
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_evidence_by_numbers_has_an_address() -> None:
         ({"mixture.set": ["nobody:off", "<b>"]}, "“nobody:off” names no expert that can take part here"),
     ],
 )
-def test_what_an_address_cannot_mean_is_said_until_something_is_chosen(address: dict[str, Any], words: str) -> None:
+def test_what_an_address_cannot_mean_is_shown_until_something_is_chosen(address: dict[str, Any], words: str) -> None:
     app = visit("mixtures", {"mixture": "first"} | address)
     (warning,) = warnings(app)
     assert words in warning

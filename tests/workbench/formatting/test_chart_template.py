@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.formatting.chart_label import label, shorten, whole
+from workbench.formatting.chart_label import full_label, label, shorten
 from workbench.formatting.chart_template import heat_scale, name_line_ends, named, new_figure, tick
 from workbench.formatting.palette import Look, look_of
 
@@ -64,17 +64,17 @@ def test_a_long_name_loses_its_middle_so_that_names_of_one_family_differ() -> No
     assert [shorten("abcdef", limit) for limit in (6, 5, 2, 1)] == ["abcdef", "ab…ef", "a…", "…"]
 
 
-def test_a_series_has_a_short_name_in_the_legend_and_the_whole_one_where_the_mouse_is() -> None:
+def test_a_series_has_a_short_name_in_the_legend_and_the_full_one_where_the_mouse_is() -> None:
     name = LONG.format(HOSTILE, "%{x}")
     drawn = new_figure("step", "loss")
     for place in range(2):
         drawn.add_scatter(x=[0, 1], y=[place, place], **named(name))
     assert drawn.layout.hoverlabel.namelength == -1  # Plotly's own is 15 characters
     assert len(drawn.data[0].name) <= 24
-    assert drawn.data[0].meta == whole(name) == LONG.format("&lt;b&gt;e&lt;/b&gt;", "%{x}")
+    assert drawn.data[0].meta == full_label(name) == LONG.format("&lt;b&gt;e&lt;/b&gt;", "%{x}")
     assert drawn.data[0].hovertemplate.endswith("<extra>%{meta}</extra>")
     name_line_ends(drawn, [Look(), Look()])
-    assert drawn.layout.annotations[0].hovertext == whole(name)
+    assert drawn.layout.annotations[0].hovertext == full_label(name)
     assert drawn.layout.annotations[0].text.count("…") == 1
 
 

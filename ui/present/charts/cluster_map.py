@@ -18,7 +18,7 @@ from engine.clusters.map_polygons import lies_in_any
 from ui.present.charts.chart import ACCENT, GREY, Chart, heat_scale, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
-from workbench.formatting.chart_label import label, whole
+from workbench.formatting.chart_label import full_label, label
 from workbench.formatting.number_format import nats
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.cards import ClusteringCard
@@ -210,7 +210,7 @@ def _trace(layer: Layer, size: int, opacity: float) -> dict[str, Any]:
     trace: dict[str, Any] = {
         "x": np.ascontiguousarray(drawn_D["x"]),
         "y": np.ascontiguousarray(drawn_D["y"]),
-        "name": whole(layer.name),
+        "name": full_label(layer.name),
         "mode": "markers",
         "hoverinfo": "name",
         "showlegend": False,

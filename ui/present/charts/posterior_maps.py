@@ -10,7 +10,7 @@ from ui.present.charts.chart import Chart, baseline, line_of, named, new_subplot
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.posteriors import stable_words
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
-from workbench.formatting.chart_label import shorten, whole
+from workbench.formatting.chart_label import full_label, shorten
 from workbench.formatting.number_format import weight
 
 _COLUMNS = 2
@@ -53,7 +53,7 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
 
 def _hover(experts: Sequence[str], row: DomainPosterior) -> list[str]:
     shares = zip(experts, row.posterior, strict=True)
-    return [f"{whole(expert)} on {whole(row.domain)}<br>{weight(share)}" for expert, share in shares]
+    return [f"{full_label(expert)} on {full_label(row.domain)}<br>{weight(share)}" for expert, share in shares]
 
 
 def _frame_homes(figure: Any, answer: PosteriorMap, domains: Sequence[str], looks: Looks) -> None:

@@ -9,7 +9,7 @@ from ui.present.charts.chart import Chart, named, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.correlations import numbers
 from workbench.answers.comparisons import Affinity, AffinityCell
-from workbench.formatting.chart_label import whole
+from workbench.formatting.chart_label import full_label
 from workbench.formatting.number_format import ratio, weight
 
 
@@ -30,7 +30,7 @@ def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:
             **named(marked(expert, looks.expert(expert)), "%{text}<br>overlap %{x:.2f}, ratio %{y:.2f} ×"),
             mode="markers",
             marker={"color": looks.expert(expert).colour, "size": 10},
-            text=[f"on {whole(cell.domain)}" for cell in own],
+            text=[f"on {full_label(cell.domain)}" for cell in own],
         )
     low, high = min(away, key=_overlap), max(away, key=_overlap)
     words = (

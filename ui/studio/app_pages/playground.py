@@ -36,7 +36,7 @@ def show() -> None:
             "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
         )
         return
-    address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST) + _asked()
+    address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST) + _requested()
     right.link_button("Open in a new window", address, icon=":material/open_in_new:")
     follow_frame(".st-key-playground")
     with st.container(key="playground"):
@@ -44,7 +44,7 @@ def show() -> None:
         st.iframe(framed, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
 
 
-def _asked() -> str:
+def _requested() -> str:
     """What this page's address asks of the playground, for the playground's own."""
     opened = opened_with()
     given = [(name, value) for name in NAMES for value in opened.get(name, ())]
