@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
@@ -20,7 +20,7 @@ def default_gate() -> GateConfig:
     return PosteriorGateConfig()
 
 
-def require_settings(kind: str, names: Mapping[str, Any]) -> None:
+def require_settings(kind: str, names: Collection[str]) -> None:
     """Raises MixtureError for a gate that does not exist, or a setting that it does not have."""
     settings = gate_type(kind).settings
     if unknown := [name for name in names if name not in settings and name != "kind"]:

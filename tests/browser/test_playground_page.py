@@ -230,6 +230,72 @@ def test_a_grid_is_filled(address: str, page: Page) -> None:
     expect(page.locator("#cells td").nth(1)).to_contain_text("sea0")
 
 
+def other(chromium: Browser, address: str) -> Page:
+    """The page of another user, who has opened a link."""
+    page = chromium.new_context().new_page()
+    page.goto(address)
+    return page
+
+
+def move(page: Page, direction: str) -> None:
+    """Moves in the browser's history and waits until the page is loaded anew, which cuts `go_back` short."""
+    page.evaluate(f"window.isOld = true; setTimeout(() => history.{direction}(), 0)")
+    page.wait_for_function("() => !window.isOld", timeout=LOADED)
+    expect(page.locator("#chips-a .chip")).not_to_have_count(0, timeout=LOADED)
+
+
+def test_a_grid_has_a_link_that_fills_it_again_in_another_browser(address: str, page: Page, chromium: Browser) -> None:
+    opened(page, address)
+    sample(page, 3)
+    page.get_by_role("button", name="X/Y grid", exact=True).click()
+    choose(page, "Mixtures and experts", "both")
+    choose(page, "Mixtures and experts", "both/law")
+    page.get_by_label("Prompts, one in a line").fill("the sea & the hill = 1\n a land")
+    page.get_by_role("button", name="Fill the grid").click()
+    expect(page.locator("#cells")).to_contain_text("4 of 4 cells")
+    page.wait_for_url(lambda url: "x=both&x=both%2Flaw" in url)
+    cells, link = page.locator("#cells td").all_text_contents(), page.url
+
+    second = other(chromium, link)
+    expect(second.locator("#cells")).to_contain_text("4 of 4 cells", timeout=LOADED)
+    assert second.locator("#cells td").all_text_contents() == cells
+    expect(second.get_by_label("Prompts, one in a line")).to_have_value("the sea & the hill = 1\n a land")
+    expect(second.locator("#grid .token")).to_have_text([re.compile("both"), re.compile("both/law")])
+    expect(second.get_by_label("number input for Max tokens")).to_have_value("3")
+    assert second.url == link
+    second.context.close()
+
+    page.keyboard.press("Escape")
+    page.locator("#chips-a").get_by_label("both/law").uncheck()
+    page.wait_for_url(lambda url: "left.set=both%2Flaw%3Aoff" in url)
+    move(page, "back")
+    expect(page.locator("#cells")).to_contain_text("4 of 4 cells", timeout=LOADED)
+    assert page.url == link
+    move(page, "forward")
+    expect(page.locator("#chips-a").get_by_label("both/law", exact=True)).not_to_be_checked(timeout=LOADED)
+
+
+def test_switches_and_weights_of_a_pane_have_a_link_and_survive_a_reload(address: str, page: Page) -> None:
+    opened(page, address)
+    page.locator("#chips-a").get_by_label("both/law").uncheck()
+    page.wait_for_url(lambda url: "left.set" in url)
+    page.locator("#prompt textarea").fill("pasted")  # no key is pressed
+    page.locator("#prompt textarea").blur()
+    page.wait_for_url(lambda url: "prompt=pasted" in url)
+    page.reload()
+    expect(page.locator("#chips-a").get_by_label("both/law", exact=True)).not_to_be_checked(timeout=LOADED)
+    expect(page.locator("#prompt textarea")).to_have_value("pasted")
+
+
+def test_an_address_by_hand_is_answered_in_a_sentence_and_fills_no_grid(address: str, page: Page) -> None:
+    page.goto(f"{address}?x=both&x=gone&y=the+sea&temperature=hot&left.set=both/law:9&foo=1")
+    expect(page.locator("#notice")).to_contain_text("“gone”", timeout=LOADED)
+    for words in ("“foo” is no setting", "not “hot”", "“both/law:9” is neither on, off nor a weight from 0 to 2"):
+        expect(page.locator("#notice")).to_contain_text(words)
+    expect(page.locator("#cells table")).to_have_count(0)
+    expect(page.locator("#cells")).to_contain_text("“gone”")
+
+
 def test_what_comes_next_is_shown_for_new_panes_and_not_in_a_chat(address: str, page: Page) -> None:
     opened(page, address)
     page.locator("#count label").filter(has_text="3").click()
@@ -241,7 +307,12 @@ def test_what_comes_next_is_shown_for_new_panes_and_not_in_a_chat(address: str, 
 def test_copying_is_confirmed_in_sight(address: str, page: Page) -> None:
     opened(page, address)
     page.get_by_role("button", name="Copy link", exact=True).click()
-    expect(page.locator("#note")).to_have_text("There is no link yet: generate first, with the history on.")
+    expect(page.locator("#note")).to_have_text("Link copied.")
+    page.get_by_role("button", name="X/Y grid", exact=True).click()
+    page.get_by_role("button", name="Copy the grid's link").click()
+    expect(page.locator("#note")).to_have_text("There is no grid yet: fill it first.")
+    page.keyboard.press("Escape")
+    expect(page.locator(".sidebar.open")).to_have_count(0)
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error()); }")  # as over HTTP
     page.get_by_role("button", name="Generate", exact=True).click()
     wait_for_answers(page)

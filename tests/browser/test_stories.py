@@ -69,6 +69,16 @@ def test_a_click_anywhere_in_a_cell_of_the_posteriors_leads_to_a_passage_of_its_
         expect(passage).to_have_text(f"A passage of {domain}")
     expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
 
+    page.get_by_test_id("stSelectbox").filter(has_text="Domain of the text").locator("input").click()
+    page.get_by_role("option", name="law").click()
+    expect(passage).to_have_text("A passage of law")
+    page.wait_for_selector(SETTLED)
+    cells.scroll_into_view_if_needed()
+    box = cells.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.1, box["y"] + box["height"] * 0.25)  # the cell that was clicked last
+    expect(passage).to_have_text("A passage of code")
+
 
 def test_a_text_with_markup_is_read_token_by_token_and_a_reload_reads_it_again(servers: Any, page: Page) -> None:
     text = "def f(x):\n    return <img src=x onerror=alert(1)>\nThe tenant shall pay the rent."

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.arena import Arena, pairs_of
-from ui.playground.arena_view import link_html
+from ui.playground.arena_view import link_html, settings_html
 from ui.playground.blocks import PlaygroundBlocks
 from ui.playground.chips import SCRIPT, TEMPLATE
 from ui.playground.endpoints import add_endpoints
-from ui.playground.grid import fill
+from ui.playground.grid import fill, fill_if_requested
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
-from ui.playground.player import CHAT, COMPLETION, FIRST_PROMPT, LETTERS, Memory, Player
+from ui.playground.opening import FIRST_PROMPT, Opening
+from ui.playground.player import LETTERS, Memory, Player
 from ui.playground.theme import theme
 from ui.playground.view import hint_html, stopped_html
 from ui.present.forms.option_help import SAMPLING_HELP
@@ -103,6 +105,10 @@ class GridParts:
     stop: gr.Button
     cells: gr.HTML
 
+    def outputs(self) -> list[Any]:
+        """What the page's address sets."""
+        return [self.models, self.prompts, self.cells]
+
 
 @dataclass(frozen=True)
 class Page:
@@ -111,6 +117,9 @@ class Page:
     answer_format: gr.Radio
     count: gr.Radio
     blind: gr.Checkbox
+    notice: gr.HTML
+    settings: gr.HTML
+    copy: gr.Button
     legend: gr.HTML
     prompt: gr.Textbox
     generate: gr.Button
@@ -140,7 +149,7 @@ def build(state: AppState) -> gr.Blocks:
     blocks = PlaygroundBlocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
     with blocks:
         page = _layout()
-        _wire(Player(state), Arena(state), blocks, page)
+        _wire(Player(state), Opening(state), Arena(state), blocks, page)
         _wire_arena(Arena(state), page)
         _wire_grid(Player(state), page)
         add_endpoints(state)
@@ -162,13 +171,13 @@ def _layout() -> Page:
             blind = gr.Checkbox(False, label="Blind", elem_id="blind")
             gr.HTML("", elem_classes="space")
             link = gr.HTML("", elem_id="permalink", apply_default_css=False)
+            settings = gr.HTML("", elem_id="settings", apply_default_css=False)
             gr.Button("X/Y grid", size="sm", elem_id="open-grid").click(None, js=_drawer("grid"), **PRIVATE)
             open_history = gr.Button("History", size="sm", elem_id="open-history")
             open_history.click(None, js=_drawer("history"), **PRIVATE)
             gr.Button("Sampling", size="sm", elem_id="open-sampling").click(None, js=_drawer("sampling"), **PRIVATE)
-            gr.Button("Copy link", size="sm", elem_id="copy-link").click(
-                None, js="() => window.workbench.link()", **PRIVATE
-            )
+            copy = gr.Button("Copy link", size="sm", elem_id="copy-link")
+        notice = gr.HTML("", elem_id="notice", apply_default_css=False)
         legend = gr.HTML("", elem_id="legend", apply_default_css=False)
         shown = gr.Radio(list(LETTERS), value="A", label="Shown pane", elem_id="shown", elem_classes="segments")
         shown.change(None, shown, js="(letter) => { document.body.dataset.pane = letter; }", **PRIVATE)
@@ -194,7 +203,8 @@ def _layout() -> Page:
                 stop = gr.Button("Stop", elem_id="stop", size="md")
     memory = gr.State(Memory())
     arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
-    return Page(answer_format, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena, grid)
+    shared = (answer_format, count, blind, notice, settings, copy, legend, prompt, generate, stop)
+    return Page(*shared, sampling, panes, memory, arena, grid)
 
 
 def _drawer(name: str) -> str:
@@ -206,14 +216,19 @@ def _sampling_drawer() -> list[Any]:
     """How tokens are drawn, in the order of `player.Round.of`."""
     with gr.Sidebar("Sampling", position="right", open=False, elem_id="sampling", width=340):
         gr.HTML("<h2>Sampling</h2>", apply_default_css=False)
+        *sliders, seed = SAMPLING
         return [
-            gr.Slider(1, 512, 96, step=1, label="Max tokens", info=SAMPLING_HELP["max_tokens"]),
-            gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=SAMPLING_HELP["temperature"]),
-            gr.Slider(0.05, 1, 1, step=0.05, label="Top p", info=SAMPLING_HELP["top_p"]),
-            gr.Slider(0, 200, 0, step=1, label="Top k", info=SAMPLING_HELP["top_k"]),
-            gr.Number(1, precision=0, minimum=0, label="Seed", info=SAMPLING_HELP["seed"]),
+            *map(_slider, sliders),
+            gr.Number(
+                SAMPLING[seed].usual, precision=0, minimum=0, label=SAMPLING[seed].label, info=SAMPLING_HELP[seed]
+            ),
             gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE),
         ]
+
+
+def _slider(name: str) -> gr.Slider:
+    one = SAMPLING[name]
+    return gr.Slider(one.lowest, one.highest, one.usual, step=one.step, label=one.label, info=SAMPLING_HELP[name])
 
 
 def _history_drawer() -> tuple[gr.Textbox, gr.HTML]:
@@ -231,6 +246,9 @@ def _grid_drawer() -> GridParts:
         with gr.Row():
             run = gr.Button("Fill the grid", variant="primary", elem_id="fill-grid")
             stop = gr.Button("Stop filling", elem_id="stop-grid")
+            gr.Button("Copy the grid's link", elem_id="copy-grid").click(
+                None, js="() => window.workbench.gridLink()", **PRIVATE
+            )
         return GridParts(models, prompts, run, stop, gr.HTML("", elem_id="cells", apply_default_css=False))
 
 
@@ -260,11 +278,12 @@ def _pane(letter: str) -> Pane:
     return Pane(model, chips, parts, following, answer, again)
 
 
-def _wire(player: Player, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
-    running = [*_wire_rounds(player, arena, page), _wire_loading(player, blocks, page)]
+def _wire(player: Player, opening: Opening, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
+    running = [*_wire_rounds(player, arena, page), *_wire_loading(player, opening, blocks, page)]
     answers = page.answers()
     stopping = page.stop.click(None, cancels=running, **PRIVATE)
     stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], answers, answers, **PRIVATE)
+    _wire_address(player, page)
     _wire_typing(player, page)
 
 
@@ -284,21 +303,54 @@ def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
     return running
 
 
-def _wire_loading(player: Player, blocks: gr.Blocks, page: Page) -> Any:
-    """Connects loading from an address; returns the event that makes a stored comparison again."""
-    opened = [page.memory, page.answer_format, page.count, page.prompt, *page.sampling[:5], *page.choices()]
-    loading = blocks.load(player.load, None, opened, **PRIVATE)
+def _wire_loading(player: Player, opening: Opening, blocks: gr.Blocks, page: Page) -> list[Any]:
+    """Connects loading from an address; returns the events that make a stored comparison, or a grid, again."""
+    first = [page.memory, page.answer_format, page.count, page.prompt, *page.sampling[: len(SAMPLING)]]
+    loading = blocks.load(opening.load, None, [*first, *page.choices(), page.notice, *page.grid.outputs()], **PRIVATE)
     loading.then(player.legend, page.inputs(), page.legend, **PRIVATE)
+    loading.then(
+        lambda *values: settings_html(player.address(*values), becomes_address=False),
+        page.inputs(),
+        page.settings,
+        **PRIVATE,
+    )
+    loading.then(None, js="() => window.workbench.openGrid()", **PRIVATE)
     replaying = loading.then(player.replay, page.memory, [*page.answers(), page.memory], **PRIVATE)
     replaying.success(lambda memory: link_html(memory.replayed), page.memory, page.arena.link, **PRIVATE)
-    return replaying
+    requested = [page.memory, page.grid.models, page.grid.prompts, *page.sampling]
+    filling = loading.then(partial(fill_if_requested, player), requested, page.grid.cells, **PRIVATE)
+    page.grid.stop.click(None, cancels=[filling], **PRIVATE)
+    return [replaying, filling]
+
+
+def _wire_address(player: Player, page: Page) -> None:
+    """Connects what a user changes to the address of the page.
+
+    Before typing is connected to the next tokens, which take longer: a browser sends the events of one change one after
+    another. Not `always_last`, as they are: a browser that defers two events of one change sends both without end.
+    """
+    inputs, settings = page.inputs(), page.settings
+
+    address = partial(_settings, player, True)
+    switched = [component.input for pane in page.panes for component in pane.switches()]
+    drawn = [one.input for one in page.sampling[: len(SAMPLING)]]
+    written = [page.prompt.input, page.prompt.blur]  # what is pasted is no input to Gradio
+    changed = [*written, page.answer_format.input, page.count.input, *switched, *drawn]
+    gr.on(changed, address, inputs, settings, trigger_mode="multiple", **PRIVATE)
+    for pane in page.panes:  # in one event with its switches, which would be those of the model before
+        chosen = pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)
+        chosen.then(address, inputs, settings, **PRIVATE)
+    copying = page.copy.click(partial(_settings, player, False), inputs, settings, **PRIVATE)
+    copying.then(None, js="() => window.workbench.link()", **PRIVATE)
+
+
+def _settings(player: Player, becomes_address: bool, *values: Any) -> str:
+    return settings_html(player.address(*values), becomes_address)
 
 
 def _wire_typing(player: Player, page: Page) -> None:
     """Connects typing, switches and sliders to the next-token weights; of many changes only the last is used."""
     inputs, panes = page.inputs(), page.panes
-    for pane in panes:
-        pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)
     models = [pane.model.change for pane in panes]
     typed = [page.prompt.input, *(pane.chips.input for pane in panes), *(pane.parts.input for pane in panes)]
     following = [pane.next for pane in panes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import time
 
+from ui.playground.address import fits
 from ui.present.text.formatting import pluralize
 from workbench.answers.history import ComparisonHead, ComparisonPage
 from workbench.answers.ratings import Rating, RatingTable, RatingTables
@@ -13,8 +14,19 @@ CHOICES = {"a": "{a} is better", "b": "{b} is better", "tie": "tie", "both_bad":
 
 
 def link_html(id: str) -> str:
-    """The link that makes a comparison again; nothing while there is none."""
-    return f'<a href="?r={html.escape(id, quote=True)}">This comparison</a>' if id else ""
+    """The link that makes a comparison again, which becomes the page's address; nothing while there is none."""
+    address = html.escape(f"?r={id}", quote=True)
+    return f'<a href="{address}" data-address="{address}">This comparison</a>' if id else ""
+
+
+def settings_html(address: str, becomes_address: bool) -> str:
+    """The address of the panes' settings, for the button that copies it; the page's, too, where one was changed."""
+    if not address:
+        return ""
+    own = html.escape(address if fits(address) else "", quote=True)
+    return (
+        f'<i data-settings="{own}" data-address="{own}"></i>' if becomes_address else f'<i data-settings="{own}"></i>'
+    )
 
 
 def votes_html(tables: RatingTables, domain: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ui.present.forms.settings_in_address import MemberSetting, member_values, read_members
 from workbench.formatting.palette import look_of
 from workbench.mixture_request import MixtureRequest
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from workbench.answers.posteriors import Manifest
     from workbench.registry.cards import ExpertCard, MixtureCard
 
+HEAVIEST = 2  # of the template's sliders
 MOST_CHIPS = 64  # more experts than anybody switches by hand; a request without changes still takes all of them
 
 TEMPLATE = """<div class="chips${value?.open ? " open" : ""}" role="group" aria-label="Experts">${
@@ -84,6 +86,7 @@ def _chip(name: str, mark: str, number: int, is_on: bool, weight: float) -> dict
         "colour": look.colour,
         "letters": look.letters,
         "on": is_on,
+        "active": is_on,  # as stored; so are the next two at first
         "weight": round(weight, 2),
         "stored": round(weight, 2),
     }
@@ -102,6 +105,29 @@ def chips_as(chips: dict[str, Any], manifest: Manifest | None) -> dict[str, Any]
         for one in chips["experts"]
     ]
     return {**chips, "experts": experts}
+
+
+def chips_with(chips: dict[str, Any], values: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The chips as an address sets them, and a sentence for each value that cannot be used."""
+    settings, faults = read_members(values, _stored(chips))
+    experts = [
+        {**one, "on": settings[one["name"]].is_on, "weight": settings[one["name"]].weight} for one in chips["experts"]
+    ]
+    return {**chips, "experts": experts}, faults
+
+
+def chip_values(chips: Mapping[str, Any] | None) -> list[str]:
+    """What was switched and weighed, as an address has it. The largest stored weight is 1."""
+    experts = (chips or {}).get("experts", ())
+    now = {str(one["name"]): MemberSetting(bool(one["on"]), float(one["weight"])) for one in experts}
+    return member_values(_stored(chips or {}), now)
+
+
+def _stored(chips: Mapping[str, Any]) -> dict[str, MemberSetting]:
+    return {
+        str(one["name"]): MemberSetting(bool(one["active"]), float(one["stored"]), HEAVIEST)
+        for one in chips.get("experts", ())
+    }
 
 
 def request_of(

@@ -8,11 +8,16 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
-from ui.playground.player import PaneRequest, Player, Round
+import gradio as gr
+
+from ui.generation.model_host import new_seed
+from ui.playground.address import LONGEST, SAMPLING, fits, grid_address
+from ui.playground.player import Memory, PaneRequest, Player, Round
 from ui.playground.view import Answer, problem_html
 from ui.present.csv_text import csv_text
 
 MOST_CELLS = 200
+TOO_LONG = f"This grid has no link: its prompts are too long for an address of {LONGEST:,} characters."
 Cells = Mapping[tuple[int, int], str]  # by prompt and model
 
 
@@ -22,15 +27,33 @@ async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any
     if not models or not prompts or len(models) * len(prompts) > MOST_CELLS:
         yield problem_html(f"Choose models and write prompts, one in a line: 1 to {MOST_CELLS} cells.")
         return
+    *drawn, seed, ablation = sampling
+    sampling = (*drawn, new_seed() if seed is None else seed, ablation)  # one seed, which the grid's address names
+    if None in sampling:
+        yield problem_html("A sampling setting is empty.")
+        return
+    address = grid_address(models, prompts, dict(zip(SAMPLING, sampling, strict=False)))
     cells: dict[tuple[int, int], str] = {}
-    yield grid_html(models, prompts, cells)
+    yield grid_html(models, prompts, cells, address)
     for row, prompt in enumerate(prompts):
         for column, model in enumerate(models):
             chips, parts = player.switches_of(model)
             pane = PaneRequest(model, chips, parts["value"])
             request = Round.of(["Completion", 1, False, prompt, *sampling, *vars(pane).values()])
             cells[row, column] = await _cell(player, request)
-            yield grid_html(models, prompts, cells)
+            yield grid_html(models, prompts, cells, address)
+
+
+async def fill_if_requested(
+    player: Player, memory: Memory, models: Sequence[str], lines: str, *sampling: Any
+) -> AsyncGenerator[Any, None]:
+    """The growing grid that the address asks for, if it does; a problem of the address stays in its place."""
+    if not memory.fills:
+        yield gr.skip()
+        return
+    async with aclosing(fill(player, models, lines, *sampling)) as pages:
+        async for page in pages:
+            yield page
 
 
 async def _cell(player: Player, request: Round) -> str:
@@ -42,8 +65,8 @@ async def _cell(player: Player, request: Round) -> str:
     return text
 
 
-def grid_html(models: Sequence[str], prompts: Sequence[str], cells: Cells) -> str:
-    """The table, and a link to its CSV once it is full."""
+def grid_html(models: Sequence[str], prompts: Sequence[str], cells: Cells, address: str) -> str:
+    """The table, a link to its CSV once it is full, and its address, which becomes the page's."""
     head = "".join(f'<th scope="col">{html.escape(model)}</th>' for model in models)
     rows = "".join(
         f'<tr><th scope="row">{html.escape(prompt)}</th>'
@@ -55,8 +78,11 @@ def grid_html(models: Sequence[str], prompts: Sequence[str], cells: Cells) -> st
     is_full = len(cells) == total
     data = quote(grid_csv(models, prompts, cells)) if is_full else ""
     link = f'<a download="grid.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>' if is_full else ""
+    too_long = "" if fits(address) else f" {TOO_LONG}"
+    becomes_address = html.escape(address if fits(address) else "", quote=True)
+    state = f'<p data-address="{becomes_address}">{len(cells)} of {total} cells {link}{too_long}</p>'
     return (
-        f'<p>{len(cells)} of {total} cells {link}</p><div class="cells" tabindex="0"><table><thead><tr><th>Prompt</th>'
+        f'{state}<div class="cells" tabindex="0"><table><thead><tr><th>Prompt</th>'
         f"{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

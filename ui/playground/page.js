@@ -46,14 +46,37 @@
     try { await navigator.clipboard.writeText(text); } catch { isCopied = copied(text); }
     notify(isCopied ? words : "The browser does not allow copying.");
   };
+  // The address: results (a stored comparison, a grid) have an entry each in the browser's history, settings share one.
+  const ours = () => {
+    const query = new URLSearchParams(location.search);
+    query.delete("__theme");
+    return query;
+  };
+  const isResult = (query) => query.has("r") || query.has("x");
+  const copyLink = (query) => put(`${location.origin}${location.pathname}?${new URLSearchParams(query)}`, "Link copied.");
+  const sendAddress = () => { if (window.top !== window) parent.postMessage({ playground: String(ours()) }, "*"); };
+  const stand = (address) => {
+    const before = ours(), query = new URLSearchParams(address);
+    if (String(query) === String(before)) return;
+    const theme = new URLSearchParams(location.search).get("__theme");
+    const change = isResult(before) || isResult(query) ? "pushState" : "replaceState";
+    if (theme) query.set("__theme", theme);
+    history[change](null, "", location.pathname + (query.size ? `?${query}` : ""));
+    sendAddress();
+  };
+  window.addEventListener("popstate", () => location.reload());
+  sendAddress();
   window.workbench = {
     copy: (name) => put(answer(name), `Answer ${name.toUpperCase()} copied.`),
     put,
     say,
-    link: () => {
-      const link = one("#permalink a");
-      return link ? put(new URL(link.getAttribute("href"), location.origin + location.pathname).href, "Link copied.")
-        : notify("There is no link yet: generate first, with the history on.");
+    link: () => {  // of the results that the address is of, else of the settings
+      const own = one("#settings [data-settings]")?.dataset.settings;
+      return isResult(ours()) ? copyLink(ours()) : own ? copyLink(own) : notify("The prompt is too long for a link.");
+    },
+    gridLink: () => (ours().has("x") ? copyLink(ours()) : notify(one("#cells [data-address]") ? one("#cells p").textContent : "There is no grid yet: fill it first.")),
+    openGrid: () => {
+      if ((ours().has("x") || ours().has("y")) && !one("#grid").classList.contains("open")) window.workbench.drawer("grid");
     },
     hide: (blind) => { document.body.classList.toggle("blind", blind); },
     voted: () => { document.body.classList.remove("blind"); say(`Vote counted. ${one("#ratings span")?.textContent ?? ""}`); },
@@ -139,6 +162,15 @@
     const names = [..."ABCD"], panes = names.map((name) => one(`#answer-${name.toLowerCase()}`));
     if (panes.includes(null)) { setTimeout(begin, 50); return; }
     panes.forEach((pane, number) => watch(pane, names[number]));
+    let settings;
+    for (const place of ["#permalink", "#settings", "#cells"].map(one)) {
+      new MutationObserver(() => {
+        const { address, settings: own } = place.querySelector("[data-address], [data-settings]")?.dataset ?? {};
+        const isChanged = own === undefined || own !== settings;  // a field that is only left changes nothing
+        settings = own ?? settings;
+        if (address !== undefined && isChanged) stand(address);
+      }).observe(place, { childList: true, subtree: true, characterData: true, attributes: true });
+    }
     one("#prompt textarea")?.focus();
   };
   begin();

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,13 @@ from engine.events import Done, Token
 from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
-from ui.playground.chips import chips_as, chips_of, request_of
+from ui.playground.address import CHAT, COMPLETION, panes_address
+from ui.playground.chips import chip_values, chips_of, request_of
 from ui.playground.pacing import newest_of
 from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
 from ui.playground.words_diff import diff_html
 from ui.present.charts.colours import read_looks
+from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
 from workbench.answers.posteriors import Manifest
 from workbench.requests.verification import changed_since
@@ -38,15 +40,8 @@ if TYPE_CHECKING:
     from workbench.mixture_request import MixtureRequest
     from workbench.requests.generation import GenerationPlan
 
-FIRST_PROMPT = "import os\n\ndef main("
-PROMPT_CHARACTERS = 80  # of held-out text
 NUM_PANES = 4
 LETTERS = "ABCD"
-CHAT, COMPLETION = "Chat", "Completion"
-NO_MODELS = (
-    "There is no mixture or expert yet. Train experts in the studio, or with "
-    "`workbench train joint NAME --seed-model S --domains A,B`."
-)
 CHOOSE = "Choose a mixture or an expert first."
 _NO_MANIFEST = Manifest(model="", experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None)  # until planned
 NUM_NEXT = 3  # most probable next tokens that are shown while one types
@@ -97,6 +92,7 @@ class Memory:
     order: tuple[int, ...] = ()  # of a blind round: the pane whose model stands behind each letter; empty: not blind
     comparison: str = ""  # the id of what is stored
     replayed: str = ""  # the id of what the address asks for
+    fills: bool = False  # whether the address asks for a grid, which can be filled
 
     def turns_of(self, place: int, request: Round) -> tuple[Mapping[str, str], ...]:
         """The conversation of a pane with the new question; empty in a completion."""
@@ -137,79 +133,25 @@ class Player:
 
     # what is offered ---------------------------------------------------------------------------------
 
-    def load(self, request: gr.Request) -> list[Any]:
-        """The prompt and the models that exist now; the address may give prompt and models, or a stored comparison.
-
-        The outputs are the memory, those of `Opening.updates`, and the inputs of each pane.
-        """
-        try:
-            models = known_models(self._state.settings)
-            query = dict(request.query_params)
-            card = self._comparison(query["r"]) if query.get("r") else None
-        except Problem as problem:
-            raise gr.Error(problem_text(problem)) from None
-        if not models:
-            gr.Info(NO_MODELS)
-        names = [model.id for model in models]
-        choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
-        sides = first_choice(models, query, self._mixtures())
-        wanted = sides if card is None else opened_models(card)
-        panes: list[Any] = []
-        for place, side in enumerate(wanted):
-            known = side if side in names else None
-            chips, parts = self.switches_of(known)
-            manifest = card.answers[place].manifest if card is not None and place < len(card.answers) else None
-            panes += [gr.update(choices=choices, value=known), chips_as(chips, manifest), parts]
-        if card is not None:
-            return [Memory(replayed=card.id), *opened(card), *panes]
-        prompt = query.get("prompt") or self.first_prompt(sides[0])
-        return [Memory(), *[gr.skip()] * 2, prompt, *[gr.skip()] * 5, *panes]
-
-    def _comparison(self, id: str) -> ComparisonCard:
+    def comparison(self, id: str) -> ComparisonCard:
+        """A stored comparison."""
         from workbench.registry.comparisons import get_comparison
         from workbench.registry.database import reading
 
         with reading(self._state.settings) as session:
             return get_comparison(session, id, self._state.settings.history_days)
 
-    def _mixtures(self) -> list[str]:
-        """The names of all mixtures, the most useful first."""
-        from workbench.registry.database import reading
-        from workbench.registry.mixtures import most_useful_first
-
-        with reading(self._state.settings) as session:
-            return [card.name for card in most_useful_first(session)]
-
-    def first_prompt(self, model: str) -> str:
-        """The start of held-out text of a mixture's first domain; the default prompt if there is none."""
-        from workbench.analysis.sample_texts import example
-        from workbench.registry.database import reading
-        from workbench.store.storage import get_storage
-
-        if model in self._mixtures():
-            with suppress(Problem), reading(self._state.settings) as session:
-                return example(session, get_storage(self._state.settings), model)[:PROMPT_CHARACTERS] or FIRST_PROMPT
-        return FIRST_PROMPT
-
     def switches_of(self, model: str | None) -> list[Any]:
         """The chips of a model's experts, the active ones on, and the parts of experts that have parts."""
-        match = self._model(model)
-        parts = match.parts if match else {}
-        choices = [
-            (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
-            for expert, names in parts.items()
-            for part in names
-        ]
-        return [
-            self._chips(match),
-            gr.update(choices=choices, value=[value for _, value in choices], visible=bool(choices)),
-        ]
+        match = self.model(model)
+        return [self._chips(match), parts_update(match.parts if match else {})]
 
     def names(self) -> list[str]:
         """The names of all models."""
         return [model.id for model in known_models(self._state.settings)]
 
-    def _model(self, name: str | None) -> Model | None:
+    def model(self, name: str | None) -> Model | None:
+        """A mixture or an enabled expert by its name; None where there is none."""
         return next((one for one in known_models(self._state.settings) if one.id == name), None)
 
     def _chips(self, model: Model | None) -> dict[str, Any]:
@@ -222,6 +164,19 @@ class Player:
         with reading(self._state.settings) as session:
             read = get_mixture if model.kind == "mixture" else get_expert
             return chips_of(read(session, model.id))
+
+    def address(self, *values: Any) -> str:
+        """The address of the panes that are shown, by the same inputs as `play`; empty while a setting is empty."""
+        try:
+            request = Round.of(values)
+        except (ValueError, TypeError):
+            return ""
+        panes = [(pane.model or "", chip_values(pane.chips), self._parts_off(pane)) for pane in request.panes]
+        return panes_address(panes, request.prompt, request.answer_format, request.sampling)
+
+    def _parts_off(self, pane: PaneRequest) -> list[str]:
+        match = self.model(pane.model)
+        return part_values(match.parts, parts_of(pane.parts, match.parts)) if match else []
 
     def legend(self, *values: Any) -> str:
         """The legend of the experts in the panes that are shown, by the same inputs as `play`."""
@@ -280,7 +235,7 @@ class Player:
         if not memory.replayed:
             yield [gr.skip()] * (NUM_PANES + 1)
             return
-        card = await run_in_threadpool(self._comparison, memory.replayed)
+        card = await run_in_threadpool(self.comparison, memory.replayed)
         streams = [self._again(card, place) for place in range(len(card.answers))]
         memory = replace(memory, comparison=card.id)
         async with aclosing(self._drawn(memory, list(range(len(streams))), streams)) as drawn:
@@ -353,9 +308,8 @@ class Player:
     def request_of(self, pane: PaneRequest) -> MixtureRequest:
         """The request of a pane. The parts are those that are selected of each expert that has parts; maybe none."""
         assert pane.model
-        match = self._model(pane.model)
-        pairs = [json.loads(one) for one in pane.parts]
-        parts = {name: [part for one, part in pairs if one == name] for name in (match.parts if match else {})}
+        match = self.model(pane.model)
+        parts = parts_of(pane.parts, match.parts if match else {})
         return request_of(pane.model, pane.chips, len(match.members) if match else 0, parts)
 
     async def _answers(
@@ -434,6 +388,23 @@ class Player:
             yield problem_html(problem_text(problem))
 
 
+def parts_update(parts: Mapping[str, Sequence[str]], on: Mapping[str, Sequence[str]] | None = None) -> Any:
+    """The switches of parts of MoDE experts, all on unless `on` says which; hidden where there are none."""
+    choices = [
+        (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
+        for expert, names in parts.items()
+        for part in names
+    ]
+    chosen = [json.dumps([expert, part]) for expert, names in (parts if on is None else on).items() for part in names]
+    return gr.update(choices=choices, value=chosen, visible=bool(choices))
+
+
+def parts_of(chosen: Sequence[str], parts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The parts that are on, by expert, from the values of their switches."""
+    pairs = [json.loads(one) for one in chosen]
+    return {name: [part for one, part in pairs if one == name] for name in parts}
+
+
 def _beside(place: int, count: int) -> int:
     """The pane at the right, or of the last one that at the left."""
     return place + 1 if place + 1 < count else place - 1
@@ -449,33 +420,3 @@ def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:
     if same == len(ids):
         return f"The same text as stored.{since}"
     return f"Differs from the stored text from token {same + 1}.{since}"
-
-
-def opened_models(card: ComparisonCard) -> list[str]:
-    """The models of all panes for a stored comparison."""
-    names = [one.manifest.model for one in card.answers]
-    return [names[place % len(names)] for place in range(NUM_PANES)]
-
-
-def opened(card: ComparisonCard) -> list[Any]:
-    """Format, number of panes, prompt, and the sampling of the first answer."""
-    sampling = SamplingConfig(**(card.answers[0].manifest.sampling or {}))
-    prompt = card.messages[-1].content if card.messages else card.prompt
-    drawn = [sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed]
-    return [CHAT if card.messages else COMPLETION, max(2, len(card.answers)), prompt, *drawn]
-
-
-def first_choice(models: Sequence[Model], query: Mapping[str, str], useful: Sequence[str]) -> list[str]:
-    """The model of each pane: those given in the address; else the most useful mixture, beside models with others.
-
-    A model stands in two panes only where there are fewer models than panes: the same model gives the same text.
-    """
-    experts = {model.id: model.experts for model in models}
-    names = [*useful, *(name for name in experts if name not in useful)] or [""]
-    left = query.get("left", names[0])
-    own = experts.get(left, [])
-    others = [name for name in names if name != left and experts.get(name) != own]
-    # The first expert is that of the prompt: its text would be the same as that of the mixture.
-    right = query.get("right", next(iter([*own[:0:-1], *others]), left))
-    beside = [name for name in dict.fromkeys([*others, *own[:0:-1]]) if name not in (left, right)]
-    return [left, right, *beside, left, right][:NUM_PANES]

@@ -14,17 +14,31 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from ui.present.pages import TRAIN, Page
+from ui.present.text.formatting import listed, plain
 
 T = TypeVar("T")
 _PAGE = "address.page"  # the page that was drawn last
 _WRITTEN = "address.written"  # for each key, what stood in the address since the page was opened
 _USUAL = "address.usual"  # for each key, what its widget holds where the address says nothing
+_OPENED = "address.opened"  # what it held when the page was opened
+_FAULTS = "address.faults"  # for each key, what of the address could not be used, and what is shown instead
 
 
 def open_page(name: str) -> None:
     """Called before a page is drawn: on another page than before, its address counts, whatever it holds."""
+    if st.session_state.get(_PAGE) != name or _moved_in_history():
+        st.session_state[_OPENED] = {key: st.query_params.get_all(key) for key in st.query_params}
     if st.session_state.get(_PAGE) != name:
-        st.session_state[_PAGE], st.session_state[_WRITTEN] = name, {}
+        st.session_state[_PAGE], st.session_state[_WRITTEN], st.session_state[_FAULTS] = name, {}, {}
+
+
+def opened_with() -> Mapping[str, Sequence[str]]:
+    """What the address held when the page was opened or found again in the browser's history, not what it holds now.
+
+    For a page with a frame, whose changes stand in the page's address and must not load the frame anew.
+    """
+    opened: Mapping[str, Sequence[str]] = st.session_state.get(_OPENED, {})
+    return opened
 
 
 def choose_one(
@@ -37,7 +51,7 @@ def choose_one(
     own = more.get("default", options[0])  # of the widget, when the session holds nothing
     usual = own if usual is None else usual
     _usual()[key] = usual
-    recall(key, {str(option): option for option in options}, usual)
+    recall(key, {str(option): option for option in options}, usual, label)
     if st.session_state.get(key, own if own == usual else None) not in options:
         st.session_state[key] = usual
     # Also as the widget's default: the session's value is sent once, and is lost where the page is drawn again before
@@ -48,6 +62,7 @@ def choose_one(
             kind, {}
         )
     choice: T = widget(label, options, key=key, **more)
+    show_fault(key, choice, more.get("format_func", str)(choice))
     is_named = st.query_params.get_all(key) == [str(choice)]  # by a link, which may name the usual choice, too
     note(key, [str(choice)] if choice != usual or is_named else [])
     return choice
@@ -56,10 +71,11 @@ def choose_one(
 def choose_some(widget: Callable[..., Any], label: str, options: Sequence[T], *, key: str, **more: Any) -> list[T]:
     """Pills or a multiselect whose choices stand in the address."""
     _usual()[key] = []
-    recall(key, {str(option): option for option in options}, [])
+    recall(key, {str(option): option for option in options}, [], label)
     if any(one not in options for one in st.session_state.get(key, ())):
         st.session_state[key] = [one for one in st.session_state[key] if one in options]
     chosen: list[T] = list(widget(label, options, key=key, default=st.session_state.get(key), **more))
+    show_fault(key, chosen)
     note(key, [str(one) for one in chosen])
     return chosen
 
@@ -78,17 +94,21 @@ def open_tabs(labels: Sequence[str], *, key: str) -> Sequence[Any]:
     """Tabs, of which the open one stands in the address unless it is the first."""
     first = labels[0]
     _usual()[key] = first
-    recall(key, {label: label for label in labels}, first)
+    recall(key, {label: label for label in labels}, first, "Tab")
     if st.session_state.get(key, first) not in labels:
         st.session_state[key] = first
+    show_fault(key, st.session_state.get(key, first), st.session_state.get(key, first))
     tabs = st.tabs(labels, key=key, on_change="rerun")
     chosen = next((label for label, tab in zip(labels, tabs, strict=True) if tab.open), first)
     note(key, [chosen] if chosen != first else [])
     return tabs
 
 
-def recall(key: str, options: dict[str, Any], usual: Any) -> None:
-    """Puts what the address newly holds of KEY into the session: one option, or a list where `usual` is one."""
+def recall(key: str, options: dict[str, Any], usual: Any, label: str) -> None:
+    """Puts what the address newly holds of KEY into the session: one option, or a list where `usual` is one.
+
+    What is no option is said by `show_fault`; `label` is the widget's.
+    """
     values = fresh(key)
     if values is None:
         return
@@ -97,6 +117,31 @@ def recall(key: str, options: dict[str, Any], usual: Any) -> None:
         st.session_state[key] = known
     else:
         st.session_state[key] = known[-1] if known else usual
+    unknown = listed([f"“{value}”" for value in values if value not in options])
+    note_fault(key, f"{label} in the address: there is no {unknown} here." if unknown else "", st.session_state[key])
+
+
+def note_fault(key: str, words: str = "", shown: Any = None) -> None:
+    """Notes what of KEY in the address could not be used, if anything; `shown` is what its widget holds instead."""
+    faults = st.session_state.setdefault(_FAULTS, {})
+    faults.pop(key, None)
+    if words:
+        faults[key] = words, shown
+
+
+def show_fault(key: str, now: Any = None, instead: str = "") -> None:
+    """Says what of KEY in the address could not be used, and what is shown `instead`, until something is chosen.
+
+    `now` is what its widget holds; None: what the address holds by now.
+    """
+    now = st.query_params.get_all(key) if now is None else now
+    words, shown = st.session_state.get(_FAULTS, {}).get(key, ("", None))
+    if not words:
+        return
+    if shown != now:
+        st.session_state[_FAULTS].pop(key)
+        return
+    st.warning(plain(f"{words} Shown instead: {instead}." if instead else words))
 
 
 def fresh(key: str) -> list[str] | None:
@@ -134,7 +179,7 @@ def reopen(query: Mapping[str, Sequence[str]]) -> None:
         if key in _usual():
             usual = _usual()[key]
             st.session_state[key] = list(usual) if isinstance(usual, list) else usual
-    st.session_state[_WRITTEN] = {}
+    st.session_state[_WRITTEN], st.session_state[_FAULTS] = {}, {}
     st.query_params.from_dict(dict(query))
 
 

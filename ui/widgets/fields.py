@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -69,6 +70,12 @@ def draw_widget(form: str, question: Question) -> Any:
 
 def key_of(form: str, question: Question) -> str:
     return ".".join((form, *question.path))
+
+
+def held(form: str, question: Question) -> Question:
+    """The question with what the session holds as its default: of a form whose values stand in the address."""
+    key = key_of(form, question)
+    return replace(question, default=st.session_state[key]) if key in st.session_state else question
 
 
 def _text(key: str, q: Question) -> str | None:
@@ -168,7 +175,7 @@ def show_command(command: str, request: str, spec_json: str) -> None:
             st.caption(plain("Or send it to a running server:"))
             st.code(request, language="bash", wrap_lines=True)
         st.caption(plain("The spec that is stored with the job:"))
-        st.code(spec_json, language="json")
+        st.code(spec_json, language="json", wrap_lines=True)
 
 
 def drop_unknown(key: str, names: Collection[str | None]) -> None:

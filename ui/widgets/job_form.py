@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import Problem
 from jobs.queue.submit import submit
-from ui.present.forms.job_forecast import request_of
+from ui.present.forms.job_forecast import not_measured_words, request_of
 from ui.present.forms.questions import Offers, assemble, changed, limited, questions_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.pages import JOBS
@@ -108,7 +108,7 @@ def _expect(kind: str, answers: Answers) -> Forecast | None:
         spec: Spec = parse_spec(_spec_json(kind, answers | named))
         require_readable(spec.local_paths())
     except BadSpec as bad:
-        st.caption(plain(f"Not measured yet. {bad.complaints[0]}"))
+        st.caption(plain(not_measured_words(bad)))
         return None
     except Problem as problem:
         st.caption(plain(f"Not measured. {problem}"))

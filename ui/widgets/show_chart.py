@@ -66,10 +66,17 @@ def _fit_legend(figure: go.Figure) -> None:
 
 
 def clicked(key: str) -> tuple[int, int] | None:
-    """The place (x, y) of the point clicked last in the chart of this key; None when nothing is."""
+    """The place (x, y) of the point clicked last in the chart of this key, for its `on_select`; None when none was.
+
+    A second click on a point takes its selection away, and is a click on it all the same: something else may have been
+    chosen since, and the point must lead back to what it stands for.
+    """
     state = st.session_state.get(f"{key}_chart")
     points = state["selection"]["points"] if state else []
-    return (int(points[0]["x"]), int(points[0]["y"])) if points else None
+    if points:
+        st.session_state[f"{key}_clicked"] = int(points[0]["x"]), int(points[0]["y"])
+    place: tuple[int, int] | None = st.session_state.get(f"{key}_clicked")
+    return place
 
 
 def clicked_point(key: str) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from workbench.formatting.chart_label import label
+from workbench.formatting.chart_label import full_label, label
 from workbench.formatting.palette import BASELINE_DASH, GREY, Look
 
 HEIGHT = 272  # pixels
@@ -22,6 +22,7 @@ HEAT = ("#f3ead9", "#b5d6da", "#6aaebf", "#2b7a9b", "#12507a")  # ordered values
 ACCENT = "#2b8aa8"  # what is read against a grey baseline, and is neither an expert nor a domain
 FRAME = "#b0521c"  # around a cell that is no expert's own
 _GRID = "rgba(138, 134, 127, 0.2)"  # on both themes
+_IN_LEGEND = 24  # characters of a name in a legend, which has a row for each where one is longer
 _MOST_NAMES = 6  # at line ends: of more series there is a legend
 _MOST_LETTERS = 18  # of a name at a line's end: on a phone the drawing must be wider than the names
 _BESIDE = 0.015  # of the x axis, free at both ends: a marker on the edge would be cut in half
@@ -50,6 +51,7 @@ def _layout(height: int) -> dict[str, Any]:
         "margin": {"l": 8, "r": 8, "t": 30, "b": 8},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "hovermode": "closest",
+        "hoverlabel": {"namelength": -1},  # whole: Plotly's own limit is 15 characters
         "uirevision": "kept",  # a chart that is drawn again keeps its zoom
     }
 
@@ -82,6 +84,15 @@ def fill_of(looks: Sequence[Look]) -> Mapping[str, Any]:
     return marker | ({"pattern": {"shape": patterns}} if any(patterns) else {})
 
 
+def named(name: str, says: str = "%{x}: %{y:.4g}") -> Mapping[str, str]:
+    """A trace's name: short in the legend, whole where the mouse is, beside what it says of a point."""
+    return {
+        "name": label(name, _IN_LEGEND),
+        "meta": full_label(name),
+        "hovertemplate": f"{says}<extra>%{{meta}}</extra>",  # not the name itself, which may hold a %{…}
+    }
+
+
 def tick(name: str, look: Look, limit: int = 24) -> str:
     """A name on an axis, after its colour and its mark if it has them."""
     if look.number is None:
@@ -103,17 +114,23 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
     for line, look, end, place in zip(lines, looks, ends, places, strict=True):
         assert end is not None
         note = {"x": end[0], "y": math.log10(end[1]) if is_log else end[1], "yshift": place - heights(end[1])}
-        text = tick(html.unescape(line.name), look, _MOST_LETTERS)
-        notes.append({**note, "text": text, "showarrow": False, "xanchor": "left", "xshift": 6})
+        name = _name_of(line)
+        words = {"text": tick(name, look, _MOST_LETTERS), "hovertext": full_label(name)}
+        notes.append({**note, **words, "showarrow": False, "xanchor": "left", "xshift": 6})
     starts = [line.x[0] if line.x is not None else 0 for line in lines]
     if (first := min(starts)) < (last := max(end[0] for end in ends if end is not None)):
         beside = _BESIDE * (last - first)
         figure.update_xaxes(range=[first - beside, last + beside])  # else the names would make the axis longer
     longest = max(
-        len(label(line.name, _MOST_LETTERS)) + len(look.mark) for line, look in zip(lines, looks, strict=True)
+        min(len(_name_of(line)), _MOST_LETTERS) + len(look.mark) for line, look in zip(lines, looks, strict=True)
     )
     margin = _SIGN * longest + 32
     figure.update_layout(showlegend=False, margin_r=margin, annotations=[*figure.layout.annotations, *notes])
+
+
+def _name_of(line: Any) -> str:
+    """The name of a line, whole where it is known (see `named`)."""
+    return html.unescape(line.meta or line.name)
 
 
 def _end(line: Any) -> tuple[Any, float] | None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from starlette.datastructures import QueryParams
 
 from tests.ui.playground.test_playground import HOSTILE, inputs, played
 from ui.api.app import create_app
 from ui.playground.arena import Arena, pairs_of
 from ui.playground.arena_view import history_html, votes_html
+from ui.playground.opening import Opening
 from ui.playground.player import Memory, Player
 from workbench.answers.ratings import Rating, RatingTable, RatingTables
 from workbench.registry.comparisons import get_comparison, list_comparisons
@@ -92,13 +94,15 @@ class Query:
     """A request for the page with a query."""
 
     def __init__(self, **query: str) -> None:
-        self.query_params = query
+        self.query_params = QueryParams(query)
 
 
 def test_a_link_makes_the_same_text_again_and_says_so(state: Any) -> None:
     memory, _ = stored(state, "both", "both/law")
     player = Player(state)
-    opened, answer_format, count, prompt, max_tokens, _, _, _, seed, *panes = player.load(Query(r=memory.comparison))  # type: ignore[arg-type]
+    opened, answer_format, count, prompt, max_tokens, _, _, _, seed, *panes = Opening(state).load(
+        Query(r=memory.comparison)
+    )  # type: ignore[arg-type]
     assert (answer_format, count, prompt, max_tokens, seed) == ("Completion", 2, "the sea", 3, 1)
     assert [panes[3 * place]["value"] for place in (0, 1)] == ["both", "both/law"]
     last = again(player, opened)

@@ -17,8 +17,9 @@ from starlette.testclient import TestClient
 
 from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
+from ui.playground.opening import first_choice
 from ui.playground.pacing import newest_of
-from ui.playground.player import Memory, PaneRequest, Player, Round, first_choice, frame_html
+from ui.playground.player import Memory, PaneRequest, Player, Round, frame_html
 from ui.playground.view import Answer, answer_html, problem_html, stopped_html
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import Model

@@ -184,6 +184,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Blind": _SHOWS,
         "Copy": ViewOnly("It copies an answer to the clipboard."),
         "Copy link": _twin("comparison link", "GET /comparisons/{id}/link"),
+        "Copy the grid's link": ViewOnly("It copies the page's address to the clipboard."),
         "Fill the grid": _twin("generate", "POST /v1/completions"),
         "Generate": _twin("generate, comparison create", "POST /v1/completions", "POST /comparisons"),
         "History": _twin("comparison list", "GET /comparisons"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ def visit(page: str, address: dict[str, Any] | None = None) -> AppTest:
     app.switch_page(f"app_pages/{page}.py").run()
     assert not app.exception
     return app
+
+
+def warnings(app: AppTest) -> list[str]:
+    """What the page warns of, without Markdown's backslashes."""
+    return [re.sub(r"\\(.)", r"\1", one.value) for one in app.warning]
 
 
 def test_an_address_opens_the_choices_that_it_names() -> None:
@@ -74,6 +80,58 @@ def test_what_is_switched_and_weighed_on_a_mixture_has_an_address() -> None:
     named(app.button, "Discard changes").click().run()
     assert "mixture.set" not in app.query_params
     assert named(app.slider, "Weight of first/prose").value == 1.0
+
+
+def test_the_gate_of_a_mixture_has_an_address() -> None:
+    address = {"mixture": "first", "mixture.gate": ["kind:updating", "newest_weight:0.75"]}
+    app = visit("mixtures", address)
+    assert named(app.selectbox, "Weights come from").value == "updating"
+    weight = next(one for one in app.number_input if one.value == 0.75)
+    assert app.query_params["mixture.gate"] == address["mixture.gate"]
+    weight.set_value(0.5).run()
+    assert app.query_params["mixture.gate"] == ["kind:updating", "newest_weight:0.5"]
+    named(app.button, "Discard changes").click().run()
+    assert "mixture.gate" not in app.query_params
+    assert named(app.selectbox, "Weights come from").value == "posterior"
+
+
+def test_evidence_by_numbers_has_an_address() -> None:
+    numbers = ["evidence.decay:0.9", "evidence.power:0.3", "evidence.slow_decay:1.0", "evidence.slow_power:0.0"]
+    app = visit("mixtures", {"mixture": "first", "mixture.gate": numbers})
+    assert app.query_params["mixture.gate"] == numbers
+    assert {0.9, 0.3} <= {one.value for one in app.number_input}
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ({"mixture": "nobody"}, "there is no “nobody” here. Shown instead: first"),
+        ({"mixture.gate": "kind:magic"}, "There is no gate “magic”"),
+        ({"mixture.gate": "temperature:1"}, "has no setting “temperature”"),
+        ({"mixture.gate": "top_k:0"}, "must be at least 1"),
+        ({"mixture.set": "first/prose:99"}, "“first/prose:99” is neither on, off nor a weight from 0 to 5"),
+        ({"mixture.set": ["nobody:off", "<b>"]}, "“nobody:off” names no expert that can take part here"),
+    ],
+)
+def test_what_an_address_cannot_mean_is_shown_until_something_is_chosen(address: dict[str, Any], words: str) -> None:
+    app = visit("mixtures", {"mixture": "first"} | address)
+    (warning,) = warnings(app)
+    assert words in warning
+    assert app.query_params.get("mixture", "first") == "first"
+    assert not {"mixture.gate", "mixture.set"} & set(app.query_params)
+    assert len(app.run().warning) == 1  # a part of the page that draws itself again does not take it away
+    named(app.toggle, "first/code").set_value(False).run()
+    if "mixture.set" in address:
+        assert not app.warning
+
+
+def test_what_the_gate_of_a_text_sees_has_an_address() -> None:
+    app = visit("posteriors", {"posterior.mixture": "first", "posterior.gate": "evidence:last_token"})
+    assert app.query_params["posterior.gate"] == "evidence:last_token"
+    assert "last_token" in [one.value for one in app.selectbox]
+    app = visit("posteriors", {"posterior.mixture": "first", "posterior.gate": "kind:fixed", "posterior.off": "a: b"})
+    assert any("cannot be set here, where evidence can" in one for one in warnings(app))
+    assert any("names no part of an expert here" in one for one in warnings(app))
 
 
 def test_a_job_has_an_address() -> None:

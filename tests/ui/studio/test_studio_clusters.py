@@ -211,6 +211,18 @@ def test_a_clustering_without_a_map_says_how_to_get_one() -> None:
     assert "This clustering has no map." in everything(page())
 
 
+def test_a_second_click_on_a_point_is_a_click_on_it_though_it_is_selected_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state: dict[str, Any] = {"m_chart": {"selection": {"points": []}}}
+    monkeypatch.setattr(show_chart.st, "session_state", state)
+    assert show_chart.clicked("m") is None
+    state["m_chart"]["selection"]["points"] = [{"x": 1.0, "y": 2.0}]
+    assert show_chart.clicked("m") == (1, 2)
+    state["m_chart"]["selection"]["points"] = []
+    assert show_chart.clicked("m") == (1, 2)
+
+
 def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     point = {"curve_number": 2, "point_index": 7, "x": 1.0, "y": 2.0}
     state: dict[str, Any] = {"m_chart": {"selection": {"points": [point], "lasso": [], "box": []}}}

@@ -14,7 +14,7 @@ from tests.ui.studio.visits import named, open_page, output, read
 from ui.api.app import create_app
 from ui.client import Client
 from ui.kinds.train_form_parts import EXPERT
-from ui.playground.player import FIRST_PROMPT, Player
+from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.present.pages import LEARNED_AND_KEPT
 from workbench.answers.perplexities import MixedScores
 from workbench.job_records import jobs
@@ -155,6 +155,6 @@ def test_who_cannot_be_compared_is_named() -> None:
 
 
 def test_the_playground_begins_with_text_of_what_its_mixture_knows() -> None:
-    player = Player(create_app(get_settings(), playground=False).state.workbench)
-    assert "def add" in player.first_prompt("first")
-    assert player.first_prompt("no mixture") == FIRST_PROMPT
+    opening = Opening(create_app(get_settings(), playground=False).state.workbench)
+    assert "def add" in opening.first_prompt("first")
+    assert opening.first_prompt("no mixture") == FIRST_PROMPT

@@ -393,7 +393,7 @@ def test_a_training_of_mode_is_drawn_against_what_it_retains() -> None:
     spec = {"domains": ["sea", "law"], "retain": ["code"], "training": TRAINING}
     picture = forgetting_picture(watched(end=6.0), spec, LOOKS)
     assert picture is not None
-    assert [line.name for line in picture.figure.data] == ["average of 2 targets", "average of 1 watched domain"]
+    assert [line.meta for line in picture.figure.data] == ["average of 2 targets", "average of 1 watched domain"]
     first = picture.table[0]
     assert first["target"] == pytest.approx((first["on sea"] + first["on law"]) / 2)
     assert first["average of the others"] == first["on code"]

@@ -166,7 +166,7 @@ def test_of_many_domains_the_mean_is_the_baseline() -> None:
     own = [point.model_copy(update={"value": 1.0}) for point in other]
     chart = curves(own, "Held-out loss", "first", read_looks(), other, "dense model flat")
     assert chart is not None
-    assert (chart.figure.data[-1].name, list(chart.figure.data[-1].y)) == ("dense model flat: mean …", [1.5])
+    assert (chart.figure.data[-1].name, list(chart.figure.data[-1].y)) == ("dense model …f 4 domains", [1.5])
     assert "Baseline: dense model flat: mean of 4 domains goes from 1.5" in chart.words
 
 

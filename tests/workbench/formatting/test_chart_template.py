@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.formatting.chart_template import heat_scale, name_line_ends, new_figure, tick
+from workbench.formatting.chart_label import full_label, label, shorten
+from workbench.formatting.chart_template import heat_scale, name_line_ends, named, new_figure, tick
 from workbench.formatting.palette import Look, look_of
 
 HOSTILE = "<b>e</b>"
@@ -50,6 +51,31 @@ def test_a_name_is_no_markup_and_wears_its_colour_and_mark() -> None:
     assert tick(HOSTILE, Look()) == "&lt;b&gt;e&lt;/b&gt;"
     assert tick("python", look_of(1, "Py")) == f'<span style="color:{look_of(1).colour}">■</span> Py python'
     assert "<b" not in tick("x", look_of(1, "<b"))
+
+
+LONG = "experts/of-licences-and-terms-of-use/{}-with-appendix-{}"
+
+
+def test_a_long_name_loses_its_middle_so_that_names_of_one_family_differ() -> None:
+    names = [LONG.format("first", number) for number in (1, 2)]
+    assert [len(shorten(name, 24)) for name in names] == [24, 24]
+    assert shorten(names[0], 24) == "experts/of-l…-appendix-1"
+    assert label(names[0], 24) != label(names[1], 24)
+    assert [shorten("abcdef", limit) for limit in (6, 5, 2, 1)] == ["abcdef", "ab…ef", "a…", "…"]
+
+
+def test_a_series_has_a_short_name_in_the_legend_and_the_full_one_where_the_mouse_is() -> None:
+    name = LONG.format(HOSTILE, "%{x}")
+    drawn = new_figure("step", "loss")
+    for place in range(2):
+        drawn.add_scatter(x=[0, 1], y=[place, place], **named(name))
+    assert drawn.layout.hoverlabel.namelength == -1  # Plotly's own is 15 characters
+    assert len(drawn.data[0].name) <= 24
+    assert drawn.data[0].meta == full_label(name) == LONG.format("&lt;b&gt;e&lt;/b&gt;", "%{x}")
+    assert drawn.data[0].hovertemplate.endswith("<extra>%{meta}</extra>")
+    name_line_ends(drawn, [Look(), Look()])
+    assert drawn.layout.annotations[0].hovertext == full_label(name)
+    assert drawn.layout.annotations[0].text.count("…") == 1
 
 
 def test_the_better_a_value_the_darker_it_is() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.present.charts.chart import FRAME, heat_scale, name_axis, new_figure, tick
+from workbench.formatting.chart_label import shorten
 from workbench.formatting.palette import Look
 
 _NUMBERED = 150  # cells with their numbers in them at most
@@ -60,7 +61,8 @@ def new_heatmap(
 
 
 def _in_lines(name: str, look: Look) -> str:
-    first, *rest = textwrap.wrap(name, _ROW_SIGNS, max_lines=2, placeholder="…") or [name]
+    short = shorten(name, 2 * _ROW_SIGNS - 2)
+    first, *rest = textwrap.wrap(short, _ROW_SIGNS, max_lines=2, placeholder="…", break_on_hyphens=False) or [name]
     return "<br>".join([tick(first, look), *(tick(line, Look()) for line in rest)])
 
 

@@ -16,6 +16,7 @@ from workbench.formatting.chart_template import fill_of as fill_of
 from workbench.formatting.chart_template import heat_scale as heat_scale
 from workbench.formatting.chart_template import line_of as line_of
 from workbench.formatting.chart_template import name_line_ends as name_line_ends
+from workbench.formatting.chart_template import named as named
 from workbench.formatting.chart_template import new_figure as new_figure
 from workbench.formatting.chart_template import new_subplots as new_subplots
 from workbench.formatting.chart_template import tick as tick

@@ -9,7 +9,7 @@ from ui.present.charts.cells import new_heatmap
 from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
-from workbench.formatting.chart_label import label
+from workbench.formatting.chart_label import full_label
 from workbench.formatting.number_format import number, share
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
@@ -21,7 +21,9 @@ def sizes_picture(card: ClusteringCard, looks: Looks) -> Chart:
     places = name_axis(figure, "x", [cluster.name for cluster in ranked])
     own = of_clusters(card.clusters, looks)
     fill = fill_of([own[cluster.name] for cluster in ranked])
-    figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker=fill, hoverinfo="y")
+    figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker=fill)
+    hover = [full_label(cluster.name) for cluster in ranked]
+    figure.update_traces(customdata=hover, hovertemplate="%{customdata}: %{y:,}<extra></extra>")
     largest, smallest = ranked[0], ranked[-1]
     words = (
         f"Bar chart of the documents in {pluralize(len(ranked), 'cluster')}. The largest is {largest.name} with "
@@ -70,7 +72,10 @@ def overlap_picture(card: ClusteringCard, looks: Looks) -> Chart:
 
 def _hover(labels: Sequence[str], names: Sequence[str], counts: Sequence[Sequence[int]]) -> list[list[str]]:
     return [
-        [f"{label(domain)} in {label(name)}<br>{count:,} documents" for name, count in zip(names, row, strict=True)]
+        [
+            f"{full_label(domain)} in {full_label(name)}<br>{count:,} documents"
+            for name, count in zip(names, row, strict=True)
+        ]
         for domain, row in zip(labels, counts, strict=True)
     ]
 

@@ -18,7 +18,7 @@ from engine.clusters.map_polygons import lies_in_any
 from ui.present.charts.chart import ACCENT, GREY, Chart, heat_scale, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
-from workbench.formatting.chart_label import label
+from workbench.formatting.chart_label import full_label, label
 from workbench.formatting.number_format import nats
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.cards import ClusteringCard
@@ -36,6 +36,7 @@ _DENSITY = ("rgba(138,134,127,0.05)", "rgba(138,134,127,0.75)")  # on both theme
 _DIMMED, _PLAIN = 0.12, 0.7  # opacity of points, with and without matches over them
 _NAMES = 40  # on the map, of the largest clusters
 _LETTER, _LINE = 7.0, 20.0  # pixels of a name on the map
+_IN_LEGEND = "display:inline-block;max-width:100%;overflow-wrap:anywhere;margin-right:14px"  # long names wrap
 _WIDTH = 700  # pixels of the map, about
 
 
@@ -191,7 +192,7 @@ def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> Chart:
         figure.add_heatmap(**_density(view))
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False, scaleanchor="x")
-    figure.update_layout(hoverlabel={"namelength": -1}, margin_t=40, showlegend=False)
+    figure.update_layout(margin_t=40, showlegend=False)
     if has_names:
         figure.update_layout(annotations=[_name(*one) for one in names_on_map(view)])
     table = [_row(layer, by) for layer in view.layers]
@@ -209,7 +210,7 @@ def _trace(layer: Layer, size: int, opacity: float) -> dict[str, Any]:
     trace: dict[str, Any] = {
         "x": np.ascontiguousarray(drawn_D["x"]),
         "y": np.ascontiguousarray(drawn_D["y"]),
-        "name": label(layer.name, 28),
+        "name": full_label(layer.name),
         "mode": "markers",
         "hoverinfo": "name",
         "showlegend": False,
@@ -278,7 +279,7 @@ def legend(view: ClusterMap) -> str:
     """HTML of the legend. Not Plotly's own: a click there would hide points that an area still takes."""
     layers = [*view.layers, *([view.matches] if view.matches else [])]
     chips = [
-        f'<span style="white-space:nowrap;margin-right:14px"><span style="color:{layer.colour}">●</span> '
+        f'<span style="{_IN_LEGEND}"><span style="color:{layer.colour}">●</span> '
         f"{html.escape(layer.name)} {len(layer.points_P):,}</span> "
         for layer in layers
     ]

@@ -6,20 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ui.present.charts.chart import GREY, Chart, baseline, line_of, name_axis, name_line_ends, new_figure
+from ui.present.charts.chart import GREY, Chart, baseline, line_of, name_axis, name_line_ends, named, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, perplexity_rows
 from ui.present.text.removal import change as removal_change
 from workbench.answers.changes import DomainRemoval
-from workbench.formatting.chart_label import label
 from workbench.formatting.number_format import change, nats, perplexity
 from workbench.formatting.palette import Look
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
 PERPLEXITY = "perplexity per token"
-_MOST_LETTERS = 24  # of a name in a legend, which has a row for each where one is longer
 
 
 def curves(
@@ -42,7 +40,7 @@ def curves(
         figure.add_scatter(
             x=[point.step for point in line],
             y=[point.value for point in line],
-            name=label(name, _MOST_LETTERS),
+            **named(name, "step %{x}: %{y:.4f}"),
             mode="lines+markers" if len(line) < 40 else "lines",
             line=line_of(looks.named(name)),
         )
@@ -50,7 +48,7 @@ def curves(
         figure.add_scatter(
             x=[point.step for point in line],
             y=[point.value for point in line],
-            name=label(name, _MOST_LETTERS),
+            **named(name, "step %{x}: %{y:.4f}"),
             mode="lines+markers" if len(line) < 2 else "lines",
             line=baseline(),
         )
@@ -145,7 +143,7 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
         figure.add_bar(
             x=places,
             y=values,
-            name=label(marked(name, look)),
+            **named(marked(name, look), "%{y:,.2f}"),
             marker={"color": look.colour, "pattern": {"shape": look.pattern}},
         )
     table = [

@@ -14,7 +14,7 @@ from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.answers.perplexities import own_expert
-from workbench.formatting.chart_label import label
+from workbench.formatting.chart_label import full_label
 from workbench.formatting.number_format import percent, perplexity, ratio
 from workbench.formatting.palette import Look
 from workbench.formatting.ratio_scale import Cells, as_text, colour_bar, logs
@@ -214,7 +214,7 @@ def _cell(row: Mapping[str, Any]) -> str:
         text += f", accuracy {percent(accuracy)}"
     if row["ratio to own expert"] is not None:
         text += f"<br>ratio {ratio(_ratio(row))}"
-    return f"{label(row['expert'])} on {label(row['domain'])}<br>{text}"
+    return f"{full_label(row['expert'])} on {full_label(row['domain'])}<br>{text}"
 
 
 def _home_frames(scores: Scores, looks: Looks) -> list[dict[str, Any]]:

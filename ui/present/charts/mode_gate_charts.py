@@ -14,7 +14,7 @@ from ui.present.charts.chart import Chart, heat_scale, name_axis, new_figure
 from ui.present.charts.colours import in_order
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
-from workbench.formatting.chart_label import label
+from workbench.formatting.chart_label import full_label, label
 from workbench.formatting.number_format import weight as formatted
 
 Rows = Sequence[Sequence[float]]
@@ -46,7 +46,7 @@ def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
     blocks = [f"block {number}" for number, _ in enumerate(columns, 1)]
     cells = [[column[place] for column in columns] for place in range(len(names))]
     figure = new_figure("from the text (left) to the prediction (right)", "", height=110 + 40 * len(names))
-    hover = [[f"{label(name)}, {block}" for block in blocks] for name in names]
+    hover = [[f"{full_label(name)}, {block}" for block in blocks] for name in names]
     _paint(figure, cells, hover, "%{customdata}<br>mean weight %{z:.2f}<extra></extra>", gap=2)
     name_axis(figure, "x", blocks)
     name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])

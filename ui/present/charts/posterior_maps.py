@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.cells import add_frames, add_targets, frame, new_heatmap
-from ui.present.charts.chart import Chart, baseline, line_of, new_subplots
+from ui.present.charts.chart import Chart, baseline, line_of, named, new_subplots
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.posteriors import stable_words
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
-from workbench.formatting.chart_label import label
+from workbench.formatting.chart_label import full_label, shorten
 from workbench.formatting.number_format import weight
 
 _COLUMNS = 2
@@ -53,7 +53,7 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
 
 def _hover(experts: Sequence[str], row: DomainPosterior) -> list[str]:
     shares = zip(experts, row.posterior, strict=True)
-    return [f"{label(expert)} on {label(row.domain)}<br>{weight(share)}" for expert, share in shares]
+    return [f"{full_label(expert)} on {full_label(row.domain)}<br>{weight(share)}" for expert, share in shares]
 
 
 def _frame_homes(figure: Any, answer: PosteriorMap, domains: Sequence[str], looks: Looks) -> None:
@@ -82,7 +82,7 @@ def _leader(answer: PosteriorMap, row: DomainPosterior) -> str:
 def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> Chart:
     """The posterior of each expert before each block, a panel for each domain; a dashed line where it is stable."""
     num_rows = -(-len(rows) // _COLUMNS)
-    titles = [f"{row.domain[:30]}: stable {stable_words(row)}" for row in rows]
+    titles = [f"{shorten(row.domain, 30)}: stable {stable_words(row)}" for row in rows]
     figure = new_subplots(
         num_rows,
         _COLUMNS,
@@ -121,12 +121,11 @@ def _draw_paths(
     for column, (expert, path) in enumerate(zip(experts, row.trajectory, strict=True)):
         figure.add_scatter(
             y=path,
-            name=label(marked(expert, looks.expert(expert))),
+            **named(marked(expert, looks.expert(expert)), "after %{x} blocks: %{y:.2f}"),
             legendgroup=str(column),
             showlegend=is_first,
             mode="lines",
             line=line_of(looks.expert(expert)),
-            hovertemplate="after %{x} blocks: %{y:.2f}<extra>" + label(expert) + "</extra>",
             **where,
         )
     if row.stable_after is not None:

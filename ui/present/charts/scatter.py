@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ui.present.charts.chart import Chart, new_figure
+from ui.present.charts.chart import Chart, named, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.correlations import numbers
 from workbench.answers.comparisons import Affinity, AffinityCell
-from workbench.formatting.chart_label import label
+from workbench.formatting.chart_label import full_label
 from workbench.formatting.number_format import ratio, weight
 
 
@@ -27,11 +27,10 @@ def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:
         figure.add_scatter(
             x=[cell.overlap for cell in own],
             y=[cell.ratio for cell in own],
-            name=label(marked(expert, looks.expert(expert))),
+            **named(marked(expert, looks.expert(expert)), "%{text}<br>overlap %{x:.2f}, ratio %{y:.2f} ×"),
             mode="markers",
             marker={"color": looks.expert(expert).colour, "size": 10},
-            text=[f"{label(marked(expert, looks.expert(expert)))} on {label(cell.domain)}" for cell in own],
-            hovertemplate="%{text}<br>overlap %{x:.2f}, ratio %{y:.2f} ×<extra></extra>",
+            text=[f"on {full_label(cell.domain)}" for cell in own],
         )
     low, high = min(away, key=_overlap), max(away, key=_overlap)
     words = (

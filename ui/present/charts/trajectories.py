@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ui.present.charts.chart import Chart, fill_of, line_of, name_axis, name_line_ends, new_figure
+from ui.present.charts.chart import Chart, fill_of, line_of, name_axis, name_line_ends, named, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
 from workbench.formatting.chart_label import label
@@ -24,11 +24,10 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
     for column, expert in enumerate(experts):
         figure.add_scatter(
             y=[row[column] for row in weights],
-            name=label(expert),
+            **named(marked(expert, looks.expert(expert)), "%{text}<br>%{y:.2f}"),
             line=line_of(looks.expert(expert)),
             mode="lines",
             text=shown,
-            hovertemplate="%{text}<br>%{y:.2f}<extra>" + label(marked(expert, looks.expert(expert))) + "</extra>",
         )
     name_line_ends(figure, list(map(looks.expert, experts)))
     table = [

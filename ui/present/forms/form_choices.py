@@ -67,10 +67,15 @@ def _first_of_line(card: ExpertCard, by_name: Mapping[str, ExpertCard]) -> Exper
     return card if card.seed is not None or parent is None else _first_of_line(parent, by_name)
 
 
+def clustering_names() -> dict[str, str]:
+    """The names of all clusterings by their ids."""
+    with reading() as session:
+        return cluster_routing.clustering_names(session)
+
+
 def with_clusterings(questions: Iterable[Question]) -> list[Question]:
     """The questions of a gate, where its clustering is chosen by name instead of id."""
-    with reading() as session:
-        names = cluster_routing.clustering_names(session)
+    names = clustering_names()
     return [
         replace(question, answer_type="name", choices=tuple(names), choice_labels=names)
         if question.path[-1] == "clustering"

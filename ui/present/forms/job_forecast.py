@@ -27,6 +27,12 @@ Options = Mapping[tuple[str, ...], Any]
 Command = Callable[[Options], str]  # of a Screen: the command line with these options
 
 
+def not_measured_words(bad: BadSpec) -> str:
+    """Why there is no forecast of a form: the first complaint, without the word spec of one about all of its fields."""
+    complaint = bad.complaints[0].removeprefix("spec: ")
+    return f"Not measured yet. {complaint[:1].upper()}{complaint[1:]}"
+
+
 def forecast_of(
     spec: Spec, command: Command | None, settings: Settings | None = None, *, beside: Options | None = None
 ) -> Generator[str, None, Forecast]:

@@ -67,7 +67,7 @@ def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) ->
     key = f"posterior_map_{name}"
 
     def choose() -> None:
-        if place := clicked(key):
+        if (place := clicked(key)) and place[1] < len(rows):
             choose_domain(rows[place[1]].domain)
 
     show_chart(picture, key, choose)

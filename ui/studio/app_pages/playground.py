@@ -7,9 +7,12 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from ui.addresses import STUDIO_HOST, playground_beside
+from ui.playground.address import NAMES
 from ui.present.pages import PLAYGROUND, TRAIN
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.health import api_signs
+from ui.widgets.address import opened_with
+from ui.widgets.elements.frame_address import follow_frame
 from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head
 from workbench.registry import experts
@@ -33,16 +36,18 @@ def show() -> None:
             "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
         )
         return
-    address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST) + _models_given()
+    address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST) + _requested()
     right.link_button("Open in a new window", address, icon=":material/open_in_new:")
+    follow_frame(".st-key-playground")
     with st.container(key="playground"):
         framed = f"{address}{'&' if '?' in address else '?'}__theme={st.context.theme.type or 'light'}"
         st.iframe(framed, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
 
 
-def _models_given() -> str:
-    """The models and the prompt, or the stored comparison, of this page's address, for the playground's own."""
-    given = {name: st.query_params[name] for name in ("left", "right", "prompt", "r") if name in st.query_params}
+def _requested() -> str:
+    """What this page's address asks of the playground, for the playground's own."""
+    opened = opened_with()
+    given = [(name, value) for name in NAMES for value in opened.get(name, ())]
     return f"?{urlencode(given)}" if given else ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 import streamlit as st
@@ -15,11 +16,12 @@ from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains
 from ui.studio.analysis.posterior_words import show_words
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.mixtures.gate_form import note_gate, recall_gate
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.evidence import draw_evidence
 from ui.studio.shared.examples import show_example_posterior
-from ui.widgets.address import choose_one, fresh, note
+from ui.widgets.address import choose_one, fresh, note, show_fault
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
@@ -34,6 +36,8 @@ from workbench.store.storage import get_storage
 
 _VIEWS = ("One text", "All domains")
 _TEXT, _WRITTEN = "posterior.text", "posterior.written"  # of the field, and kept while the field is not drawn
+_GATE, _OFF = "posterior.gate", "posterior.off"  # in the address: settings of the gate, parts that are off
+_EVIDENCE = "evidence"  # the only setting of the gate here
 _LONGEST_LINK = 6_000  # characters of a text in an address: a browser sends the address in two headers of each request
 
 
@@ -101,9 +105,10 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
             help="From held-out text.",
         )
     with st.expander("Evidence and parts", icon=":material/tune:"):
-        questions = [one for one in setting_questions(mixture.gate["kind"], mixture.gate) if one.path[-1] == "evidence"]
-        gate = {one.path[-1]: draw_evidence(f"posterior.{mixture.id}", one) for one in questions}
-        parts = draw_parts(mixture)
+        gate = _draw_evidence(mixture)
+        parts = draw_parts(mixture, _OFF)
+    for key in (_GATE, _OFF):
+        show_fault(key)
     if is_sent or linked:
         if text.strip():
             request = MixtureRequest(model, gate=gate, parts=parts)
@@ -114,6 +119,16 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
     if sent:
         _note_text(sent.text)
     return sent
+
+
+def _draw_evidence(mixture: MixtureCard) -> dict[str, Any]:
+    """What the gate sees of the text, for this page alone; nothing of a gate without evidence."""
+    form = f"posterior.{mixture.id}"
+    recall_gate(form, mixture.gate, _GATE, [_EVIDENCE])
+    questions = [one for one in setting_questions(mixture.gate["kind"], mixture.gate) if one.path[-1] == _EVIDENCE]
+    gate = {one.path[-1]: draw_evidence(form, one) for one in questions}
+    note_gate(mixture.gate, {**mixture.gate, **gate}, _GATE)
+    return gate
 
 
 def _draw_field(linked: list[str] | None) -> str:

@@ -187,7 +187,8 @@ def _show_scores(scores: Scores, looks: Looks, cell: Cell | None) -> None:
     shown = scores.at_home_somewhere()
 
     def choose() -> None:
-        if place := clicked("specialization"):
+        place = clicked("specialization")
+        if place and place[0] < len(shown.domains) and place[1] < len(shown.experts):
             choose_cell((shown.experts[place[1]], shown.domains[place[0]]))
 
     picture = specialization(scores, looks, cell)

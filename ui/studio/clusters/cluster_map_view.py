@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _KEY = "cluster_map"
 _CHARACTERS = 3000
-_LEGEND = 130  # pixels of the legend at most
+_LEGEND = 200  # pixels of the legend at most
 _HEIGHT = 320  # of a text, in pixels
 _MOST_BOXES = 200  # clusters with a box to tick
 _HOW = (

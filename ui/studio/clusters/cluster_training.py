@@ -12,6 +12,7 @@ import streamlit as st
 from jobs.plans.clusterings import submit_training
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import missing, offers_now
+from ui.present.forms.job_forecast import not_measured_words
 from ui.present.forms.questions import Question, assemble, changed, questions_of
 from ui.present.pages import TRAIN
 from ui.present.text.clusters import stale_words
@@ -109,7 +110,7 @@ def _expect(spec_json: dict[str, Any]) -> Forecast | None:
     try:
         spec = parse_as(TrainClusters, {**spec_json, "name": spec_json.get("name") or UNNAMED})
     except BadSpec as bad:
-        st.caption(plain(f"Not measured yet. {bad.complaints[0]}"))
+        st.caption(plain(not_measured_words(bad)))
         return None
     expected = measure(spec)
     if expected is not None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from engine.statistics.perplexity import perplexity_of
 from ui.client import Client
-from ui.present.charts.chart import ACCENT, Chart, baseline, line_of, name_line_ends, new_figure
+from ui.present.charts.chart import ACCENT, Chart, baseline, line_of, name_line_ends, named, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.curves_and_bars import PERPLEXITY
 from ui.present.jobs.training_tokens import tokens_per_step
@@ -23,7 +23,6 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
 from workbench.answers.changes import Forgetting
-from workbench.formatting.chart_label import label
 from workbench.formatting.number_format import change, perplexity
 from workbench.formatting.palette import Look
 from workbench.kinds.catalog import known_kinds
@@ -103,7 +102,7 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], l
         figure.add_scatter(
             x=[row["tokens"] for row in table],
             y=values,
-            name=label(name, 60),
+            **named(name),
             mode="lines+markers",
             line=line,
         )

@@ -7,12 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.charts.chart import Chart, line_of, new_subplots
+from ui.present.charts.chart import Chart, line_of, named, new_subplots
 from ui.present.charts.colours import in_order
 from ui.present.text.formatting import listed
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.curves.training_history import gate_names
-from workbench.formatting.chart_label import label
 from workbench.formatting.number_format import weight
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading
@@ -64,13 +63,12 @@ def gates_picture(looks: Shares, names: Sequence[str]) -> Chart:
             figure.add_scatter(
                 x=list(steps),
                 y=[look[place] for look in steps.values()],
-                name=label(name),
+                **named(name, "%{y:.2f}"),
                 legendgroup=str(place),
                 showlegend=row == 1,
                 stackgroup=str(row),
                 line=line_of(colours.expert(name), 1),
                 mode="lines",
-                hovertemplate=f"{label(name)}: %{{y:.2f}}<extra></extra>",
                 row=row,
                 col=1,
             )

@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from ui.present.charts.colours import Looks, chip
+from ui.present.forms.settings_in_address import MemberSetting, member_values, not_used, read_members
 from ui.present.pages import PLAYGROUND, POSTERIORS
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
-from ui.widgets.address import fresh, note
+from ui.widgets.address import fresh, note, note_fault, show_fault
 from workbench.formatting.palette import Look
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import MemberCard, MixtureCard
 
 HEAVIEST = 5.0
 MOST_DRAWN = 24  # rows of a mixture with more experts
-_CHANGES, ON, OFF = "mixture.set", "on", "off"
+_CHANGES, _GATE = "mixture.set", "mixture.gate"  # in the address
 
 
 def saved_request(mixture: MixtureCard) -> MixtureRequest:
@@ -44,7 +45,7 @@ def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, controls, strict=True)}
-    return MixtureRequest(mixture.name, active, weights, draw_gate(_form_key(mixture), mixture.gate))
+    return MixtureRequest(mixture.name, active, weights, draw_gate(_form_key(mixture), mixture.gate, _GATE))
 
 
 def _recall_changes(mixture: MixtureCard) -> None:
@@ -52,24 +53,27 @@ def _recall_changes(mixture: MixtureCard) -> None:
     values = fresh(_CHANGES)
     if values is None:
         return
-    changes = {name: to for name, _, to in (value.rpartition(":") for value in values)}
+    members, faults = read_members(values, _saved_members(mixture))
     for member in mixture.members:
-        key, to = f"{_form_key(mixture)}.{member.expert_id}", changes.get(member.expert, "")
-        is_saved_on = member.active and member.enabled
-        is_number = to.replace(".", "", 1).isdecimal()
-        st.session_state[f"{key}.on"] = to != OFF if is_number or to in (ON, OFF) else is_saved_on
-        st.session_state[f"{key}.weight"] = min(float(to), _heaviest(member)) if is_number else member.weight
+        one = members.get(member.expert, MemberSetting(False, member.weight))
+        key = f"{_form_key(mixture)}.{member.expert_id}"
+        st.session_state[f"{key}.on"], st.session_state[f"{key}.weight"] = one.is_on, one.weight
+    note_fault(_CHANGES, not_used(faults), member_values(_saved_members(mixture), members))
+
+
+def _saved_members(mixture: MixtureCard) -> dict[str, MemberSetting]:
+    """The saved settings of all experts that can be switched on."""
+    members = [member for member in mixture.members if member.enabled]
+    return {one.expert: MemberSetting(one.active, one.weight, _heaviest(one)) for one in members}
 
 
 def _note_changes(mixture: MixtureCard, controls: Sequence[tuple[bool, float]]) -> None:
-    """Writes into the address what differs from the saved mixture: `law:off`, `law:on` or a weight, `law:0.35`."""
-    changes = []
-    for member, (is_on, weight) in zip(mixture.members, controls, strict=True):
-        if is_on and weight != member.weight:
-            changes.append(f"{member.expert}:{weight:g}")
-        elif is_on != (member.active and member.enabled):
-            changes.append(f"{member.expert}:{ON if is_on else OFF}")
-    note(_CHANGES, changes)
+    """Writes into the address what differs from the saved mixture."""
+    saved = _saved_members(mixture)
+    members = zip(mixture.members, controls, strict=True)
+    now = {one.expert: MemberSetting(is_on, weight) for one, (is_on, weight) in members if one.expert in saved}
+    note(_CHANGES, member_values(saved, now))
+    show_fault(_CHANGES)
 
 
 def _heaviest(member: MemberCard) -> float:
@@ -156,6 +160,8 @@ def reset(mixture: MixtureCard) -> None:
     for key in [key for key in st.session_state if str(key).startswith(f"{_form_key(mixture)}.")]:
         del st.session_state[key]
     st.session_state[_times_key(mixture)] = st.session_state.get(_times_key(mixture), 0) + 1
+    for key in (_CHANGES, _GATE):
+        note_fault(key)
 
 
 def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:

@@ -10,8 +10,10 @@ from engine.events import BACKBONE
 from ui.present.charts.colours import in_order
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.charts.trajectories import leaders, legend, tinted_words
+from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
+from ui.widgets.address import fresh, note, note_fault
 from ui.widgets.show_chart import show_chart
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry.cards import MixtureCard
@@ -19,21 +21,31 @@ from workbench.registry.cards import MixtureCard
 _ALL = "All, on average"
 
 
-def draw_parts(mixture: MixtureCard) -> dict[str, list[str]]:
-    """Switches for the parts of every expert that has some; those that are on, by expert."""
-    return {
-        member.expert: st.pills(
-            f"Active parts of {plain(member.expert)}",
-            member.parts,
+def draw_parts(mixture: MixtureCard, address: str) -> dict[str, list[str]]:
+    """Switches for the parts of every expert that has some; those that are on, by expert.
+
+    Those that are off stand in the page's address under the key `address`; `show_fault` says what it could not mean.
+    """
+    parts = {member.expert: list(member.parts) for member in mixture.members if member.parts}
+    keys = {one.expert: f"inside.{mixture.id}.{one.expert_id}.parts" for one in mixture.members}
+    if (values := fresh(address)) is not None:
+        on, faults = read_parts(values, parts)
+        st.session_state.update({keys[expert]: names for expert, names in on.items()})
+        note_fault(address, not_used(faults), part_values(parts, on))
+    chosen = {
+        expert: st.pills(
+            f"Active parts of {plain(expert)}",
+            names,
             selection_mode="multi",
-            default=member.parts,
+            default=st.session_state.get(keys[expert], names),
             format_func=plain,
-            key=f"inside.{mixture.id}.{member.expert_id}.parts",
+            key=keys[expert],
             help="Layers beside a frozen backbone (MoDE). With no part selected, only the backbone is used.",
         )
-        for member in mixture.members
-        if member.parts
+        for expert, names in parts.items()
     }
+    note(address, part_values(parts, chosen))
+    return chosen
 
 
 def show_inside(answer: PosteriorAnswer, parts: Mapping[str, Sequence[str]]) -> None:

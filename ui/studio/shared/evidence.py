@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.mixing.evidence import READINGS, EvidenceRule
 from ui.present.forms.questions import Question, config_questions
 from ui.widgets.address import choose_one
-from ui.widgets.fields import draw_widget
+from ui.widgets.fields import draw_widget, held
 
 RULE = "decay and power"
 _SAVED = "as saved"
@@ -23,12 +23,12 @@ def draw_evidence(form: str, question: Question) -> Any:
     saved = question.default
     has_rule = isinstance(saved, Mapping)
     choices = (*question.choices, RULE)
-    chosen = draw_widget(form, replace(question, choices=choices, default=RULE if has_rule else saved))
+    chosen = draw_widget(form, held(form, replace(question, choices=choices, default=RULE if has_rule else saved)))
     if chosen != RULE:
         return chosen
     rule = EvidenceRule(**saved) if has_rule else _START
     inside = [replace(one, path=(*question.path, one.path[-1])) for one in config_questions("evidence", rule)]
-    return {one.path[-1]: draw_widget(form, one) for one in inside}
+    return {one.path[-1]: draw_widget(form, held(form, one)) for one in inside}
 
 
 def choose_evidence(column: DeltaGenerator, key: str, gate: Mapping[str, Any]) -> Any:

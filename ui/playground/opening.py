@@ -1,0 +1,193 @@
+"""What the playground opens with: what its address asks for, else the most useful models and a prompt of their text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from engine.config import SamplingConfig
+from engine.errors import Problem
+from ui.generation.known_models import known_models
+from ui.playground.address import (
+    CHAT,
+    COMPARISON,
+    COMPLETION,
+    OFF,
+    PANES,
+    SAMPLING,
+    SET,
+    PlaygroundAddress,
+    read_address,
+)
+from ui.playground.chips import chips_as, chips_with
+from ui.playground.player import Memory, Player, parts_update
+from ui.playground.view import problem_html
+from ui.present.forms.settings_in_address import not_used, read_parts
+from ui.present.next_step_text import problem_text
+
+if TYPE_CHECKING:
+    from ui.generation.app_state import AppState
+    from workbench.answers.history import ComparisonCard
+    from workbench.answers.posteriors import Manifest
+    from workbench.answers.server import Model
+
+FIRST_PROMPT = "import os\n\ndef main("
+PROMPT_CHARACTERS = 80  # of held-out text
+NO_MODELS = (
+    "There is no mixture or expert yet. Train experts in the studio, or with "
+    "`workbench train joint NAME --seed-model S --domains A,B`."
+)
+
+
+@dataclass(frozen=True)
+class _Requested:
+    """What an address requests, with the sentences on what there is not."""
+
+    address: PlaygroundAddress
+    card: ComparisonCard | None
+    faults: list[str]
+
+
+class Opening:
+    """Handles the event of the page's loading."""
+
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+        self._player = Player(state)
+
+    def load(self, request: gr.Request) -> list[Any]:
+        """The models that exist now, and what the address asks for; nothing that it names is left out in silence.
+
+        The outputs are the memory, those of `opened`, the inputs of each pane, the notice, and the models, prompts and
+        cells of the grid.
+        """
+        try:
+            models = known_models(self._state.settings)
+            requested = self._requested(request.query_params.multi_items())
+        except Problem as problem:
+            raise gr.Error(problem_text(problem)) from None
+        if not models:
+            gr.Info(NO_MODELS)
+        address, card, faults = requested.address, requested.card, requested.faults
+        sides = first_choice(models, address.models, self._mixtures())
+        panes = self._panes(models, sides if card is None else opened_models(card), requested)
+        known = [name for name in address.grid_models if name in {model.id for model in models}]
+        faults += _unknown([name for name in address.grid_models if name not in known])
+        notice = problem_html(not_used(faults)) if faults else ""
+        choices = gr.update(choices=[model.id for model in models], value=known)
+        grid = [choices, "\n".join(address.grid_prompts), notice if address.has_grid else ""]
+        prompt = address.prompt if address.prompt is not None else self.first_prompt(sides[0])
+        first = opened(card) if card else [*_shown(address), prompt, *_drawn(address)]
+        memory = Memory(replayed=card.id if card else "", fills=address.has_grid and not faults)
+        return [memory, *first, *panes, notice, *grid]
+
+    def _requested(self, query: Iterable[tuple[str, str]]) -> _Requested:
+        address = read_address(query)
+        faults, card = list(address.faults), None
+        if address.comparison:
+            try:
+                card = self._player.comparison(address.comparison)
+            except Problem as problem:
+                faults.append(problem_text(problem))
+            if address.is_more_than_comparison:
+                faults.append(f"Beside “{COMPARISON}”, a stored comparison, nothing else can be requested.")
+                address = PlaygroundAddress(address.comparison)
+        return _Requested(address, card, faults)
+
+    def _panes(self, models: Sequence[Model], wanted: Sequence[str], requested: _Requested) -> list[Any]:
+        """The inputs of each pane. Faults are added to those of the request."""
+        by_name = {model.id: model for model in models}
+        choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
+        answers = requested.card.answers if requested.card else []
+        requested.faults.extend(
+            _unknown(name for name in requested.address.models.values() if name and name not in by_name)
+        )
+        updates: list[Any] = []
+        for place, (pane, name) in enumerate(zip(PANES, wanted, strict=True)):
+            model = by_name.get(name)
+            manifest = answers[place].manifest if place < len(answers) else None
+            switches = self._switches(model, pane, requested, manifest)
+            updates += [gr.update(choices=choices, value=model.id if model else None), *switches]
+        return updates
+
+    def _switches(self, model: Model | None, pane: str, requested: _Requested, manifest: Manifest | None) -> list[Any]:
+        """The chips and the parts of a pane, as in a stored answer or as the address asks for them."""
+        chips, _ = self._player.switches_of(model.id if model else None)
+        parts = model.parts if model else {}
+        if manifest is not None:
+            on = {one.name: one.parts for one in manifest.experts if one.parts is not None and one.name in parts}
+            return [chips_as(chips, manifest), parts_update(parts, {**parts, **on})]
+        changes = requested.address.changes
+        if model is None:  # which is said once, without a word on its experts
+            return [chips, parts_update({})]
+        chips, faults = chips_with(chips, changes.get(pane + SET, ()))
+        active, others = read_parts(changes.get(pane + OFF, ()), parts)
+        requested.faults.extend([*faults, *others])
+        return [chips, parts_update(parts, active)]
+
+    def _mixtures(self) -> list[str]:
+        """The names of all mixtures, the most useful first."""
+        from workbench.registry.database import reading
+        from workbench.registry.mixtures import most_useful_first
+
+        with reading(self._state.settings) as session:
+            return [card.name for card in most_useful_first(session)]
+
+    def first_prompt(self, model: str) -> str:
+        """The start of held-out text of a mixture's first domain; the default prompt if there is none."""
+        from workbench.analysis.sample_texts import example
+        from workbench.registry.database import reading
+        from workbench.store.storage import get_storage
+
+        if model in self._mixtures():
+            with suppress(Problem), reading(self._state.settings) as session:
+                return example(session, get_storage(self._state.settings), model)[:PROMPT_CHARACTERS] or FIRST_PROMPT
+        return FIRST_PROMPT
+
+
+def _unknown(names: Iterable[str]) -> list[str]:
+    return [f"There is no mixture or enabled expert “{name}”." for name in dict.fromkeys(names)]
+
+
+def _shown(address: PlaygroundAddress) -> list[Any]:
+    """Format and number of panes."""
+    return [address.answer_format or gr.skip(), address.count or gr.skip()]
+
+
+def _drawn(address: PlaygroundAddress) -> list[Any]:
+    return [address.sampling.get(name, gr.skip()) for name in SAMPLING]
+
+
+def opened_models(card: ComparisonCard) -> list[str]:
+    """The models of all panes for a stored comparison."""
+    names = [one.manifest.model for one in card.answers]
+    return [names[place % len(names)] for place in range(len(PANES))]
+
+
+def opened(card: ComparisonCard) -> list[Any]:
+    """Format, number of panes, prompt, and the sampling of the first answer."""
+    sampling = SamplingConfig(**(card.answers[0].manifest.sampling or {}))
+    prompt = card.messages[-1].content if card.messages else card.prompt
+    drawn = [getattr(sampling, name) for name in SAMPLING]
+    return [CHAT if card.messages else COMPLETION, max(2, len(card.answers)), prompt, *drawn]
+
+
+def first_choice(models: Sequence[Model], given: Mapping[str, str], useful: Sequence[str]) -> list[str]:
+    """The model of each pane: those given in the address; else the most useful mixture, beside models with others.
+
+    A model stands in two panes only where there are fewer models than panes: the same model gives the same text.
+    """
+    experts = {model.id: model.experts for model in models}
+    names = [*useful, *(name for name in experts if name not in useful)] or [""]
+    left = given.get(PANES[0], names[0])
+    own = experts.get(left, [])
+    others = [name for name in names if name != left and experts.get(name) != own]
+    # The first expert is that of the prompt: its text would be the same as that of the mixture.
+    right = given.get(PANES[1], next(iter([*own[:0:-1], *others]), left))
+    beside = [name for name in dict.fromkeys([*others, *own[:0:-1]]) if name not in (left, right)]
+    third, fourth = [*beside, left, right][:2]
+    return [left, right, given.get(PANES[2], third), given.get(PANES[3], fourth)]
