@@ -208,6 +208,8 @@ def training(rank: int, num: int, root: Path, size: str, experts: int, shard: bo
     store = dist.FileStore(str(root / f"training-{size}-{num}-{experts}-{shard}"), num)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=num)
     seen: dict[str, list[Seen]] = {"waiting": [], "background": []}
+    if rank == 0:
+        print(f"{size}, {experts} experts, {num} processes, {'divided' if shard else 'copies'}; load {os.getloadavg()}")
     for number in range(rounds):
         for name in seen:
             background_checkpoint.LEAST_BYTES = 0 if name == "background" else 1 << 60
@@ -215,11 +217,8 @@ def training(rank: int, num: int, root: Path, size: str, experts: int, shard: bo
             dist.barrier()
             if rank == 0:
                 shutil.rmtree(root / f"{name}-{number}")
+                print(f"  {name:10}: {seen[name][-1]}", flush=True)
     if rank == 0:
-        print(f"{size}, {experts} experts, {num} processes, {'divided' if shard else 'copies'}; load {os.getloadavg()}")
-        for name, rows in seen.items():
-            for one in rows:
-                print(f"  {name:10}: {one}", flush=True)
         pairs = list(zip(seen["waiting"], seen["background"], strict=True))
         still, full = ([getattr(b, what) / getattr(a, what) for a, b in pairs] for what in ("still", "full"))
         print(f"  background / waiting: stands still {median(still):.2f}, in all {median(full):.2f}", flush=True)

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from threading import Event as Gate
 from threading import Timer
@@ -238,7 +239,7 @@ def test_a_large_one_waits_for_its_last_checkpoint_alone(start, in_background: N
 
 def _num_waited(events: list[Event]) -> int:
     seen = order(events)
-    return sum(after == ("Saved", step) for (kind, step), after in zip(seen, seen[1:], strict=False) if kind == "Saving")
+    return sum(after == ("Saved", step) for (kind, step), after in pairwise(seen) if kind == "Saving")
 
 
 # killed ----------------------------------------------------------------------------------------------------
