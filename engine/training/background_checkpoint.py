@@ -27,13 +27,13 @@ _FREE_COPIES = 2  # one for the copy, and as much again for what is written and 
 
 
 def pays_off(state: Mapping[str, Tensor], team: ProcessGroup) -> bool:
-    """Whether what all processes write is large, and main memory has room for copies of it. All must ask."""
+    """Whether what all processes write is large, and there is main memory for copies of it. All must ask."""
     size = team.sum_over_loops(sum(local_part(tensor).nbytes for tensor in state.values()))
     if size < LEAST_BYTES:
         return False
     free = free_main_memory()
-    lacks_room = free is None or free < _FREE_COPIES * size
-    return team.sum_over_loops(lacks_room) == 0
+    lacks_memory = free is None or free < _FREE_COPIES * size
+    return team.sum_over_loops(lacks_memory) == 0
 
 
 class BackgroundCheckpoint:

@@ -220,7 +220,7 @@ def _raise(*_: object) -> None:
 
 
 @pytest.mark.parametrize("free", [None, 100])
-def test_without_room_for_a_copy_the_training_waits(
+def test_without_memory_for_a_copy_the_training_waits(
     start, expected: list[float], in_background: None, monkeypatch: pytest.MonkeyPatch, free: int | None
 ) -> None:
     monkeypatch.setattr(background_checkpoint, "free_main_memory", lambda: free)
@@ -233,7 +233,7 @@ def test_a_small_training_waits(start) -> None:
     assert _num_waited(list(start())) == 3
 
 
-def test_a_large_one_waits_for_its_last_checkpoint_alone(start, in_background: None) -> None:
+def test_a_large_one_waits_for_its_last_checkpoint_only(start, in_background: None) -> None:
     assert _num_waited(list(start())) == 1
 
 
@@ -302,13 +302,13 @@ def test_a_kill_leaves_the_checkpoint_before_or_this_one(
     arrange: Callable[[], None],
     newest: int,
 ) -> None:
-    run, whole = make_run("ab", "cut", checkpoint_every=3), make_run("ab", "whole", checkpoint_every=3)
+    run, full = make_run("ab", "cut", checkpoint_every=3), make_run("ab", "full", checkpoint_every=3)
     process = multiprocessing.get_context("forkserver").Process(target=_train_until_killed, args=(run, arrange))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert newest_step(run.folder, run.config) == newest
-    assert by_itself(run).losses == by_itself(whole).losses[newest:]
+    assert by_itself(run).losses == by_itself(full).losses[newest:]
 
 
 # several processes ------------------------------------------------------------------------------------------
