@@ -27,13 +27,18 @@ _FREE_COPIES = 2  # one for the copy, and as much again for what is written and 
 
 
 def pays_off(state: Mapping[str, Tensor], team: ProcessGroup) -> bool:
-    """Whether what all processes write is large, and there is main memory for copies of it. All must ask."""
+    """Whether what all write is large, with main memory for copies of it and cores for the threads. All must ask."""
     size = team.sum_over_loops(sum(local_part(tensor).nbytes for tensor in state.values()))
     if size < LEAST_BYTES:
         return False
     free = free_main_memory()
-    lacks_memory = free is None or free < _FREE_COPIES * size
-    return team.sum_over_loops(lacks_memory) == 0
+    is_refused = free is None or free < _FREE_COPIES * size or not has_idle_cores(state, team)
+    return team.sum_over_loops(is_refused) == 0
+
+
+def has_idle_cores(state: Mapping[str, Tensor], team: ProcessGroup) -> bool:
+    """Whether updates leave cores to a thread: several processes on CPUs occupy all, and no gain was measured there."""
+    return team.num_processes == 1 or any(tensor.device.type != "cpu" for tensor in state.values())
 
 
 class BackgroundCheckpoint:

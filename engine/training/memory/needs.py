@@ -67,7 +67,8 @@ class Needs:
         num_checkpoints = 1 if config.patience else -(-config.num_steps // config.checkpoint_every)  # it may stop early
         kept = min(KEPT, num_checkpoints) * self.checkpoint
         gpu, memory = (self.on_device, self.beside_gpu) if self._has_gpu else (0, self.on_device)
-        is_copied = config.num_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
+        has_cores = is_single or self._has_gpu
+        is_copied = has_cores and config.num_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
         copy = f" {megabytes(self.checkpoint + self.best)} for a copy of a checkpoint where they are free," * is_copied
         subject = "It takes" if is_single else "Its first process takes"
         sentence = (

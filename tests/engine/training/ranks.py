@@ -133,6 +133,7 @@ def _fail_to_write(step: int) -> None:
 def write_in_background(rank: int = 0) -> None:
     """From now on this process writes checkpoints of any size while it trains."""
     background_checkpoint.LEAST_BYTES = 0
+    background_checkpoint.has_idle_cores = lambda *_: True
     write = background_checkpoint.write_own
 
     def write_own(folder: Path, state: OwnState, team: ProcessGroup) -> dict[str, str]:

@@ -33,6 +33,7 @@ from engine.training import background_checkpoint, checkpoint
 from engine.training.background_checkpoint import BackgroundCheckpoint
 from engine.training.checkpoint import checkpoint_folder, newest_step, state_at, training_state
 from engine.training.checkpoint_parts import own_state
+from engine.training.distributed import ProcessGroup
 from engine.training.loop import train
 from engine.training.optimizer import make_optimizer
 
@@ -356,3 +357,12 @@ def test_an_error_of_one_process_leaves_no_part(make_run) -> None:  # noqa: F811
     shown = together(2, run)
     assert all(one.error.startswith("NonFiniteLoss") for one in shown)
     assert {path.name for path in run.folder.iterdir()} <= {"step-00000003"}  # there if it was written so soon
+
+
+@pytest.mark.parametrize(
+    ("num_processes", "device", "is_idle"), [(1, "cpu", True), (2, "cpu", False), (2, "meta", True)]
+)
+def test_several_processes_on_cpus_have_no_core_for_a_thread(num_processes: int, device: str, is_idle: bool) -> None:
+    team, state = ProcessGroup(), {"a": torch.zeros(1, device=device)}
+    team.num_processes = num_processes
+    assert background_checkpoint.has_idle_cores(state, team) is is_idle
