@@ -6,10 +6,13 @@ Models with AdamW's moments, in processes that meet over gloo on this machine. T
 - dcp: `torch.distributed.checkpoint.save` from all processes, which syncs its files (a pickle names them), not hashed;
 - dcp-hashed: the same with a manifest that the first process writes afterwards;
 - dcp-async: `async_save`; its seconds are those until the call returns;
-- ours-async: the files of `ours` without their manifest, by a thread from a copy; its seconds are those of the copy.
+- background: `ours` by a thread from a copy, as large trainings do; its seconds are those of the copy and of the end.
 
 Seconds are those of the slowest process, the least of the rounds; memory is the most above what the process held
 before. Run: python benchmarks/checkpoints.py
+
+Claim: with checkpoints in the background a training has the same losses and stands still for less time. Whole
+trainings, once in each way in turn. Run: python benchmarks/checkpoints.py --trainings
 """
 
 from __future__ import annotations
@@ -29,11 +32,12 @@ import threading  # noqa: E402
 import time  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Callable, Mapping  # noqa: E402
-from concurrent.futures import Future  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
+from dataclasses import dataclass, replace  # noqa: E402
 from pathlib import Path  # noqa: E402
+from statistics import median  # noqa: E402
 from typing import Any  # noqa: E402
 
+import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -41,16 +45,22 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
+from engine.events import Step  # noqa: E402
 from engine.files import write_manifest  # noqa: E402
 from engine.methods.row_registry import new_placement  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.trainable_model import trainable  # noqa: E402
+from engine.text.blocks import Tokens  # noqa: E402
+from engine.training import background_checkpoint  # noqa: E402
+from engine.training.background_checkpoint import BackgroundCheckpoint  # noqa: E402
 from engine.training.checkpoint import save_checkpoint, training_state  # noqa: E402
-from engine.training.checkpoint_parts import write_part  # noqa: E402
-from engine.training.distributed import RankGroup  # noqa: E402
+from engine.training.data import DomainText  # noqa: E402
+from engine.training.distributed import SINGLE_PROCESS, RankGroup  # noqa: E402
+from engine.training.early_stopping import EvaluationHistory  # noqa: E402
 from engine.training.layout import Layout  # noqa: E402
 from engine.training.local_parts import local_part  # noqa: E402
+from engine.training.loop import train  # noqa: E402
 from engine.training.optimizer import make_optimizer  # noqa: E402
 from engine.training.sharding import ShardedGroup  # noqa: E402
 
@@ -93,18 +103,10 @@ def with_dcp_async(one: Trained) -> Any:
     return dcp.async_save(dict(one.team.own_state(one.state)), checkpoint_id=one.folder / "dcp")
 
 
-def ours_async(one: Trained) -> Any:
-    """The same by a thread, from a copy."""
+def in_background(one: Trained) -> BackgroundCheckpoint:
+    """What a training does while it goes on."""
     own = one.team.own_state(one.state)
-    copies = {name: local_part(tensor).clone(memory_format=torch.contiguous_format) for name, tensor in own.items()}
-    thread: Future[None] = Future()
-
-    def write() -> None:
-        write_part(one.folder, one.team.rank, copies)
-        thread.set_result(None)
-
-    threading.Thread(target=write).start()
-    return thread
+    return BackgroundCheckpoint(one.folder, 1, own, CONFIG, EvaluationHistory(), one.team)
 
 
 WRITERS: dict[str, Callable[[Trained], Any]] = {
@@ -112,7 +114,7 @@ WRITERS: dict[str, Callable[[Trained], Any]] = {
     "dcp": with_dcp,
     "dcp-hashed": with_dcp_hashed,
     "dcp-async": with_dcp_async,
-    "ours-async": ours_async,
+    "background": in_background,
 }
 
 
@@ -184,7 +186,13 @@ def _measure(write: Callable[[Trained], Any], one: Trained) -> tuple[float, floa
     peak, began = Peak(), time.perf_counter()
     pending = write(one)
     seconds = time.perf_counter() - began
-    if pending is not None:
+    if isinstance(pending, BackgroundCheckpoint):
+        while not pending.is_written():
+            time.sleep(0.01)
+        ending = time.perf_counter()
+        pending.finish()
+        seconds += time.perf_counter() - ending
+    elif pending is not None:
         pending.result()
     end = time.perf_counter() - began
     memory = peak.finish()
@@ -193,19 +201,89 @@ def _measure(write: Callable[[Trained], Any], one: Trained) -> tuple[float, floa
     return tuple(shown.tolist())  # type: ignore[return-value]
 
 
+def training(rank: int, num: int, root: Path, size: str, experts: int, shard: bool, rounds: int) -> None:
+    """One of several processes that train in both ways; the first prints."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    store = dist.FileStore(str(root / f"training-{size}-{num}-{experts}-{shard}"), num)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=num)
+    seen: dict[str, list[Seen]] = {"waiting": [], "background": []}
+    if rank == 0:
+        print(f"{size}, {experts} experts, {num} processes, {'divided' if shard else 'copies'}; load {os.getloadavg()}")
+    for number in range(rounds):
+        for name in seen:
+            background_checkpoint.LEAST_BYTES = 0 if name == "background" else 1 << 60
+            background_checkpoint.has_idle_cores = lambda *_: True  # also of several processes on CPUs, which wait
+            seen[name].append(_train(num, rank, root / f"{name}-{number}", size, experts, shard))
+            dist.barrier()
+            if rank == 0:
+                shutil.rmtree(root / f"{name}-{number}")
+                print(f"  {name:10}: {seen[name][-1]}", flush=True)
+    if rank == 0:
+        pairs = list(zip(seen["waiting"], seen["background"], strict=True))
+        still, full = ([getattr(b, what) / getattr(a, what) for a, b in pairs] for what in ("still", "full"))
+        print(f"  background / waiting: stands still {median(still):.2f}, in all {median(full):.2f}", flush=True)
+    same = all(one.losses == seen["waiting"][0].losses for rows in seen.values() for one in rows)
+    dist.barrier()
+    os._exit(not same or (rank == 0 and median(still) > 1))
+
+
+@dataclass
+class Seen:
+    """Seconds of a training from its first to its last event, and those in which it made no update."""
+
+    full: float
+    still: float
+    losses: list[float]
+
+    def __str__(self) -> str:
+        updates = self.full - self.still
+        return f"{self.full:6.1f} s, of which {updates:6.1f} s in updates, {self.still:5.1f} s standing still"
+
+
+def _train(num: int, rank: int, folder: Path, size: str, experts: int, shard: bool) -> Seen:
+    """Three checkpoints; the last one is always waited for."""
+    config = replace(CONFIG, shard=shard, num_steps=9, checkpoint_every=3, evaluate_every=9, evaluation_blocks=1)
+    config = replace(config, block_size=128, sequences_per_domain=2 * num)
+    keys = tuple("abcdefgh"[:experts])
+    layout = Layout(keys, num)
+    model = MultiExpertModel(fresh_model(SHAPES[size], VOCAB, seed=1), layout.held(rank), new_placement())
+    team = SINGLE_PROCESS if num == 1 else (ShardedGroup if shard else RankGroup)(*_group(layout, rank, shard))
+    if isinstance(team, ShardedGroup):
+        team.shard(model, config, None)
+    ids = torch.randint(VOCAB, (20_000,), generator=torch.Generator().manual_seed(1)).numpy().astype("<u2")
+    tokens = Tokens(ids, np.zeros(1, dtype=np.int64))
+    texts = [DomainText(key, key, tokens, tokens) for key in keys]
+    began, step_seconds, losses = 0.0, 0.0, []
+    for event in train(model, texts, config, folder, team=team):
+        if isinstance(event, Step) and event.step == 1:
+            began = time.perf_counter()
+        elif isinstance(event, Step):
+            step_seconds += event.num_tokens / event.tokens_per_second
+            losses.append(event.loss)
+    full = time.perf_counter() - began
+    return Seen(full, full - step_seconds, losses)
+
+
+def _group(layout: Layout, rank: int, shard: bool) -> tuple[Any, ...]:
+    return (layout, rank, torch.device("cpu")) if shard else (layout, rank)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--trainings", action="store_true")
     options = parser.parse_args()
+    work = training if options.trainings else process
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as name:
         for size in options.sizes:
             for num in options.processes:
-                for experts, shard in ((1, True), (2, True), (2, False)):
+                for experts, shard in ((1, True), (2, True), (2, False)) if num > 1 else ((1, False),):
                     args = (num, Path(name), size, experts, shard, options.rounds)
-                    ranks = [context.Process(target=process, args=(rank, *args)) for rank in range(num)]
+                    ranks = [context.Process(target=work, args=(rank, *args)) for rank in range(num)]
                     for one in ranks:
                         one.start()
                     for one in ranks:

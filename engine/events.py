@@ -62,14 +62,17 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A checkpoint is about to be written: whoever stores the curve must write it first."""
+    """A checkpoint is about to be written: whoever stores the curve must write it first.
+
+    A large one is written while updates go on; `Saved` then comes some of them later, before the next `Saving`.
+    """
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint was written; training can continue from `step`."""
+    """A checkpoint was written and synced; training can continue from `step`, which may be some updates ago."""
 
     step: int
     path: str

@@ -30,12 +30,19 @@ def most_memory(device: torch.device) -> int | None:
 
 def most_main_memory() -> int | None:
     """The most bytes of main memory that this process can have now, swap included; None on other systems than Linux."""
+    free = free_main_memory()
     with suppress(OSError, KeyError, ValueError):
-        machine, process = _sizes(_MACHINE), _sizes(_PROCESS)
-        free, swap = machine["MemAvailable"], machine["SwapFree"]
+        return None if free is None else free + _sizes(_MACHINE)["SwapFree"] + _sizes(_PROCESS)["VmRSS"]
+    return None
+
+
+def free_main_memory() -> int | None:
+    """Bytes of main memory that are free, without swap; None on other systems than Linux."""
+    with suppress(OSError, KeyError, ValueError):
+        free = _sizes(_MACHINE)["MemAvailable"]
         with suppress(OSError, ValueError):
             free = min(free, left_in_container())
-        return max(free, 0) + swap + process["VmRSS"]
+        return max(free, 0)
     return None
 
 

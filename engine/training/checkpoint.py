@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from engine.files import aside_of, new_folder, verify_folder
 from engine.training.checkpoint_parts import (
     BEST,
     PARAMETERS,
+    OwnState,
     hashes_of_parts,
+    own_state,
     stored_state,
     write_full,
     write_part,
@@ -59,29 +62,50 @@ def save_checkpoint(
 ) -> None:
     """Writes the state after `step` updates and drops all but the last two checkpoints.
 
-    In a process group each process passes what it is to write. The first one gives the checkpoint its name, once all
-    have written.
+    In a process group each process passes what it is to write.
+    """
+    with new_checkpoint(root, step, config, history, team) as (folder, hashes):
+        hashes |= write_own(folder, own_state(state), team)
+
+
+@contextmanager
+def new_checkpoint(
+    root: Path,
+    step: int,
+    config: TrainingConfig,
+    history: EvaluationHistory | None = None,
+    team: ProcessGroup = SINGLE_PROCESS,
+) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Yields a folder for what each process writes, and where to put the hashes that `write_own` returns.
+
+    Afterwards the first process gives the folder its name, once all have written, and drops older checkpoints.
     """
     folder, mark = checkpoint_folder(root, step), str(team.broadcast(os.getpid()))
     if team.rank:
         team.wait()  # until the folder is there
-        write_part(aside_of(folder, mark), team.rank, state)
+        yield aside_of(folder, mark), {}
         team.wait()
         return
+    # “course” is a stored name.
+    card = {"step": step, "config": asdict(config), "course": asdict(history or EvaluationHistory())}
     hashes: dict[str, str] = {}
     with new_folder(folder, mark=mark, hashes=hashes) as aside:
-        if team.num_processes == 1:
-            write_full(aside, state)
-        else:
-            team.wait()
-            write_part(aside, team.rank, state)
-            team.wait()
+        team.wait()
+        yield aside, hashes
+        team.wait()
+        if team.num_processes > 1:
             hashes |= hashes_of_parts(aside, team.num_processes)
-        # “course” is a stored name.
-        card = {"step": step, "config": asdict(config), "course": asdict(history or EvaluationHistory())}
         (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     for old in _folders(root)[:-KEPT]:
         shutil.rmtree(old)
+
+
+def write_own(folder: Path, state: OwnState, team: ProcessGroup) -> dict[str, str]:
+    """Writes and syncs what this process writes; returns the hashes of files that no other list has."""
+    if team.num_processes == 1:
+        return write_full(folder, state)
+    write_part(folder, team.rank, state)
+    return {}
 
 
 def drop_after(root: Path, step: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,44 @@ _PARAMETERS_FILE, _MOMENTS_FILE, _BEST_FILE = "parameters.safetensors", "optimiz
 _PREFIXES = {_PARAMETERS_FILE: f"{PARAMETERS}/", _MOMENTS_FILE: "", _BEST_FILE: f"{BEST}/"}
 
 
-def write_full(folder: Path, state: Mapping[str, Tensor]) -> None:
-    """Writes the tensors, named as in `training_state`, of a training in one process."""
-    own = _apart(state)
+@dataclass(frozen=True)
+class OwnState:
+    """What a process writes: its parts of tensors, named as in `training_state`, in main memory; where they begin."""
+
+    tensors: Mapping[str, Tensor]
+    first_rows: Mapping[str, int]
+
+
+def own_state(state: Mapping[str, Tensor], *, copied: bool = False) -> OwnState:
+    """The parts that this process holds: where they are, but for those on a GPU; or all of them as copies.
+
+    None lies in another's memory, as safetensors requires: 8-bit AdamW's share their maps.
+    """
+    seen: set[int] = set()
+    own = {}
+    for name, given in state.items():
+        held = local_part(given)
+        tensor = held.cpu().contiguous()
+        is_shared = tensor.data_ptr() in seen or (copied and tensor.data_ptr() == held.data_ptr())
+        own[name] = tensor.clone() if is_shared else tensor
+        seen.add(tensor.data_ptr())
+    return OwnState(own, {name: first_row(tensor) for name, tensor in state.items()})
+
+
+def write_full(folder: Path, state: OwnState) -> dict[str, str]:
+    """Writes and syncs the state of a training in one process; returns the SHA-256 of each file."""
+    own = state.tensors
     moments = {name: tensor for name, tensor in own.items() if name.partition("/")[0] not in (PARAMETERS, BEST)}
-    save_file(_of_kind(own, PARAMETERS), folder / _PARAMETERS_FILE)
-    save_file(moments, folder / _MOMENTS_FILE)
+    files = {_PARAMETERS_FILE: _of_kind(own, PARAMETERS), _MOMENTS_FILE: moments}
     if best := _of_kind(own, BEST):
-        save_file(best, folder / _BEST_FILE)
+        files[_BEST_FILE] = best
+    return {file: _write(tensors, folder / file) for file, tensors in files.items()}
 
 
-def write_part(folder: Path, rank: int, state: Mapping[str, Tensor]) -> None:
-    """Writes what one of several processes holds."""
+def write_part(folder: Path, rank: int, state: OwnState) -> None:
+    """Writes and syncs what one of several processes holds."""
     file, about = _part_names(rank)
-    save_file(_apart({name: local_part(tensor) for name, tensor in state.items()}), folder / file)
-    sync(folder / file)
-    first_rows = {name: first_row(tensor) for name, tensor in state.items()}
-    content = {"sha256": sha256_of(folder / file), "first_rows": first_rows}
+    content = {"sha256": _write(state.tensors, folder / file), "first_rows": state.first_rows}
     (folder / about).write_text(json.dumps(content, indent=1), encoding="utf-8")
     sync(folder / about)
 
@@ -88,15 +110,10 @@ def stored_state(folder: Path) -> Iterator[StoredState]:
         yield StoredState(folder, opened)
 
 
-def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors in main memory, none in another's, as safetensors requires: 8-bit AdamW's share their maps."""
-    seen: set[int] = set()
-    own = {}
-    for name, given in state.items():
-        tensor = given.cpu().contiguous()
-        own[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
-        seen.add(tensor.data_ptr())
-    return own
+def _write(tensors: Mapping[str, Tensor], file: Path) -> str:
+    save_file(dict(tensors), file)
+    sync(file)
+    return sha256_of(file)
 
 
 def _of_kind(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:

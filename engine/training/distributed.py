@@ -58,6 +58,10 @@ class ProcessGroup:
         """The sum of the values of all processes, the same for all."""
         return value
 
+    def sum_over_loops(self, value: float) -> float:
+        """The same over the processes that run this loop; those that only serve one do not take part."""
+        return value
+
     def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
         """The losses of all `num_rows` rows from those of each process, whose rows are at `places`."""
         del places, num_rows
@@ -128,6 +132,9 @@ class RankGroup(ProcessGroup):
         with _peers():
             dist.all_reduce(total, group=self._control)
         return float(total)
+
+    def sum_over_loops(self, value: float) -> float:
+        return self.all_sum(value)
 
     def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
         all_ABT = losses_ABT.new_zeros(len(losses_ABT), num_rows, losses_ABT.shape[-1])

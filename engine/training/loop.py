@@ -32,6 +32,7 @@ from engine.models.routers import routers
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import autocast_for, in_training_precision
+from engine.training.background_checkpoint import BackgroundCheckpoint, pays_off
 from engine.training.checkpoint import (
     best_weights,
     checkpoint_folder,
@@ -113,6 +114,7 @@ class _Training:
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
         self.history = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
+        self.in_flight: BackgroundCheckpoint | None = None
         self.saves_memory, self.num_parts, self.until_end = False, 1, ExitStack()
         self.needs = self._needs_with(config)  # of the weights as they are stored
 
@@ -145,18 +147,28 @@ class _Training:
                 is_over = self._is_over(step)
                 if is_over and self._restore_best():
                     saved = -1
-                if step > saved and (is_over or step % self.config.checkpoint_every == 0):
+                is_due = step > saved and (is_over or step % self.config.checkpoint_every == 0)
+                if self.in_flight and (is_due or is_over or self.in_flight.is_written()):
+                    yield self._finish_in_flight(self.in_flight)
+                if is_due:
                     yield Saving(step)
                     saved = step
-                    yield self._save(step)
+                    if is_over or not self._save_in_background(step):
+                        yield self._save(step)
                 if is_over:
                     break
                 event = self._update_or_save_memory(step)
                 step += isinstance(event, Step)
                 yield event
         except GeneratorExit:
+            if self.in_flight:
+                self._finish_in_flight(self.in_flight)
             if step > saved:
                 self._save(step)
+            raise
+        except BaseException as error:
+            if self.in_flight:
+                self.in_flight.end_with(error)
             raise
         self.team.finish()
         return step
@@ -349,8 +361,27 @@ class _Training:
 
     def _save(self, step: int) -> Saved:
         self.team.save_others()
-        state = self.team.own_state(training_state(self.parameters, self.optimizer, self.best))
-        save_checkpoint(self.folder, step, state, self.config, self.history, self.team)
+        save_checkpoint(self.folder, step, self._own_state(), self.config, self.history, self.team)
+        return self._saved(step)
+
+    def _save_in_background(self, step: int) -> bool:
+        """Starts to write a checkpoint while the training goes on; False where that does not pay off."""
+        state = self._own_state()
+        if not pays_off(state, self.team):
+            return False
+        self.team.save_others()
+        self.in_flight = BackgroundCheckpoint(self.folder, step, state, self.config, self.history, self.team)
+        return True
+
+    def _finish_in_flight(self, checkpoint: BackgroundCheckpoint) -> Saved:
+        self.in_flight = None
+        checkpoint.finish()
+        return self._saved(checkpoint.step)
+
+    def _own_state(self) -> Mapping[str, Tensor]:
+        return self.team.own_state(training_state(self.parameters, self.optimizer, self.best))
+
+    def _saved(self, step: int) -> Saved:
         return Saved(step, str(checkpoint_folder(self.folder, step)))
 
 

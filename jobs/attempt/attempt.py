@@ -230,7 +230,7 @@ def _drive(
                 case Saving():
                     heartbeat.flush()
                 case Saved():
-                    reporter.keep_throughput(work.folder / THROUGHPUT)
+                    reporter.keep_throughput(work.folder / THROUGHPUT, at_saving=True)
                     if upload:
                         upload.add(event)
             yield event

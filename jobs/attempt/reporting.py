@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,6 +21,7 @@ from engine.events import (
     Progress,
     Requirements,
     Saved,
+    Saving,
     Step,
     TrainingFinished,
 )
@@ -128,6 +129,7 @@ class Reporter:
         self._messages: list[JobMessage] = []
         self._saved_at = float("-inf")
         self._throughput = throughput or Throughput()
+        self._at_saving: Throughput | None = None  # when the last checkpoint began to be written
         self._forward = forward
 
     def add(self, event: Event) -> None:
@@ -142,6 +144,8 @@ class Reporter:
             match event:
                 case Step():
                     self._throughput.see(event)
+                case Saving():
+                    self._at_saving = replace(self._throughput)
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
                     self._messages.append(JobMessage(f"Checkpoint at step {event.step:,}.", CHECKPOINT))
@@ -181,11 +185,12 @@ class Reporter:
             messages=messages,
         )
 
-    def keep_throughput(self, path: Path) -> None:
-        """Saves the throughput so far for the next attempt."""
+    def keep_throughput(self, path: Path, *, at_saving: bool = False) -> None:
+        """Saves the throughput so far, or up to the newest checkpoint, for the next attempt."""
         with self._lock:
-            if self._throughput.num_steps:
-                self._throughput.save(path)
+            kept = (self._at_saving if at_saving else None) or self._throughput
+            if kept.num_steps:
+                kept.save(path)
 
     def result(self) -> dict[str, Any]:
         """Values for the job's result: the throughput of its updates, if any."""

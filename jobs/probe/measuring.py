@@ -36,12 +36,16 @@ class Stopwatch:
         self._at = perf_counter()
         self._seconds: dict[str, list[float]] = defaultdict(list, start=[before_seconds])
         self._steps: list[Step] = []
+        self._num_checkpoints, self._is_saving = 0, False
 
     def see(self, event: Event) -> None:
         """Adds the time since the last event."""
-        seconds = self._lap()
+        seconds, was_saving = self._lap(), self._is_saving
+        self._is_saving = isinstance(event, Saving)
         match event:
             case Step():
+                if was_saving:  # a copy, which is written while the training goes on
+                    self._seconds["checkpoints"].append(max(0.0, seconds - _seconds_of(event)))
                 if not self._steps:
                     self._seconds["start"].append(max(0.0, seconds - _seconds_of(event)))
                 self._steps.append(event)
@@ -49,6 +53,7 @@ class Stopwatch:
                 self._seconds["evaluations"].append(seconds)
             case Saved():
                 self._seconds["checkpoints"].append(seconds)
+                self._num_checkpoints += 1
             case Saving():
                 pass
             case _:
@@ -66,7 +71,7 @@ class Stopwatch:
             start=sum(self._seconds["start"]),
             steps=usual * probe.num_steps + (max(0.0, steps[0] - usual) if steps else 0.0),
             evaluations=_mean(self._seconds["evaluations"]) * probe.num_evaluations,
-            checkpoints=_mean(self._seconds["checkpoints"]) * probe.num_checkpoints,
+            checkpoints=sum(self._seconds["checkpoints"]) / max(1, self._num_checkpoints) * probe.num_checkpoints,
             end=sum(self._seconds["end"]),
         )
 

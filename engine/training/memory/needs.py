@@ -21,6 +21,7 @@ from engine.free_memory import megabytes, most_main_memory, most_memory
 from engine.models.trainable_model import TrainableModel, trainable
 from engine.shapes_only import shapes_only
 from engine.training.autocast import HasTensors, precision_on
+from engine.training.background_checkpoint import LEAST_BYTES
 from engine.training.checkpoint import KEPT
 from engine.training.local_parts import local_part
 
@@ -66,10 +67,13 @@ class Needs:
         num_checkpoints = 1 if config.patience else -(-config.num_steps // config.checkpoint_every)  # it may stop early
         kept = min(KEPT, num_checkpoints) * self.checkpoint
         gpu, memory = (self.on_device, self.beside_gpu) if self._has_gpu else (0, self.on_device)
+        has_cores = is_single or self._has_gpu
+        is_copied = has_cores and config.num_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
+        copy = f" {megabytes(self.checkpoint + self.best)} for a copy of a checkpoint where they are free," * is_copied
         subject = "It takes" if is_single else "Its first process takes"
         sentence = (
             f"{subject} at least {self._words()}, {megabytes(kept)} of disk for checkpoints and "
-            f"{megabytes(self.result)} for its result. Activations come on top, and libraries, hundreds of MB."
+            f"{megabytes(self.result)} for its result. Activations come on top,{copy} and libraries, hundreds of MB."
         )
         return Requirements(sentence, memory, gpu, kept, self.result)
 

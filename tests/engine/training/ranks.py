@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +22,10 @@ from engine.methods.registry import methods
 from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel
-from engine.training import checkpoint
+from engine.training import background_checkpoint, checkpoint
+from engine.training.checkpoint_parts import OwnState
 from engine.training.data import DomainText
-from engine.training.distributed import RankGroup
+from engine.training.distributed import ProcessGroup, RankGroup
 from engine.training.layout import layout_of
 from engine.training.local_parts import local_part
 from engine.training.loop import train
@@ -46,6 +48,8 @@ class Run:
     stop_after: int | None = None
     broken: str = ""  # an expert that begins with no numbers
     cannot_write: int = 0  # the step whose part all but the first process fail to write
+    broken_after: int = 0  # the step after which a weight is no number
+    in_background: bool = False  # checkpoints are written while it trains, those of all but the first process slowly
 
 
 @dataclass
@@ -118,7 +122,7 @@ def _fail_to_write(step: int) -> None:
     """From now on this process has no space for its part of the step's checkpoint."""
     write = checkpoint.write_part
 
-    def write_part(folder: Path, rank: int, state: Mapping[str, torch.Tensor]) -> None:
+    def write_part(folder: Path, rank: int, state: OwnState) -> None:
         if f"step-{step:08d}" in folder.name:
             raise OSError("no space left")
         write(folder, rank, state)
@@ -126,7 +130,22 @@ def _fail_to_write(step: int) -> None:
     checkpoint.write_part = write_part
 
 
+def write_in_background(rank: int = 0) -> None:
+    """From now on this process writes checkpoints of any size while it trains."""
+    background_checkpoint.LEAST_BYTES = 0
+    background_checkpoint.has_idle_cores = lambda *_: True
+    write = background_checkpoint.write_own
+
+    def write_own(folder: Path, state: OwnState, team: ProcessGroup) -> dict[str, str]:
+        time.sleep(0.2 * rank)
+        return write(folder, state, team)
+
+    background_checkpoint.write_own = write_own
+
+
 def _train(rank: int, num_ranks: int, run: Run) -> Shown:
+    if run.in_background:
+        write_in_background(rank)
     if run.cannot_write and rank:
         _fail_to_write(run.cannot_write)
     layout = layout_of(run.texts, run.config.sequences_per_domain, num_ranks)
@@ -148,6 +167,8 @@ def _show(events: Iterator[Event], run: Run, model: MultiExpertModel) -> Shown:
     for event in events:
         if not isinstance(event, Requirements):  # each process has its own
             shown.events.append(event)
+        if isinstance(event, Step) and event.step == run.broken_after:
+            next(local_part(parameter) for parameter in model.parameters()).data.fill_(float("nan"))
         if isinstance(event, Step) and event.step == run.stop_after:
             events.close()  # type: ignore[attr-defined]
             break

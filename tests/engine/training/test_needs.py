@@ -15,6 +15,7 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.errors import DoesNotFit
 from engine.events import Event, Requirements, Step
 from engine.files import folder_size
+from engine.free_memory import megabytes
 from engine.methods.recipe import Recipe
 from engine.methods.registry import methods
 from engine.models.families import fresh_model
@@ -182,6 +183,19 @@ def test_of_a_divided_model_the_weights_are_counted_before_it_is_built(
         require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
 
 
+def test_a_copy_of_a_large_checkpoint_is_named_where_there_is_one_before_the_last(
+    seed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, keys, recipe = built(seed, "dense")
+    needs = least_needs(model, trainable(model, recipe.learns(keys)), CONFIG, CPU)
+    several = replace(CONFIG, checkpoint_every=1)
+    assert "a copy" not in needs.event(several).sentence
+    monkeypatch.setattr(module, "LEAST_BYTES", needs.checkpoint)
+    sentence = needs.event(several).sentence
+    assert f"on top, {megabytes(needs.checkpoint)} for a copy of a checkpoint where they are free, and" in sentence
+    assert "a copy" not in needs.event(CONFIG).sentence
+
+
 def test_a_process_can_have_what_it_has_and_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine, process = tmp_path / "meminfo", tmp_path / "status"
     machine.write_text("MemTotal: 900 kB\nMemAvailable: 100 kB\nSwapFree: 20 kB\nHugePages_Total: 0\n")
@@ -190,6 +204,7 @@ def test_a_process_can_have_what_it_has_and_what_is_free(monkeypatch: pytest.Mon
     monkeypatch.setattr(free_memory, "_PROCESS", process)
     monkeypatch.setattr(free_memory, "_CGROUP", tmp_path)
     assert free_memory.most_memory(CPU) == 127 * 1024
+    assert free_memory.free_main_memory() == 100 * 1024
     for name, value in {
         "memory.max": 50 * 1024,
         "memory.current": 10 * 1024,
@@ -197,5 +212,7 @@ def test_a_process_can_have_what_it_has_and_what_is_free(monkeypatch: pytest.Mon
     }.items():
         (tmp_path / name).write_text(f"{value}\n")
     assert free_memory.most_memory(CPU) == (50 - 10 + 2 + 20 + 7) * 1024
+    assert free_memory.free_main_memory() == (50 - 10 + 2) * 1024
     machine.unlink()
+    assert free_memory.free_main_memory() is None
     assert free_memory.most_memory(CPU) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import DamagedFile
-from engine.events import Evaluated, PartOrder, Progress, Saved, Step, TrainingFinished
+from engine.events import Evaluated, PartOrder, Progress, Saved, Saving, Step, TrainingFinished
 from jobs.attempt import reporting
 from jobs.attempt.estimate import Estimate, Pace
 from jobs.attempt.reporting import CURVE_POINTS, JobMessage, Reporter, Throughput
@@ -49,6 +49,17 @@ def test_the_result_holds_the_throughput_of_all_updates_and_of_nothing_else() ->
         "flops_per_update": 400,
         "flops_per_token": 4,
     }
+
+
+def test_the_throughput_of_updates_after_a_checkpoint_is_not_kept_with_it(tmp_path: Path) -> None:
+    """A killed attempt makes them again."""
+    reporter, file = Reporter(), tmp_path / "throughput.json"
+    for event in (step(1), step(2), Saving(2), step(3), Saved(2, "there")):
+        reporter.add(event)
+    reporter.keep_throughput(file, at_saving=True)
+    assert Throughput.load(file).num_steps == 2
+    reporter.keep_throughput(file)
+    assert Throughput.load(file).num_steps == 3
 
 
 def test_no_flipped_bit_in_the_throughput_is_taken_for_what_was_written(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""The seconds of a training by what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from engine.events import Event, Saved, Saving, Step
+from jobs.probe import measuring
+from jobs.probe.measuring import Stopwatch
+from workbench.kinds.probe import Probe
+
+
+def step(number: int) -> Step:
+    """An update of two seconds."""
+    return Step(number, 4, 1.0, 1e-3, 100, 50.0)
+
+
+@pytest.mark.parametrize(
+    "timed",
+    [
+        [(2, step(1)), (9, Saving(1)), (3, Saved(1, "")), (2, step(2)), (0, Saving(2)), (5, Saved(2, ""))],
+        [(2, step(1)), (0, Saving(1)), (3, step(2)), (2, Saved(1, "")), (0, Saving(2)), (5, Saved(2, ""))],
+    ],
+    ids=["waiting", "in the background"],
+)
+def test_a_checkpoint_counts_as_long_as_the_training_stands_still_for_it(
+    timed: Sequence[tuple[float, Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(measuring, "perf_counter", lambda: now)
+    stopwatch = Stopwatch()
+    for seconds, event in timed:
+        now += seconds
+        stopwatch.see(event)
+    shown = stopwatch.full(Probe(short=None, num_steps=2, num_checkpoints=10))  # type: ignore[type-var]
+    assert shown.steps == 4
+    assert shown.checkpoints == pytest.approx(10 * (3 + 5) / 2)
