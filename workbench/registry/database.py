@@ -30,7 +30,7 @@ from workbench.store.storage import get_storage
 if TYPE_CHECKING:
     from alembic.config import Config
 
-VERSION = "0020"  # the newest file of alembic/versions; a test holds the two together
+VERSION = "0021"  # the newest file of alembic/versions; a test holds the two together
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "migrations"
 MIGRATIONS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "alembic"  # in a checkout
