@@ -29,7 +29,7 @@ from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import finish
 from jobs.attempt.job_log import upload_log
-from jobs.attempt.outcomes import Outcome
+from jobs.attempt.outcomes import SMALLER, Outcome
 from jobs.attempt.work import Claim, log_path
 from jobs.queue import starting
 from jobs.queue.app import RUN, make_app
@@ -191,7 +191,7 @@ def last_line(log: Path, start: int) -> str:
 
 
 def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
-    """Puts a job whose process died back into the queue, or fails it after the last attempt."""
+    """Puts a job whose process died back into the queue. After the last attempt it fails, or waits for memory."""
     job = row_of(settings, job_id)
     if job.state != "running" or job.owner != owner:
         return
@@ -206,6 +206,8 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     cause += f": {end.last_line}" if end.code > 0 and end.last_line else "."
     if may_retry:
         finish(claim, settings, Outcome("queued", cause))
+    elif end.has_started and end.code == -signal.SIGKILL:
+        finish(claim, settings, Outcome("paused", cause, SMALLER))
     else:
         finish(
             claim,
