@@ -661,7 +661,7 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: P
 
 def test_a_server_that_refuses_what_the_url_names_says_so(tmp_path: Path, postgres_url: str) -> None:
     absent = postgres_url.replace("@/postgres?", "@/absent?")
-    with pytest.raises(RegistryUnavailable, match="does not exist.* Correct WORKBENCH_DATABASE_URL"):
+    with pytest.raises(RegistryUnavailable, match=r"does not exist.* Correct WORKBENCH_DATABASE_URL"):
         database.require_registry(Settings(home=tmp_path, database_url=absent))
 
 
