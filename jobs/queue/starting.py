@@ -66,8 +66,11 @@ def keep_lease_until_started(
 
 
 def _renew(settings: Settings, job_id: str, owner: str) -> None:
-    """Renews the lease if the process has claimed the job; a registry that is away is tried again later."""
+    """Renews the lease if the process has claimed the job; a registry that is away is tried again later.
+
+    A job that was asked to stop is not kept: its process does so, or it is taken back.
+    """
     with suppress(NoRegistry, DiskFull, LeaseLost), database.transaction(settings) as session:
         job = session.get(Job, job_id)
-        if job is not None and job.state == "running" and job.owner == owner[:120]:
+        if job and (job.state, job.owner, job.stop_requested) == ("running", owner[:120], ""):
             leases.renew(session, job_id, job.fence, settings.lease_seconds)

@@ -12,7 +12,7 @@ import pytest
 from tiny_kind import job_spec
 from world import HERE, RunningWorkbench, eventually
 
-from jobs.queue import starting, tasks
+from jobs.queue import starting, submit, tasks
 from jobs.queue.scheduler import LeaseReaper
 from workbench.job_records import jobs as rows
 from workbench.registry import database
@@ -57,6 +57,25 @@ def test_a_job_whose_import_outlasts_its_lease_is_not_taken_from_its_process(
         running.result()
     card = servers.card(job_id)
     assert (card.state, card.attempt, servers.num_starts(job_id)) == ("done", 1, 1)
+
+
+def test_a_job_that_is_cancelled_while_its_process_imports_is_cancelled(servers: RunningWorkbench, pipe: int) -> None:
+    job_id, reaper = create(), LeaseReaper(servers.settings)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(tasks.run, job_id)
+        try:
+            eventually(lambda: servers.row(job_id).state == "running")
+            submit.request_stop(job_id, "cancel")
+
+            def is_cancelled() -> bool:
+                reaper.reap()
+                return servers.card(job_id).state == "cancelled"
+
+            eventually(is_cancelled)
+        finally:
+            os.write(pipe, b"...")
+        running.result()
+    assert servers.num_starts(job_id) == 0
 
 
 def test_a_process_that_hangs_in_an_import_is_ended_and_counts_as_an_attempt(
