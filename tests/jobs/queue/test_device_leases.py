@@ -325,9 +325,9 @@ def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their
 ) -> None:
     monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    found = [Gpu(uuid, number, address=f"GPU-{uuid}") for uuid, number in (("ad", "2"), ("be", "3"))]
+    visible = [Gpu(uuid, number, address=f"GPU-{uuid}") for uuid, number in (("ad", "2"), ("be", "3"))]
     job_id, settings = create(), servers.settings
-    with registered(settings, lambda: found) as pool, leasing(pool):
+    with registered(settings, lambda: visible) as pool, leasing(pool):
         assert [one.number for one in devices(servers)] == ["2", "3"]
         tasks.run(job_id)
     assert (servers.settings.root / "leased.txt").read_text() == f"{job_id} GPU-ad\n"
