@@ -123,9 +123,12 @@ class NonFiniteLoss(TrainingError):
 class LostRank(TrainingError):
     """One of several training processes ended; says which, where that is known."""
 
-    def __init__(self, problem: str, next_step: str = "", *, rank: int | None = None) -> None:
+    def __init__(
+        self, problem: str, next_step: str = "", *, rank: int | None = None, lacks_memory: bool = False
+    ) -> None:
         super().__init__(problem, next_step)
         self.rank = rank
+        self.lacks_memory = lacks_memory  # it said so, or was killed, which is what a system without memory does
 
 
 class LostNode(LostRank):

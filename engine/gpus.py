@@ -15,16 +15,23 @@ from engine.subprocesses import python_command
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, of AMD, and of both on Windows' Linux
 _SECONDS = 120.0  # for torch to name the GPUs
+_GPU, _MIG = "GPU-", "MIG-"  # before a UUID in CUDA_VISIBLE_DEVICES, as in `nvidia-smi -L`
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: its UUID, and the value of CUDA_VISIBLE_DEVICES that shows a process nothing else."""
+    """One GPU: its UUID, and the number by which people know it."""
 
     uuid: str
-    address: str
+    number: str
     name: str = ""
     memory_bytes: int = 0
+    address: str = ""  # a value of CUDA_VISIBLE_DEVICES that names it by its UUID, where the driver takes one
+
+    @property
+    def visible(self) -> str:
+        """The value of CUDA_VISIBLE_DEVICES that shows a process this GPU and nothing else."""
+        return self.address or self.number
 
 
 def has_driver() -> bool:
@@ -51,18 +58,32 @@ def find_gpus(visible: str | None = None) -> list[Gpu]:
     return [Gpu(**one) for one in json.loads(done.stdout)]
 
 
-def addresses(count: int, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The values of CUDA_VISIBLE_DEVICES for each of the visible GPUs, which may be a part of the machine's."""
+def numbers_of(count: int, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """What CUDA_VISIBLE_DEVICES calls each of the visible GPUs, which may be a part of the machine's."""
     visible = [one.strip() for one in environment.get(VISIBLE, "").split(",") if one.strip()]
     return visible[:count] if len(visible) >= count else [str(number) for number in range(count)]
+
+
+def address_of(uuid: str, name: str, number: str) -> str:
+    """The value of CUDA_VISIBLE_DEVICES that names a GPU of NVIDIA by its UUID, in whatever order the driver counts.
+
+    Of a part of a GPU (MIG), torch may say the UUID of the whole: a part has an address where it was given one.
+    """
+    if number.startswith(_MIG):
+        return number
+    return "" if "MIG " in name else f"{_GPU}{uuid}"
 
 
 def _list_gpus() -> list[Gpu]:
     import torch
 
-    count = torch.cuda.device_count()
-    pairs = zip(addresses(count), map(torch.cuda.get_device_properties, range(count)), strict=True)
-    return [Gpu(str(one.uuid), address, one.name, one.total_memory) for address, one in pairs]
+    count, is_nvidia = torch.cuda.device_count(), torch.version.hip is None
+    gpus = []
+    for number, one in zip(numbers_of(count), map(torch.cuda.get_device_properties, range(count)), strict=True):
+        uuid = str(one.uuid)
+        address = address_of(uuid, one.name, number) if is_nvidia else ""  # AMD's driver has UUIDs of another form
+        gpus.append(Gpu(uuid, number, one.name, one.total_memory, address))
+    return gpus
 
 
 if __name__ == "__main__":

@@ -409,7 +409,8 @@ class Device(Base):
     __tablename__ = "devices"
     host: Mapped[str] = mapped_column(String(120), primary_key=True)
     uuid: Mapped[str] = mapped_column(String(64), primary_key=True)
-    address: Mapped[str] = mapped_column(String(64))  # its value in CUDA_VISIBLE_DEVICES
+    number: Mapped[str] = mapped_column(String(64))  # by which people know it
+    address: Mapped[str] = mapped_column(String(64))  # in CUDA_VISIBLE_DEVICES, by its UUID; empty: its number
     name: Mapped[str] = mapped_column(String(120), default="")
     memory_bytes: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str] = mapped_column(String(120))  # the last one that registered it

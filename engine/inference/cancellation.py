@@ -41,7 +41,7 @@ def check_cancelled() -> None:
 
 
 @contextmanager
-def acquired(lock: Lock) -> Iterator[None]:
+def cancellable_lock(lock: Lock) -> Iterator[None]:
     """Holds a lock inside the block; raises Cancelled where the scope around is cancelled while it waits for it."""
     while not lock.acquire(timeout=CHECK_SECONDS):
         check_cancelled()

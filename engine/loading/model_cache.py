@@ -15,7 +15,7 @@ import torch
 
 from engine.config import ServePrecision
 from engine.files import ArtifactRef
-from engine.inference.cancellation import acquired
+from engine.inference.cancellation import cancellable_lock
 from engine.loading.loaded_base import LoadedBase
 
 
@@ -64,7 +64,7 @@ class ModelCache:
             self.num_misses += model is None
         if model is not None:  # no wait while others are being read
             return model
-        with acquired(self._loading):
+        with cancellable_lock(self._loading):
             with self._lock:
                 model, cached = self._ready(name, experts), self._models.get(name)
             if model is not None:

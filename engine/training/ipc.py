@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +20,7 @@ from threading import Thread
 from typing import Any, get_args
 
 from engine import errors
-from engine.errors import LostRank, NextStep, Problem, TrainingError
+from engine.errors import LostRank, NextStep, Problem, TrainingError, is_out_of_memory
 from engine.events import Event
 from engine.files import new_file
 from engine.training.coordinator import keep_alive
@@ -138,6 +139,7 @@ def report_error(folder: Path, rank: int, error: BaseException, parent: ParentCo
         "problem": error.problem if isinstance(error, Problem) else _last_line(error),
         "next_step": error.next_step if isinstance(error, Problem) else "",
         "errno": error.errno if isinstance(error, OSError) else None,
+        "lacks_memory": isinstance(error, Exception) and is_out_of_memory(error),
     }
     _report(folder, record, parent)
 
@@ -183,7 +185,10 @@ def read_failure(folder: Path, num_ranks: int) -> Exception:
     record = json.loads((folder / FAILURE).read_text(encoding="utf-8"))
     name = f"Process {record['rank']} of {num_ranks}"
     return LostRank(
-        f"{name} ended without an error message: {record['cause']}.", f"{_LOG} {_SMALLER}", rank=record["rank"]
+        f"{name} ended without an error message: {record['cause']}.",
+        f"{_LOG} {_SMALLER}",
+        rank=record["rank"],
+        lacks_memory=record["exit_code"] == -signal.SIGKILL,
     )
 
 
@@ -194,7 +199,8 @@ def _error_of(name: str, rank: int, record: dict[str, Any]) -> Exception:
     if record["errno"] is not None:
         return OSError(record["errno"], record["problem"])
     what = f"{name} raised an unexpected error: {record['kind']}: {record['problem']}"
-    return LostRank(what, f"{_LOG} {_SMALLER}" if "memory" in what.lower() else _LOG, rank=rank)
+    lacks_memory = bool(record.get("lacks_memory"))
+    return LostRank(what, f"{_LOG} {_SMALLER}" if lacks_memory else _LOG, rank=rank, lacks_memory=lacks_memory)
 
 
 def _last_line(error: BaseException) -> str:

@@ -25,7 +25,7 @@ from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
-from jobs.attempt.work import Claim, Register, Work, log_path
+from jobs.attempt.work import Claim, Register, Runner, Work, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLost, StorageError, StoreFailed
 from workbench.integrity.damage import with_names
@@ -34,6 +34,7 @@ from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
+from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 
 POLL_SECONDS = 0.05
@@ -105,15 +106,21 @@ def _end_caller() -> None:
 
 
 def attempt(
-    claim: Claim, settings: Settings, hard_exit: Callable[[], object], watch: Sequence[int] = ()
+    claim: Claim,
+    settings: Settings,
+    hard_exit: Callable[[], object],
+    watch: Sequence[int] = (),
+    imported: Callable[[], object] = lambda: None,
 ) -> Iterator[Event]:
     """Runs a claimed job, yields its events, and writes the outcome.
 
-    `hard_exit` ends this process at once; `watch` are file descriptors that become readable to request a stop.
+    `hard_exit` ends this process at once; `watch` are file descriptors that become readable to request a stop;
+    `imported` is called once the job's function is imported: from then on the heartbeat keeps the lease by itself.
     """
     work = Work(claim, settings)
     with tracked(work) as tracking:
-        yield from _attempt(work, _reporter(work, tracking.add), hard_exit, watch)
+        heartbeat = Heartbeat(claim, settings, _reporter(work, tracking.add), hard_exit, watch)
+        yield from _attempt(work, heartbeat, imported)
 
 
 def _reporter(work: Work, forward: Callable[[Sequence[Point]], None]) -> Reporter:
@@ -126,15 +133,16 @@ def _reporter(work: Work, forward: Callable[[Sequence[Point]], None]) -> Reporte
         return reporter
 
 
-def _attempt(
-    work: Work, reporter: Reporter, hard_exit: Callable[[], object], watch: Sequence[int]
-) -> Generator[Event, None, None]:
-    claim, settings = work.claim, work.settings
+def _attempt(work: Work, heartbeat: Heartbeat, imported: Callable[[], object]) -> Generator[Event, None, None]:
+    claim, settings, reporter = work.claim, work.settings, heartbeat.reporter
     try:
-        with Heartbeat(claim, settings, reporter, hard_exit, watch) as heartbeat:
+        with heartbeat:
             try:
-                with _uploading(work, heartbeat, reporter) as upload:
-                    register = yield from _drive(work, heartbeat, reporter, upload)
+                spec, runner = _load(work)
+                imported()
+                require_leased_gpus(work)
+                with _uploading(work, heartbeat) as upload:
+                    register = yield from _drive(work, runner(work, spec), heartbeat, upload)
             except (Stopped, GeneratorExit, KeyboardInterrupt) as stop:
                 _keep(work, reporter, upload=str(stop) != "cancel")  # while the lease holds: an upload takes time
                 raise
@@ -164,7 +172,7 @@ def _attempt(
 
 
 @contextmanager
-def _uploading(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Iterator[CheckpointUpload | None]:
+def _uploading(work: Work, heartbeat: Heartbeat) -> Iterator[CheckpointUpload | None]:
     """The upload of checkpoints beside the work, if there is a shared store. After the block nothing is uploaded.
 
     If the work fails, what waits is uploaded first: a retry, perhaps on another machine, continues from there.
@@ -180,9 +188,9 @@ def _uploading(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Iterator
     except (Stopped, LeaseLost, StoreFailed):
         raise
     except Exception:
-        with _noting_failed_upload(reporter):
+        with _noting_failed_upload(heartbeat.reporter):
             for saved in upload.wait():
-                reporter.add(saved)
+                heartbeat.reporter.add(saved)
         raise
     finally:
         upload.stop()
@@ -204,15 +212,20 @@ def _keep(work: Work, reporter: Reporter, *, upload: bool) -> None:
             work.checkpoints.save(work.folder)
 
 
-def _drive(
-    work: Work, heartbeat: Heartbeat, reporter: Reporter, upload: CheckpointUpload | None
-) -> Generator[Event, None, Register]:
-    """Yields the events of the job's function and closes it when it must stop; returns its Register."""
+def _load(work: Work) -> tuple[Spec, Runner]:
+    """The job's spec, and its function, whose import may take long."""
     with database.reading(work.settings) as session:
         spec = parse_spec(with_uploads_here(rows.get_job(session, work.job_id).spec, work.settings))
-    require_leased_gpus(work)
+    return spec, load_runner(spec.kind)
+
+
+def _drive(
+    work: Work, run: Generator[Event, None, Register], heartbeat: Heartbeat, upload: CheckpointUpload | None
+) -> Generator[Event, None, Register]:
+    """Yields the events of the job's function and closes it when it must stop; returns its Register."""
+    reporter = heartbeat.reporter
     yield from _restored(work)
-    with closing(load_runner(spec.kind)(work, spec)) as stream:
+    with closing(run) as stream:
         while True:
             _wait_until_allowed(heartbeat)
             for saved in upload.uploaded() if upload else ():

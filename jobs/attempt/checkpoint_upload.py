@@ -27,7 +27,7 @@ class _Stopped(Exception):
 class CheckpointUpload:
     """Uploads in a thread of its own. `may_upload` is asked before each file: false after the lease was lost.
 
-    After each checkpoint, `also` is called there.
+    After each checkpoint, `on_uploaded` is called there.
     """
 
     def __init__(
@@ -35,9 +35,10 @@ class CheckpointUpload:
         checkpoints: StoredCheckpoints,
         folder: Path,
         may_upload: Callable[[], bool],
-        also: Callable[[], object] = lambda: None,
+        on_uploaded: Callable[[], object] = lambda: None,
     ) -> None:
-        self._checkpoints, self._folder, self._may_upload, self._also = checkpoints, folder, may_upload, also
+        self._checkpoints, self._folder = checkpoints, folder
+        self._may_upload, self._on_uploaded = may_upload, on_uploaded
         self._changed = threading.Condition()
         self._waiting: tuple[Saved, Path] | None = None
         self._uploaded: list[Saved] = []
@@ -90,7 +91,7 @@ class CheckpointUpload:
             try:
                 self._checkpoints.save(snapshot, self._folder, self._require_lease)
                 self._end(saved, None)
-                self._also()
+                self._on_uploaded()
             except _Stopped:
                 self._end(None, None)
             except Exception as error:  # the training's thread raises it

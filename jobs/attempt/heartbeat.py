@@ -41,7 +41,8 @@ class Heartbeat:
     ) -> None:
         self.stop = ""  # cancel, pause, shutdown or silence
         self.error: Exception | None = None
-        self._claim, self._settings, self._reporter, self._hard_exit = claim, settings, reporter, hard_exit
+        self.reporter = reporter
+        self._claim, self._settings, self._hard_exit = claim, settings, hard_exit
         self._watch = list(watch)
         self._over = threading.Event()
         self._writing = threading.Lock()
@@ -103,14 +104,14 @@ class Heartbeat:
             self._beat_locked(now)
 
     def _beat_locked(self, now: bool) -> None:
-        update = self._reporter.take()
+        update = self.reporter.take()
         try:
             stop_requested = self._write(update) if update or now or self._is_due() else self._read()
         except LeaseLost:
             self._hard_exit()
             raise
         except (RegistryUnavailable, DiskFull):
-            self._reporter.put_back(update)
+            self.reporter.put_back(update)
             if not self.has_lease():
                 self._request_stop("silence")
             return
@@ -139,6 +140,6 @@ class Heartbeat:
         if time.monotonic() < self._deadline:
             return
         if self.stop in STOPPED:
-            update = replace(self._reporter.take(), messages=(JobMessage("It did not stop in time and was ended."),))
+            update = replace(self.reporter.take(), messages=(JobMessage("It did not stop in time and was ended."),))
             finish(self._claim, self._settings, STOPPED[self.stop], update)
         self._hard_exit()

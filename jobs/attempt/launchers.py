@@ -34,7 +34,7 @@ def launcher_of(work: Work) -> Launcher:
             "Submit it to the queue, and start a worker with WORKBENCH_LAUNCHER=ssh.",
         )
     shell = tuple(shlex.split(settings.remote_shell))
-    return RemoteShellLauncher(hosts_of(work.claim.gpus), address, shell, _PRIVATE)
+    return RemoteShellLauncher(hosts_of([gpu.number for gpu in work.claim.gpus]), address, shell, _PRIVATE)
 
 
 @contextmanager

@@ -12,29 +12,35 @@ from workbench.job_records import devices
 
 def require_leased_gpus(work: Work) -> None:
     """Raises LostGpu when a leased GPU is gone, after which it is not offered to jobs; pretended ones are left out."""
-    if not work.claim.gpus or work.settings.launcher != "local":
+    leased = [gpu for gpu in work.claim.gpus if gpu.memory_bytes]
+    if not leased or work.settings.launcher != "local":
         return
-    with work.reading() as session:
-        leased = devices.leased_gpus(session, work.job_id, work.claim.fence)
-    if not leased:
-        return
-    if _num_usable() >= len(leased):
+    if _sees(leased):
         _bound_memory(work.claim.gpu_share)
         return
     lost = _missing(leased) or leased
     with work.transaction() as session:
         devices.withdraw_lost(session, work.job_id, work.claim.fence, [gpu.uuid for gpu in lost])
-    names = " and ".join(f"GPU {gpu.address} ({gpu.name})" for gpu in lost)
+    names = " and ".join(f"GPU {gpu.number} ({gpu.name})" for gpu in lost)
     raise LostGpu(
         f"Its worker's {names} cannot be used any more.", "Check it with nvidia-smi, then restart the worker."
     )
 
 
-def _num_usable() -> int:
-    """The GPUs that this process can use, which sees no others than the leased ones."""
+def _sees(leased: Sequence[Gpu]) -> bool:
+    """Whether this process, which sees no others than the leased GPUs, can use them all.
+
+    Behind a number there may be another GPU by now.
+    """
     import torch
 
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not torch.cuda.is_available() or torch.cuda.device_count() < len(leased):
+        return False
+    if all(gpu.address not in ("", gpu.number) for gpu in leased):
+        return True
+    return {gpu.uuid for gpu in leased} <= {
+        str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())
+    }
 
 
 def _bound_memory(share: float) -> None:
@@ -47,4 +53,4 @@ def _bound_memory(share: float) -> None:
 
 def _missing(leased: Sequence[Gpu]) -> list[Gpu]:
     """Those that a process of its own does not see: without one, CUDA hides the later ones, too."""
-    return [gpu for gpu in leased if gpu.uuid not in {there.uuid for there in find_gpus(gpu.address)}]
+    return [gpu for gpu in leased if gpu.uuid not in {there.uuid for there in find_gpus(gpu.visible)}]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.errors import LostNode, Problem, code_of, is_out_of_memory
+from engine.errors import LostNode, LostRank, Problem, code_of, is_out_of_memory
 from workbench.errors import DiskFull, LostGpu, StoreFailed
 from workbench.job_states import Ending
 from workbench.registry.cards import Failure
@@ -59,6 +59,8 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
         return Outcome("queued", str(error), attempt_counts=False)
     if isinstance(error, LostNode):
         return Outcome("queued", error.problem)
+    if isinstance(error, LostRank) and error.lacks_memory:
+        return Outcome("paused", error.problem, SMALLER)
     if isinstance(error, Problem):
         failure = Failure(code=code_of(error), line=getattr(error, "line", None))
         return Outcome("failed", error.cause, error.next_step, failure=failure)

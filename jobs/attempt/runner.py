@@ -14,8 +14,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 from engine.device import prepare_process
@@ -39,12 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--owner", default="", help="Name under which to claim the job.")
     parser.add_argument("--gpus", default="", help="UUIDs of the GPUs that may be leased, separated by commas.")
     parser.add_argument("--lifeline", type=int, help="Descriptor of a pipe; stop when it closes.")
+    parser.add_argument("--started", type=int, help="Descriptor of a pipe; close it once the work is imported.")
     parser.add_argument("--log-start", type=int, help="Where the output of this process begins in the job's log.")
     options = parser.parse_args(arguments)
     watch = [watch_signals(), *([] if options.lifeline is None else [options.lifeline])]
     if not select.select(watch, [], [], 0)[0]:
         pool = DevicePool(host_name(), tuple(uuid for uuid in options.gpus.split(",") if uuid))
-        leave(run(options.job_id, options.owner or new_owner(), watch, pool, options.log_start))
+        imported = partial(os.close, options.started) if options.started else lambda: None
+        leave(run(options.job_id, options.owner or new_owner(), watch, pool, options.log_start, imported))
     leave(0)
 
 
@@ -54,6 +57,7 @@ def run(
     watch: Sequence[int],
     pool: DevicePool | None = None,
     log_start: int | None = None,
+    imported: Callable[[], object] = lambda: None,
 ) -> int:
     """Claims the job and runs it until a descriptor in `watch` becomes readable.
 
@@ -69,13 +73,13 @@ def run(
     if claim is None:
         return 0
     prepare_process(settings.threads)
-    settings = see_only(claim.gpus, settings)
+    settings = see_only([gpu.visible for gpu in claim.gpus], settings)
     if claim.gpu_share < 1:  # of one GPU, which one process uses
         settings = settings.model_copy(update={"processes": 1})
     print(f"Attempt {claim.attempt} by {owner}{on_gpus(claim)}.", flush=True)
     log = Log()
     try:
-        for event in attempt(claim, settings, end_process, watch):
+        for event in attempt(claim, settings, end_process, watch, imported):
             log.see(event)
     except Problem as problem:
         return _failed(str(problem))
@@ -84,14 +88,14 @@ def run(
     return 0
 
 
-def see_only(gpus: Sequence[str], settings: Settings) -> Settings:
+def see_only(addresses: Sequence[str], settings: Settings) -> Settings:
     """Hides all other GPUs from this process and from those that it starts; the settings for what is left.
 
     `cuda:3` is then `cuda`: the GPUs that are left are numbered from 0.
     """
-    if not gpus or settings.launcher != "local":  # those of other machines
+    if not addresses or settings.launcher != "local":  # those of other machines
         return settings
-    os.environ[VISIBLE] = ",".join(gpus)
+    os.environ[VISIBLE] = ",".join(addresses)
     if not settings.device.startswith("cuda:"):
         return settings
     os.environ["WORKBENCH_DEVICE"] = "cuda"
@@ -101,7 +105,7 @@ def see_only(gpus: Sequence[str], settings: Settings) -> Settings:
 def on_gpus(claim: Claim) -> str:
     """The GPUs of a claim for the log, such as ` on GPU 0,1`."""
     part = "" if claim.gpu_share == 1 else f" ({claim.gpu_share:g} of it)"
-    return f" on GPU {','.join(claim.gpus)}{part}" if claim.gpus else ""
+    return f" on GPU {','.join(gpu.number for gpu in claim.gpus)}{part}" if claim.gpus else ""
 
 
 def _failed(text: str) -> int:

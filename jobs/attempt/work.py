@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.events import Event
+from engine.gpus import Gpu
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
@@ -40,7 +41,7 @@ class Claim:
     fence: int
     attempt: int
     owner: str
-    gpus: tuple[str, ...] = ()  # the values of CUDA_VISIBLE_DEVICES of those that it has leased
+    gpus: tuple[Gpu, ...] = ()  # those that it has leased
     gpu_share: float = 1.0  # of its one GPU, where it has not leased it whole
 
 

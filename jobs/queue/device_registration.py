@@ -34,9 +34,7 @@ def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> li
         return []
     present, wanted = find(), settings.gpu_numbers or ([int(only)] if only.isdigit() else [])
     if not present:
-        return [
-            Gpu(uuid=f"pretended-{number}-{host_name()[:40]}", address=str(number)) for number in settings.gpu_numbers
-        ]
+        return [_pretended(number) for number in settings.gpu_numbers]
     missing = [str(number) for number in wanted if number >= len(present)]
     if missing:
         raise BadSpec(
@@ -44,6 +42,10 @@ def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> li
             "Correct WORKBENCH_GPUS or WORKBENCH_DEVICE.",
         )
     return [present[number] for number in wanted] or present
+
+
+def _pretended(number: int) -> Gpu:
+    return Gpu(uuid=f"pretended-{number}-{host_name()[:40]}", number=str(number))
 
 
 def slots_of(settings: Settings) -> list[Gpu]:
@@ -55,17 +57,17 @@ def slots_of(settings: Settings) -> list[Gpu]:
     if shutil.which(shlex.split(settings.remote_shell)[0]) is None:
         raise BadSpec([f"The remote shell “{settings.remote_shell}” is not here."], "Set WORKBENCH_REMOTE_SHELL.")
     names = remote_shell.slots_of(remote_shell.read_hostfile(Path(settings.hostfile)))
-    return [Gpu(uuid=name, address=name, name=devices.SLOT_NAME) for name in names]
+    return [Gpu(uuid=name, number=name, name=devices.SLOT_NAME) for name in names]
 
 
 def reachable(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
     """Those GPUs whose machine can be reached; this machine can."""
     if settings.launcher != "ssh":
         return gpus
-    hosts = {gpu.address.rpartition("/")[0] for gpu in gpus}
+    hosts = {gpu.number.rpartition("/")[0] for gpu in gpus}
     shell, seconds = shlex.split(settings.remote_shell), min(10.0, settings.lease_seconds / 3)
     there = remote_shell.reachable_hosts(hosts, shell, settings.root, seconds)
-    return [gpu for gpu in gpus if gpu.address.rpartition("/")[0] in there]
+    return [gpu for gpu in gpus if gpu.number.rpartition("/")[0] in there]
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class Scheduler:
 
     def round(self) -> None:
         """One round: expired leases, lost messages, and at times leftovers, a backup and a sweep."""
+        require_registry(self._settings)  # it may have been upgraded while this scheduler ran
         self._reaper.reap()
         send_due(self._settings, self._settings.reconcile_seconds)
         now = time.monotonic()

@@ -29,10 +29,12 @@ from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import finish
 from jobs.attempt.job_log import upload_log
-from jobs.attempt.outcomes import Outcome
+from jobs.attempt.outcomes import SMALLER, Outcome
 from jobs.attempt.work import Claim, log_path
+from jobs.queue import starting
 from jobs.queue.app import RUN, make_app
 from jobs.queue.choosing import chosen, gpu_options
+from jobs.queue.starting import StartSignal, keep_lease_until_started
 from workbench.errors import NoRegistry, RegistryUnavailable
 from workbench.job_records import leases
 from workbench.registry import database
@@ -114,24 +116,27 @@ class Exit(NamedTuple):
     code: int
     last_line: str = ""
     log_start: int | None = None
+    has_started: bool = True  # False: it hung before it began its work, and was ended for it
 
 
 def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
     """Runs one attempt in its own process, with its output in the job's log."""
     log = log_path(settings, job_id)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with lifeline() as end, log.open("ab") as output:
+    with lifeline() as end, StartSignal() as started, log.open("ab") as output:
         start = output.tell()
+        pipes = ["--lifeline", str(end), "--started", str(started.sink)]
         process = subprocess.Popen(
-            [*RUNNER, job_id, "--owner", owner, "--lifeline", str(end), "--log-start", str(start), *gpu_options()],
+            [*RUNNER, job_id, "--owner", owner, *pipes, "--log-start", str(start), *gpu_options()],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=[end],
+            pass_fds=[end, started.sink],
             env={**process_environment(settings.threads), **_OUTPUT, **os.environ, **python_environment()},
         )
-        return Exit(wait_for(process), last_line(log, start), start)
+        has_started = keep_lease_until_started(settings, job_id, owner, process, started)
+        return Exit(wait_for(process), last_line(log, start), start, has_started)
 
 
 _OUTPUT = {
@@ -186,7 +191,7 @@ def last_line(log: Path, start: int) -> str:
 
 
 def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
-    """Puts a job whose process died back into the queue, or fails it after the last attempt."""
+    """Puts a job whose process died back into the queue. After the last attempt it fails, or waits for memory."""
     job = row_of(settings, job_id)
     if job.state != "running" or job.owner != owner:
         return
@@ -195,11 +200,14 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
         progressed = leases.has_progressed(session, job_id)
         may_retry = leases.has_attempts_left(session, job_id, settings.max_attempts)
     count = "after a new checkpoint" if progressed else f"in attempt {claim.attempt} of {settings.max_attempts}"
-    cause = f"Its process {in_words(end.code)} {count}"
+    hung = f"did not begin its work within {starting.START_SECONDS:g} s and was ended"
+    cause = f"Its process {in_words(end.code) if end.has_started else hung} {count}"
     # A process killed by a signal could not print the cause: its last line is something else.
     cause += f": {end.last_line}" if end.code > 0 and end.last_line else "."
     if may_retry:
         finish(claim, settings, Outcome("queued", cause))
+    elif end.has_started and end.code == -signal.SIGKILL:
+        finish(claim, settings, Outcome("paused", cause, SMALLER))
     else:
         finish(
             claim,

@@ -26,12 +26,14 @@ from ui.kinds.job_results import result_sentence
 from workbench.errors import BadSpec, InUse, NameTaken, StorageError
 from workbench.job_records import jobs
 from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.split_cluster import SplitCluster
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import seeds
 from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.clusters.cluster_documents import POINT, changes, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
+from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact, Clustering
 
@@ -221,6 +223,21 @@ def test_a_seed_model_can_embed_and_is_kept_while_its_clusters_are(
     assert all(len(one.terms) > 5 for one in card.clusters)
     with pytest.raises(InUse, match="clustering “topics”"), transaction() as session:
         seeds.delete_seed(session, "seed")
+    chosen.clear()
+    job = imported({"kind": "split-cluster", "clustering": "topics", "cluster": "0"})
+    assert job.state == "done", job.error
+    assert chosen == ["auto"]
+
+
+def test_a_split_leases_a_gpu_where_a_model_embeds(imported: Do) -> None:
+    imported({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE})
+    by_model = {"name": "read", "embedder": "hidden_states", "seed_model": "seed", "max_tokens": 32}
+    for options in ({}, by_model):
+        assert imported({**FIND, **options}).state == "done"
+    with transaction() as session:
+        ids = [jobs.create_job(session, SplitCluster(clustering=name, cluster="0")) for name in ("topics", "read")]
+        needs = jobs.device_needs(session, ids, get_settings())
+    assert [needs[id].count for id in ids] == [0, 1]
 
 
 def test_the_map_is_points_in_bytes_and_a_text_is_there_on_request(imported: Do) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,34 @@ def test_a_server_that_does_not_know_the_key_refuses_it(
         with pytest.raises(StoreFailed, match=r"refuses the credentials \(\w+\)") as caught:
             add(on_machine(tmp_path, refused))
     assert SECRET not in f"{caught.value!r} {caught.value}"
+
+
+class _RefusesTheTime(BaseHTTPRequestHandler):
+    """A server of S3 whose clock is another."""
+
+    def do_PUT(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+        self.wfile.write(
+            b"<Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message></Error>"
+        )
+
+    do_GET = do_HEAD = do_PUT
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_store_whose_clock_differs_says_so(
+    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _RefusesTheTime) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(StoreFailed, match=r"clock .* differ too much") as caught:
+            add(on_machine(tmp_path, ObjectStore(store.url)))
+        server.shutdown()
+    assert caught.value.next_step.startswith("Set this machine's clock")
 
 
 def test_missing_or_refused_credentials_are_never_printed(

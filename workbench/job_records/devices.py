@@ -49,27 +49,30 @@ class DeviceNeed:
     share: float = 1.0  # of the one GPU, where that is not taken whole
 
 
-def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNeed:
+def need_of(session: Session, kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNeed:
     """What a job with this spec takes: what it asks for, or one for a kind that computes on a GPU."""
     try:
         described = kind_named(kind)
     except BadSpec:  # its plug-in is not installed here
         return DeviceNeed()
     requested = int(spec.get("num_gpus", 0))
-    share = float(spec.get("gpu_share", 1.0)) if settings.launcher == "local" else 1.0  # slots are taken whole
+    share = _share(spec, settings)
     if requested:
         # Slurm leases GPUs itself.
         return DeviceNeed(0 if settings.launcher == "slurm" else requested, is_required=True, share=share)
     if share < 1:
-        return DeviceNeed(1 if described.computes_on_gpu(spec) else 0, share=share)
+        return DeviceNeed(1 if described.computes_on_gpu(session, spec) else 0, share=share)
     spread = max(1, settings.processes) if described.uses_processes else 1
-    return DeviceNeed(spread if described.computes_on_gpu(spec) else 0)
+    return DeviceNeed(spread if described.computes_on_gpu(session, spec) else 0)
 
 
 def share_of_gpu(spec: Spec, settings: Settings) -> float:
     """The share of a GPU that a job leases; 1 where it leases whole ones, or none."""
-    content = spec.model_dump()
-    return need_of(content["kind"], content, settings).share
+    return _share(spec.model_dump(), settings)
+
+
+def _share(spec: Mapping[str, Any], settings: Settings) -> float:
+    return float(spec.get("gpu_share", 1.0)) if settings.launcher == "local" else 1.0  # slots are taken whole
 
 
 # a worker's side ----------------------------------------------------------------------------------
@@ -93,7 +96,8 @@ def register(
             session.add(row)
         elif is_renewal and row.worker == _NOBODY:
             continue
-        row.address, row.name, row.memory_bytes = gpu.address, gpu.name[:120], gpu.memory_bytes
+        row.number, row.address = gpu.number, gpu.address
+        row.name, row.memory_bytes = gpu.name[:120], gpu.memory_bytes
         row.worker, row.seen_until = worker[:120], now + seconds
 
 
@@ -115,15 +119,15 @@ def withdraw(session: Session, worker: str) -> None:
     session.execute(_without_sync(update(Device).where(Device.worker == worker[:120]).values(seen_until=now)))
 
 
-def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: DeviceNeed) -> list[str]:
-    """Leases GPUs to a job that was claimed in this transaction, and returns their values of CUDA_VISIBLE_DEVICES.
+def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: DeviceNeed) -> list[Gpu]:
+    """Leases GPUs to a job that was claimed in this transaction, and returns them.
 
     Those that no API server shares come first. Empty for a job that takes none, or that can do without on a host that
     has none. Raises DevicesBusy if there are too few, which must roll the claim back.
     """
     if not need.count or (not pool.uuids and not need.is_required):
         return []
-    order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.address, Device.uuid)
+    order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.number, Device.uuid)
     rows = list(session.scalars(_for_update(_in_pool(session, pool).order_by(Device.uuid, Device.host))))
     ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
     held, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
@@ -137,7 +141,7 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
         else:
             own[uuid].job_id, own[uuid].fence = job_id, fence
     session.flush()
-    return [own[uuid].address for uuid in chosen]
+    return [_gpu(own[uuid]) for uuid in chosen]
 
 
 def placed(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
@@ -157,11 +161,8 @@ def is_free(free_share: float) -> bool:
     return free_share + _ROUNDING >= 1
 
 
-def leased_gpus(session: Session, job_id: str, fence: int) -> list[Gpu]:
-    """The GPUs that a job has leased under this fence, without pretended ones."""
-    leased = select(Device).where(_leased_by(job_id, fence), Device.memory_bytes > 0)
-    rows = session.scalars(leased.order_by(Device.address))
-    return [Gpu(row.uuid, row.address, row.name, row.memory_bytes) for row in rows]
+def _gpu(row: Device) -> Gpu:
+    return Gpu(row.uuid, row.number, row.name, row.memory_bytes, row.address)
 
 
 def num_there(session: Session, pool: DevicePool) -> int:
@@ -171,7 +172,7 @@ def num_there(session: Session, pool: DevicePool) -> int:
 
 def free_of(session: Session, pool: DevicePool) -> tuple[dict[str, float], set[str]]:
     """How much of each GPU of a pool is free, by UUID, and the ids of the jobs that have leased the rest."""
-    rows = session.scalars(_in_pool(session, pool).order_by(Device.address, Device.uuid)).all()
+    rows = session.scalars(_in_pool(session, pool).order_by(Device.number, Device.uuid)).all()
     held = _held(session, rows)
     holders = {job.id for leased in held.values() for job, _ in leased}
     return {row.uuid: _free_share(held.get(row.uuid, ())) for row in rows if row.host == pool.host}, holders
@@ -251,7 +252,7 @@ def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[De
     here = [one for one in tenants if one.uuid == row.uuid]
     return DeviceCard(
         host=row.host,
-        number=row.address,
+        number=row.number,
         uuid=row.uuid,
         name=row.name,
         memory_bytes=row.memory_bytes,
@@ -273,7 +274,11 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     for device in there:
         totals[device.host, device.worker].append(device)
     largest = max(map(len, totals.values()), default=0)
-    if not need.count or (not there and not need.is_required):
+    if not need.count:
+        return ""
+    if not there and (lost := [f"{device.host}/{device.number}" for device in devices if device.is_lost]):
+        return f"Waits for {_wanted(need)}: {_lost(lost)}. Check with nvidia-smi, then restart the worker."
+    if not there and not need.is_required:
         return ""
     if need.count > largest:
         return _too_many(need, largest)
@@ -284,6 +289,10 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     by = " and ".join(f"“{title}”" for title in titles[:2]) + (f" and {len(titles) - 2} more" if titles[2:] else "")
     verb = "is" if len(taken) == 1 else "are"
     return f"Waits for {_wanted(need)}: {len(taken)} of {len(there)} {verb} in use by {by}."
+
+
+def _lost(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} cannot be used any more"
 
 
 def _wanted(need: DeviceNeed) -> str:

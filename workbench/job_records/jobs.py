@@ -220,7 +220,7 @@ def due(session: Session, now: float, resend_seconds: float | None = None) -> li
 def device_needs(session: Session, job_ids: Sequence[str], settings: Settings) -> dict[str, DeviceNeed]:
     """How many GPUs each of these jobs takes, by id and in their order."""
     rows = session.execute(select(Job.id, Job.kind, Job.spec).where(Job.id.in_(job_ids)))
-    needs = {row.id: need_of(row.kind, row.spec, settings) for row in rows}
+    needs = {row.id: need_of(session, row.kind, row.spec, settings) for row in rows}
     return {job_id: needs[job_id] for job_id in job_ids if job_id in needs}
 
 
@@ -372,7 +372,11 @@ def _reasons(session: Session, queued: list[Job], devices: Sequence[DeviceCard])
         if job.id in reasons:
             continue
         host = f"Waits for a worker on “{hosts[job.id]}”, which received its file." if job.id in hosts else ""
-        sentences = (unreadable_reason(job.spec), host, waits_for(need_of(job.kind, job.spec, settings), devices))
+        sentences = (
+            unreadable_reason(job.spec),
+            host,
+            waits_for(need_of(session, job.kind, job.spec, settings), devices),
+        )
         if reason := " ".join(filter(None, sentences)):
             reasons[job.id] = reason
     return reasons

@@ -38,7 +38,7 @@ class Kind(Generic[SpecType]):
     )  # domains whose names are known only afterwards
     empty_means_all_domains: bool = False  # whether an empty field `domains` stands for every domain
     # whether its jobs compute on a GPU, where their worker has one to lease: all, or those with such a stored spec
-    uses_gpu: bool | Callable[[Mapping[str, Any]], bool] = False
+    uses_gpu: bool | Callable[[Session, Mapping[str, Any]], bool] = False
     uses_processes: bool = False  # whether its training uses WORKBENCH_PROCESSES processes, on a GPU each
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
@@ -51,9 +51,9 @@ class Kind(Generic[SpecType]):
         """The value of the spec's field `kind`."""
         return str(self.spec.model_fields["kind"].default)
 
-    def computes_on_gpu(self, spec: Mapping[str, Any]) -> bool:
+    def computes_on_gpu(self, session: Session, spec: Mapping[str, Any]) -> bool:
         """Whether a job with this stored spec computes on a GPU, where its worker has one to lease."""
-        return self.uses_gpu(spec) if callable(self.uses_gpu) else self.uses_gpu
+        return self.uses_gpu(session, spec) if callable(self.uses_gpu) else self.uses_gpu
 
 
 def nothing(_: Any) -> list[RegistryObject]:

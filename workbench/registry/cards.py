@@ -281,14 +281,19 @@ class DeviceCard(Card):
     """A GPU that workers lease to jobs, and who uses it."""
 
     host: str
-    number: str  # its value in CUDA_VISIBLE_DEVICES
+    number: str  # of the GPU on its host, or what CUDA_VISIBLE_DEVICES of its worker calls it
     uuid: str
     name: str
     memory_bytes: int  # 0: it is pretended
     is_there: bool  # whether a worker has registered it lately
-    worker: str
+    worker: str  # empty: a job did not find it any more
     holders: list[DeviceHolder] = []
     tenants: list[DeviceTenantCard] = []
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a job did not find it any more, and no worker has listed it since."""
+        return not self.is_there and not self.worker
 
     @property
     def free_share(self) -> float:

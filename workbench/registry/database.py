@@ -30,12 +30,14 @@ from workbench.store.storage import get_storage
 if TYPE_CHECKING:
     from alembic.config import Config
 
-VERSION = "0020"  # the newest file of alembic/versions; a test holds the two together
+VERSION = "0021"  # the newest file of alembic/versions; a test holds the two together
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "migrations"
 MIGRATIONS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "alembic"  # in a checkout
 BUSY_SECONDS = 30.0
 _SET_URL = "Set WORKBENCH_DATABASE_URL to postgresql://…, or leave it empty."
+_SECRETS = ("password", "sslpassword")  # parameters of PostgreSQL's URLs
+_REFUSALS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
 _MIGRATION_LOCK = 0x776F726B  # an arbitrary number: "work"
 
 _engines: dict[str, Engine] = {}
@@ -178,7 +180,7 @@ def require_registry(settings: Settings | None = None) -> None:
         version = registry_version(settings)
     if version is None:
         raise NoRegistry(
-            f"There is no registry in {_place(settings)}.", "Run `workbench migrate`, or set WORKBENCH_HOME."
+            f"There is no registry in {place_of(settings)}.", "Run `workbench migrate`, or set WORKBENCH_HOME."
         )
     if version != VERSION:
         raise _other_version(settings, version)
@@ -205,16 +207,17 @@ def registry_version(settings: Settings) -> str | None:
 
 def _other_version(settings: Settings, version: str) -> NoRegistry:
     return NoRegistry(
-        f"The registry in {_place(settings)} has version {version}; this workbench needs {VERSION}.",
+        f"The registry in {place_of(settings)} has version {version}; this workbench needs {VERSION}.",
         "Run `workbench migrate`." if version < VERSION else "Install the newer workbench that created it.",
     )
 
 
-def _place(settings: Settings) -> str:
+def place_of(settings: Settings) -> str:
+    """Where the registry is: the folder of its file, or the URL of its server without passwords."""
     address = make_url(settings.database)
     if address.get_backend_name() == "sqlite" and address.database:
         return str(Path(address.database).parent)
-    return str(address)  # hides the password
+    return str(address.difference_update_query(_SECRETS))  # hides the password of the user, too
 
 
 # migration ----------------------------------------------------------------------------------------
@@ -327,13 +330,18 @@ def _explained(settings: Settings) -> Iterator[None]:
 def _problem(settings: Settings, error: exc.DatabaseError) -> NoRegistry | DiskFull | None:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     reason = str(error.orig).strip().splitlines()[0] if error.orig else ""
-    place = _place(settings)
+    place = place_of(settings)
     if code == sqlite3.SQLITE_FULL:
         return DiskFull(f"The disk of {place} is full; nothing was written.", "Free some space and continue.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return NoRegistry(f"The registry in {place} is damaged ({reason}).", "Restore it from a copy.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
         return RegistryUnavailable(f"The registry in {place} does not respond ({reason}).", "Try again in a moment.")
+    if isinstance(error, exc.OperationalError) and any(words in reason for words in _REFUSALS):
+        return RegistryUnavailable(
+            f"The registry at {place} refuses the connection ({reason}).",
+            "Correct WORKBENCH_DATABASE_URL, or create what it names, and try again.",
+        )
     if error.connection_invalidated or (isinstance(error, exc.OperationalError) and not code):
         return RegistryUnavailable(
             f"The registry at {place} does not respond ({reason}).", "Start the database server and try again."

@@ -57,12 +57,12 @@ def mixture_row(session: Session, name: str) -> Mixture:
     return by_name(session, Mixture, "mixture", name, MEMBERS)
 
 
-def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
-    """The active experts of a mixture with a weight above 0, and `also` in any case."""
+def taking_part(row: Mixture, always: Expert | None = None) -> tuple[Expert, ...]:
+    """The active experts of a mixture with a weight above 0, and `always` in any case."""
     return tuple(
         member.expert
         for member in row.members
-        if member.expert is also or (member.active and member.expert.enabled and member.weight > 0)
+        if member.expert is always or (member.active and member.expert.enabled and member.weight > 0)
     )
 
 

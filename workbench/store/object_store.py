@@ -34,7 +34,8 @@ _S3_OPTIONS = {
 }
 _FULL = ("StorageFull", "QuotaExceeded", "InsufficientStorage", "No space left")
 _DENIED = ("AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoCredentials", "ExpiredToken")
-_RESUME = "then resume the job: it continues from its last checkpoint."
+_WRONG_CLOCK = "RequestTimeTooSkewed"  # S3 refuses a request that was signed a quarter of an hour ago, or will be
+_RESUME = "then try again: a job that was paused for it resumes from its last checkpoint."
 
 
 class ObjectStore:
@@ -227,6 +228,11 @@ class ObjectStore:
             return StoreFailed(f"The store {self.url} is full.", f"Free some space there, {_RESUME}")
         if not self._is_s3:
             return self._failure_of_folder(error)
+        if _WRONG_CLOCK in words:
+            return StoreFailed(
+                f"This machine's clock and that of the store {self.url} differ too much ({_WRONG_CLOCK}).",
+                f"Set this machine's clock, {_RESUME}",
+            )
         if isinstance(error, PermissionError) or any(word in words for word in _DENIED):
             return StoreFailed(
                 f"The store {self.url} refuses the credentials ({_code(error) or type(error).__name__}).",

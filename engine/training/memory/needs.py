@@ -86,8 +86,8 @@ class Needs:
     def _memory(self) -> str:
         return "the GPU's memory" if self._has_gpu else "memory"
 
-    def lack(self) -> str:
-        """Why it cannot run here, as a sentence; empty where it may, and where free memory is not known."""
+    def excess(self) -> str:
+        """Why it does not fit here, as a sentence; empty where it may, and where free memory is not known."""
         most = most_memory(self.device)
         if most is not None and self.on_device > most:
             return f"It takes at least {self._words()}, and this process can have {megabytes(most)}."
@@ -123,12 +123,12 @@ def require_memory(
     needs: Needs, config: TrainingConfig, needs_with: Callable[[TrainingConfig], Needs] | None = None
 ) -> None:
     """Raises DoesNotFit where needs exceed the memory, with the nearest options that may fit by `needs_with`."""
-    lack = needs.lack()
-    if not lack:
+    excess = needs.excess()
+    if not excess:
         return
     smaller = _fewer_bits(config) if needs_with else ()
-    fits = next((options for options, one in smaller if needs_with and not needs_with(one).lack()), "")
-    raise DoesNotFit(lack, f"It may fit with {fits}." if fits else _SMALLER)
+    fits = next((options for options, one in smaller if needs_with and not needs_with(one).excess()), "")
+    raise DoesNotFit(excess, f"It may fit with {fits}." if fits else _SMALLER)
 
 
 def require_memory_to_build(

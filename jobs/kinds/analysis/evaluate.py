@@ -28,7 +28,7 @@ def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     with work.reading() as session:
         measure = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
     scores = yield from score_missing(
-        work, spec.mixture, spec.domains, spec.split, *measure, also=spec.experts, again=spec.again
+        work, spec.mixture, spec.domains, spec.split, *measure, more_experts=spec.experts, again=spec.again
     )
     yield from measure_missing(work, spec.mixture, spec.domains, spec.split, *measure)
 

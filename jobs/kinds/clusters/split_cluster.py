@@ -26,7 +26,7 @@ from workbench.kinds.clusters.split_cluster import SplitCluster
 
 def run(work: Work, spec: SplitCluster) -> Generator[Event, None, Register]:
     """Replaces one cluster by several."""
-    opened = open_to_edit(work, spec.clustering)
+    opened = open_to_edit(work, spec.clustering, work.settings.device)
     number = opened.files.number(spec.cluster)
     members_M = opened.documents.members(number)
     table = work.folder / "members.parquet"

@@ -56,17 +56,17 @@ def score_missing(
     block_size: int,
     max_tokens: int,
     *,
-    also: Sequence[str] = (),
+    more_experts: Sequence[str] = (),
     again: bool = False,
 ) -> Generator[Event, None, list[Scored]]:
     """Computes the missing scores of every expert on every domain (None: all domains).
 
-    `also` names further experts with the same tokenizer; `again` computes existing scores again. One base is in memory
-    at a time. Writes one folder per expert and domain; a resumed job keeps the complete ones. Register them with
+    `more_experts` names further ones with the same tokenizer; `again` computes existing scores again. One base is in
+    memory at a time. Writes one folder per expert and domain; a resumed job keeps the complete ones. Register them with
     `register_scores`.
     """
     with work.reading() as session:
-        inputs = _read(session, work, mixture, domains, also)
+        inputs = _read(session, work, mixture, domains, more_experts)
     first = next(iter(inputs.experts))
     first.check()
     tokenizer = load_tokenizer(first.folder)  # that of all
@@ -134,9 +134,11 @@ class _Missing:
     artifact_id: str
 
 
-def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | None, also: Sequence[str]) -> _Inputs:
+def _read(
+    session: Session, work: Work, mixture: str, domains: Sequence[str] | None, more_experts: Sequence[str]
+) -> _Inputs:
     experts = [member.expert for member in mixture_row(session, mixture).members]
-    experts += [expert_row(session, name) for name in also]
+    experts += [expert_row(session, name) for name in more_experts]
     by_base: dict[ArtifactRef, dict[str, ArtifactRef]] = {}
     for expert in experts:
         by_base.setdefault(work.storage.kept(expert.base), {})[expert.id] = work.storage.kept(expert.artifact)

@@ -22,7 +22,7 @@ from engine.methods.registry import methods
 from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel
-from engine.training.ipc import from_line, read_failure, report_error, to_line
+from engine.training.ipc import from_line, read_failure, report_error, report_failure, to_line
 from engine.training.loop import train
 from tests.engine.training.launched import (
     CONFIG,
@@ -199,7 +199,18 @@ def test_a_problem_keeps_its_class_and_words_over_the_line(tmp_path: Path) -> No
     assert full.errno == errno.ENOSPC
     report_error(tmp_path, 0, RuntimeError("CUDA error\nCUDA out of memory. Tried to allocate 2 GiB"))
     assert "Process 0 of 3" in str(read_failure(tmp_path, 3))
-    assert "fewer processes" in str(read_failure(tmp_path, 3))
+    lost = read_failure(tmp_path, 3)
+    assert "fewer processes" in str(lost)
+    assert isinstance(lost, LostRank)
+    assert lost.lacks_memory
+
+
+@pytest.mark.parametrize(("exit_code", "lacks_memory"), [(-9, True), (-11, False), (1, False)])
+def test_a_process_that_was_killed_lacked_memory_perhaps(tmp_path: Path, exit_code: int, lacks_memory: bool) -> None:
+    report_failure(tmp_path, 1, exit_code, "Signal")
+    lost = read_failure(tmp_path, 3)
+    assert isinstance(lost, LostRank)
+    assert (lost.rank, lost.lacks_memory) == (1, lacks_memory)
 
 
 def test_what_cannot_work_is_refused_before_a_process_starts(seed, domains, tmp_path: Path) -> None:

@@ -143,8 +143,8 @@ def test_where_there_are_no_hard_links_files_are_copied(
 
 def test_if_the_work_fails_its_last_checkpoint_is_uploaded_first(store: ObjectStore, home: Path) -> None:
     work = Work(Claim(JOB, 1, 1, "me"), Settings(home=home, store=store.url))
-    heartbeat = cast(Heartbeat, SimpleNamespace(has_lease=lambda: True))
-    with pytest.raises(ZeroDivisionError), _uploading(work, heartbeat, Reporter()) as upload:
+    heartbeat = cast(Heartbeat, SimpleNamespace(has_lease=lambda: True, reporter=Reporter()))
+    with pytest.raises(ZeroDivisionError), _uploading(work, heartbeat) as upload:
         assert upload is not None
         upload.add(write(work.folder, 7))
         raise ZeroDivisionError

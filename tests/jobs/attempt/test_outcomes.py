@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import CorpusError, EngineError
+from engine.errors import CorpusError, EngineError, LostRank
 from jobs.attempt.outcomes import outcome_of
 from workbench.errors import BadSpec, DiskFull
 
@@ -68,6 +68,14 @@ def test_too_little_memory_pauses_and_says_what_to_make_smaller(error: Exception
     assert (state, problem[:26]) == ("paused", "There is not enough memory")
     assert next_step.startswith("Resume the job when memory is free")
     assert "smaller block_size" in next_step
+
+
+def test_a_process_of_several_that_lacked_memory_pauses_and_another_loss_fails(tmp_path: Path) -> None:
+    problem = "Process 1 of 2 ended without an error message: Signal 9 (SIGKILL)."
+    state, shown, next_step = ending(LostRank(problem, lacks_memory=True), tmp_path)
+    assert (state, shown) == ("paused", problem)
+    assert next_step.startswith("Resume the job when memory is free")
+    assert ending(LostRank(problem), tmp_path)[0] == "failed"
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny_kind import job_spec
 from world import HERE, RunningWorkbench, eventually
 
 from engine import gpus
-from engine.gpus import Gpu, addresses
+from engine.gpus import Gpu, address_of, numbers_of
 from jobs.attempt import leased_gpus
 from jobs.attempt.attempt import attempt, take
 from jobs.attempt.runner import see_only
@@ -144,7 +145,7 @@ def test_jobs_that_share_a_gpu_run_in_order_and_a_full_one_keeps_later_shares_fr
                 assert another is None  # both halves are meant for the jobs that were chosen
         claim = take(settings, first, "somebody", pool)
         assert claim is not None
-        assert (claim.gpus, claim.gpu_share) == (("0",), 0.5)
+        assert ([gpu.number for gpu in claim.gpus], claim.gpu_share) == (["0"], 0.5)
         submit.request_stop(second, "cancel")
         with chosen(settings) as job_id:
             assert job_id is None  # half is free, but the whole job is first
@@ -244,7 +245,7 @@ def test_the_numbers_name_the_gpus_that_are_there(home: Path) -> None:
     assert gpus_of(Settings(device="cuda:2"), lambda: PRESENT) == [PRESENT[2]]
     assert gpus_of(Settings(device="cpu"), lambda: PRESENT) == []
     assert gpus_of(settings, list) == []
-    assert [gpu.address for gpu in gpus_of(pretended(settings, "4-6"), list)] == ["4", "5", "6"]
+    assert [gpu.visible for gpu in gpus_of(pretended(settings, "4-6"), list)] == ["4", "5", "6"]
     with pytest.raises(BadSpec, match=r"There is no GPU 4, 5: this process sees 4, numbered from 0\."):
         gpus_of(pretended(settings, "3-5"), lambda: PRESENT)
 
@@ -256,9 +257,15 @@ def test_numbers_that_are_none_are_refused(value: str, monkeypatch: pytest.Monke
         read_settings()
 
 
-def test_addresses_are_those_of_the_gpus_that_the_worker_itself_may_see() -> None:
-    assert addresses(2, {}) == ["0", "1"]
-    assert addresses(2, {"CUDA_VISIBLE_DEVICES": "3, GPU-5a"}) == ["3", "GPU-5a"]
+def test_numbers_are_those_of_the_gpus_that_the_worker_itself_may_see() -> None:
+    assert numbers_of(2, {}) == ["0", "1"]
+    assert numbers_of(2, {"CUDA_VISIBLE_DEVICES": "3, GPU-5a"}) == ["3", "GPU-5a"]
+
+
+def test_a_gpu_is_addressed_by_its_uuid_and_a_part_of_one_as_it_was_named() -> None:
+    assert address_of("5a60-11", "H100", "3") == address_of("5a60-11", "H100", "GPU-5a") == "GPU-5a60-11"
+    assert address_of("5a60-11", "A100 MIG 1g.5gb", "0") == ""
+    assert address_of("5a60-11", "A100 MIG 1g.5gb", "MIG-77-2") == "MIG-77-2"
 
 
 def test_a_leased_gpu_is_the_only_one_of_the_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,6 +307,33 @@ def test_a_registration_outlives_its_first_seconds_by_a_heartbeat(servers: Runni
             time.sleep(0.05)
 
 
+def test_behind_a_number_there_may_be_another_gpu_but_not_behind_a_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    there = SimpleNamespace(uuid="b")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: there)
+    assert not leased_gpus._sees([Gpu("a", "0", "H100", 1)])
+    assert leased_gpus._sees([Gpu("b", "0", "H100", 1)])
+    assert leased_gpus._sees([Gpu("a", "0", "H100", 1, "GPU-a")])  # else CUDA would show none
+    assert not leased_gpus._sees([Gpu("a", "0", "H100", 1, "GPU-a"), Gpu("b", "1", "H100", 1, "GPU-b")])
+
+
+def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their_numbers(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    visible = [Gpu(uuid, number, address=f"GPU-{uuid}") for uuid, number in (("ad", "2"), ("be", "3"))]
+    job_id, settings = create(), servers.settings
+    with registered(settings, lambda: visible) as pool, leasing(pool):
+        assert [one.number for one in devices(servers)] == ["2", "3"]
+        tasks.run(job_id)
+    assert (servers.settings.root / "leased.txt").read_text() == f"{job_id} GPU-ad\n"
+    assert " on GPU 2." in (settings.jobs_folder / job_id / "log.txt").read_text()
+
+
 def test_gpus_that_cannot_be_listed_are_reported_and_not_leased(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,8 +342,8 @@ def test_gpus_that_cannot_be_listed_are_reported_and_not_leased(
     assert gpus.find_gpus() == []
     assert "jobs lease none" in (shown := capsys.readouterr().err)
     assert "no driver" in shown
-    listing = '[{"uuid": "u", "address": "3", "name": "H100", "memory_bytes": 5}]'
+    listing = '[{"uuid": "u", "number": "3", "name": "H100", "memory_bytes": 5, "address": "GPU-u"}]'
     monkeypatch.setattr(gpus, "python_command", lambda _: [sys.executable, "-c", f"print('{listing}')"])
-    assert gpus.find_gpus() == [Gpu("u", "3", "H100", 5)]
+    assert gpus.find_gpus() == [Gpu("u", "3", "H100", 5, "GPU-u")]
     monkeypatch.setattr(gpus, "has_driver", lambda: False)
     assert gpus.find_gpus() == []

@@ -12,6 +12,7 @@ from tiny_kind import job_spec
 from world import RunningWorkbench, eventually
 
 from engine.errors import LostNode
+from engine.gpus import Gpu
 from engine.training.launchers.local import LocalLauncher
 from engine.training.launchers.remote_shell import Host, RemoteShellLauncher
 from engine.training.launchers.slurm import SlurmLauncher
@@ -64,7 +65,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         eventually(lambda: len(there(servers)) == 4)
         claim = take(settings, four, "somebody", pool)
         assert claim is not None
-        assert claim.gpus == ("one/0", "one/1", "two/0", "two/1")
+        assert [gpu.number for gpu in claim.gpus] == ["one/0", "one/1", "two/0", "two/1"]
         with chosen(settings) as job_id:
             assert job_id is None  # all are leased
         (tmp_path / "up-one").unlink()
@@ -86,14 +87,17 @@ def test_it_takes_joint_trainings_that_ask_for_gpus_and_nothing_else(
             assert job_id == joint != plain
         claim = take(settings, joint, "somebody", pool)
     assert claim is not None
-    assert claim.gpus == (("one/0", "one/1") if launcher == "ssh" else ())  # Slurm leases its own
+    assert [gpu.number for gpu in claim.gpus] == (
+        ["one/0", "one/1"] if launcher == "ssh" else []
+    )  # Slurm leases its own
 
 
 def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> None:
     assert home
 
     def launcher(settings: Settings, *gpus: str) -> object:
-        return launcher_of(Work(Claim("0" * 32, 0, 1, "me", gpus), settings))
+        slots = tuple(Gpu(uuid=name, number=name) for name in gpus)
+        return launcher_of(Work(Claim("0" * 32, 0, 1, "me", slots), settings))
 
     away = by_ssh(Settings(), tmp_path, node_address="10.1.2.3")
     assert launcher(Settings()) == LocalLauncher()

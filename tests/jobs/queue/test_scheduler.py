@@ -12,7 +12,7 @@ from world import RunningWorkbench, eventually
 from jobs.attempt.attempt import take
 from jobs.queue import scheduler, submit, tasks
 from jobs.queue.scheduler import Scheduler, num_calls
-from workbench.errors import RegistryUnavailable
+from workbench.errors import NoRegistry, RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 
@@ -55,6 +55,19 @@ def test_a_silent_job_is_taken_back_and_called_for(servers: RunningWorkbench) ->
     assert servers.card(job_id).state == "interrupted"
     Scheduler(servers.settings).round()
     assert (servers.card(job_id).state, num_calls(servers.settings)) == ("queued", 1)
+
+
+def test_a_registry_that_was_upgraded_meanwhile_is_left_to_newer_schedulers(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = create()
+    assert take(servers.settings, job_id, "somebody") is not None
+    silence(job_id)
+    running = Scheduler(servers.settings)
+    monkeypatch.setattr(database, "VERSION", "0001")  # as this program's, whose processes have read the registry
+    with pytest.raises(NoRegistry, match="Install the newer workbench"):
+        running.round()
+    assert servers.card(job_id).state == "interrupted"
 
 
 def test_a_machine_that_just_woke_up_lets_its_jobs_show_that_they_live(servers: RunningWorkbench) -> None:

@@ -115,7 +115,10 @@ def test_what_a_dead_process_started_is_ended_too(servers: RunningWorkbench) -> 
     before = set(psutil.pids())
     job_id = create("orphans")
     tasks.run(job_id)
-    assert "SIGKILL (perhaps the memory ran out)" in servers.card(job_id).error
+    card = servers.card(job_id)
+    assert (card.state, card.attempt) == ("paused", 3)  # killed as by a system without memory: it waits for that
+    assert "SIGKILL (perhaps the memory ran out)" in card.error
+    assert card.next_step.startswith("Resume the job when memory is free")
     left = [process for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
     assert not [one for one in left if one.info["cmdline"] == ["sleep", "3600"]]
 

@@ -49,7 +49,7 @@ def new_job(session: Session, name: str = "m") -> str:
 def start(session: Session, job_id: str, need: DeviceNeed = ONE, pool: DevicePool = POOL) -> tuple[int, list[str]]:
     fence = leases.claim(session, job_id, "worker", 30, 3)
     assert fence is not None
-    return fence, devices.lease(session, job_id, fence, pool, need)
+    return fence, [gpu.number for gpu in devices.lease(session, job_id, fence, pool, need)]
 
 
 def holders(session: Session) -> list[str | None]:
@@ -207,13 +207,24 @@ def test_a_share_keeps_away_from_a_gpu_with_an_api_server_and_from_full_ones(ses
     assert devices.placed({"x": 0.75}, DeviceNeed(1)) == []
 
 
-def test_a_leased_part_of_a_lost_gpu_is_known_and_withdrawn(session: Session) -> None:
+def test_a_lost_gpu_is_withdrawn_by_a_job_with_a_part_of_it(session: Session) -> None:
     job_id = new_job(session)
     fence, _ = start(session, job_id, HALF)
-    assert [gpu.uuid for gpu in devices.leased_gpus(session, job_id, fence)] == ["uuid-0"]
-    assert devices.leased_gpus(session, job_id, fence + 1) == []
     devices.withdraw_lost(session, job_id, fence, ["uuid-0"])
     assert devices.num_there(session, POOL) == 1
+    assert [card.is_lost for card in devices.list_devices(session)] == [True, False]
+
+
+def test_a_job_whose_worker_has_lost_all_its_gpus_says_so_while_it_waits(session: Session) -> None:
+    for number in range(2):
+        fence, _ = start(session, job_id := new_job(session, f"m{number}"))
+        devices.withdraw_lost(session, job_id, fence, [f"uuid-{number}"])
+        leases.release(session, job_id, fence)
+    assert jobs.get_job(session, job_id).waits_for == (
+        "Waits for a GPU: ada/0 and ada/1 cannot be used any more. Check with nvidia-smi, then restart the worker."
+    )
+    devices.register(session, HOST, "restarted", GPUS[:1], 60)
+    assert jobs.get_job(session, job_id).waits_for == ""
 
 
 def test_a_gpu_with_an_api_server_is_leased_last(session: Session) -> None:
@@ -237,10 +248,10 @@ def test_gpus_that_no_worker_registers_any_more_are_shown_as_gone_and_then_forgo
     assert devices.list_devices(session) == []
 
 
-def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs() -> None:
+def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs(session: Session) -> None:
     def need(spec: Spec, **settings: int) -> tuple[int, bool]:
         stored = spec.model_dump(mode="json")
-        result = devices.need_of(stored["kind"], stored, Settings(**settings))  # type: ignore[arg-type]
+        result = devices.need_of(session, stored["kind"], stored, Settings(**settings))  # type: ignore[arg-type]
         return result.count, result.is_required
 
     joint = TrainJoint(name="m", seed_model="s", domains=["law"])
@@ -254,11 +265,11 @@ def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs() -> 
     for clustering in (FindClusters, ClusterPart):
         assert need(clustering(name="c")) == (0, False)
         assert need(clustering(name="c", embedder="hidden_states", seed_model="s"), processes=4) == (1, False)
-    assert devices.need_of("not installed", {}, Settings()) == DeviceNeed()
+    assert devices.need_of(session, "not installed", {}, Settings()) == DeviceNeed()
     half = joint.model_copy(update={"gpu_share": 0.5}).model_dump(mode="json")
-    assert devices.need_of("train-joint", half, Settings(processes=4)) == DeviceNeed(1, share=0.5)
-    assert devices.need_of("train-joint", {**half, "num_gpus": 1}, Settings()) == DeviceNeed(1, True, 0.5)
-    assert devices.need_of("train-joint", half, Settings(launcher="slurm")).share == 1
+    assert devices.need_of(session, "train-joint", half, Settings(processes=4)) == DeviceNeed(1, share=0.5)
+    assert devices.need_of(session, "train-joint", {**half, "num_gpus": 1}, Settings()) == DeviceNeed(1, True, 0.5)
+    assert devices.need_of(session, "train-joint", half, Settings(launcher="slurm")).share == 1
     with pytest.raises(ValueError, match="a share is of one GPU"):
         TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=2, gpu_share=0.5)
 

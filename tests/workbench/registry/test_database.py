@@ -651,12 +651,18 @@ def test_a_driver_that_is_not_installed_is_named() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+@pytest.mark.parametrize("url", ["postgresql://me:secret@127.0.0.1:1/x", "postgresql://127.0.0.1:1/x?password=secret"])
+def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: Path, url: str) -> None:
     pytest.importorskip("psycopg")
-    away = Settings(home=tmp_path, database_url="postgresql://me:secret@127.0.0.1:1/none")
     with pytest.raises(RegistryUnavailable, match="Start the database server") as caught:
-        database.require_registry(away)
+        database.require_registry(Settings(home=tmp_path, database_url=url))
     assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_refuses_what_the_url_names_says_so(tmp_path: Path, postgres_url: str) -> None:
+    absent = postgres_url.replace("@/postgres?", "@/absent?")
+    with pytest.raises(RegistryUnavailable, match=r"does not exist.* Correct WORKBENCH_DATABASE_URL"):
+        database.require_registry(Settings(home=tmp_path, database_url=absent))
 
 
 @pytest.mark.usefixtures("registry")

@@ -29,4 +29,6 @@ def status_of(device: DeviceCard) -> str:
     if device.holders:
         used = f"{1.0 - device.free_share:.0%}"
         return "in use" if used == "100%" else f"{used} in use"
+    if device.is_lost:
+        return "cannot be used any more"
     return "free" if device.is_there else "its worker is gone"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from engine.clusters.config import ClusterConfig, ClusterMethod, Numbers, Scaling, TfidfConfig
 from engine.config import MOST_TOKENS
 from workbench.spec_base import Name, Spec, Stem
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 
 def _config_field(config: type[Any], name: str) -> Any:
@@ -20,7 +23,7 @@ def _config_field(config: type[Any], name: str) -> Any:
     return Field(field.default, **{mark: field.metadata[mark] for mark in marks if mark in field.metadata})
 
 
-def embeds_with_model(spec: Mapping[str, Any]) -> bool:
+def embeds_with_model(_: Session, spec: Mapping[str, Any]) -> bool:
     """Whether a job with this stored spec embeds documents with a language model."""
     return spec.get("embedder") == "hidden_states"
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from workbench.kinds.kind import Kind, named, no_path, nothing
 from workbench.spec_base import Name, Spec
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 
 class SplitCluster(Spec):
@@ -26,10 +30,21 @@ class SplitCluster(Spec):
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the sample and the first centres.")
 
 
+def _embeds_with_model(session: Session, spec: Mapping[str, Any]) -> bool:
+    """Whether the documents of the clustering that a stored spec names are embedded with a language model."""
+    from sqlalchemy import select
+
+    from workbench.tables import Clustering
+
+    statement = select(Clustering.seed_id).where(Clustering.name == spec.get("clustering"))
+    return session.scalar(statement) is not None
+
+
 KIND = Kind(
     spec=SplitCluster,
     title="Split a cluster of",
     creates=nothing,
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
+    uses_gpu=_embeds_with_model,
 )

@@ -35,11 +35,11 @@ class OpenClustering:
     documents: ClusteredDocuments
 
 
-def open_to_edit(work: Work, name: str) -> OpenClustering:
-    """Loads a clustering by name, with its documents."""
+def open_to_edit(work: Work, name: str, device: str = "cpu") -> OpenClustering:
+    """Loads a clustering by name, with its documents; a model that embeds them is loaded on `device`."""
     with work.reading() as session:
         files = clustering_files(session, work.storage, name)
-    clustering = open_clustering(files.kept, files.seed)
+    clustering = open_clustering(files.kept, files.seed, device)
     fitted = Fitted(clustering, words_of(clustering, files.kept.folder))
     return OpenClustering(files, fitted, load_documents(files.kept.folder))
 

@@ -16,4 +16,4 @@ def migrate(as_json: Json = False) -> None:
     if as_json:
         print_json({"home": settings.root, "version": database.VERSION})
     else:
-        say(f"The registry in {settings.root} is at version {database.VERSION}.")
+        say(f"The registry in {database.place_of(settings)} is at version {database.VERSION}.")
