@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -44,6 +45,7 @@ from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
+from workbench.tables import Evaluation
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
@@ -391,6 +393,34 @@ def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
     assert "cached" not in table
     assert "Not shown: cached, since on every domain fewer than 100 dev blocks are scored." in output(app)
     assert table["domain"].iloc[-1] == "Mean of 2 domains that trained its experts"
+
+
+def test_without_scores_every_part_of_the_page_says_so(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    experts = ["first/code", "first/prose"]
+    nothing = answers.inference_modes().model_copy(update={"experts": experts, "domains": []})
+    monkeypatch.setattr(Client, "mix", lambda _client, **_: MixedScores(experts=experts, domains=[], seconds=0.0))
+    monkeypatch.setattr(Client, "inference_modes", lambda _client, **_: nothing)
+    with transaction() as session:
+        for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
+            jobs.request_stop(session, job.id, "cancel")
+    app = settled(open_page("mixtures"))
+    assert not app.error
+    assert [one.label for one in app.button].count("Evaluate") == 2
+
+
+def test_newer_scores_are_mixed_without_a_reload(answers: Answers) -> None:
+    app = settled(open_page("mixtures"))
+    asked = len(answers.requested)
+    settled(app.run())
+    assert len(answers.requested) == asked
+    with transaction() as session:
+        newest = session.query(Evaluation).first()
+        assert newest is not None
+        newest.created_at = time.time() + 1
+    settled(app.run())
+    effect, by_mode = answers.requested[asked:]
+    assert (effect["mixture"], effect["split"]) == ("first", "test")
+    assert by_mode == {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100}
 
 
 def test_evidence_is_calibrated_on_the_page_and_saved(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.probe import training_probe
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import seeds
 from workbench.registry.database import transaction
 from workbench.request_specs import TrainClusters
@@ -151,6 +152,7 @@ def test_every_method_of_joint_training_has_a_row_of_its_own(title: str, method:
     assert not app.exception
     assert app.query_params["kind"] == "train-joint"
     assert app.selectbox(key="train-joint.method").value == method
+    assert f"-badge[{title}]" in output(app)
 
 
 def test_an_expert_on_a_seed_model_without_training_is_not_the_default_and_carries_a_warning() -> None:
@@ -172,7 +174,8 @@ def test_every_kind_has_an_address_and_a_button(kind: str) -> None:
     assert headings(app) == ["Check and start"]
     assert app.query_params["kind"] == kind
     badges = "".join(one.value for one in app.markdown if "badge" in one.value).replace("\\", "")
-    assert train_forms()[kind].title in badges
+    form = train_forms()[kind]
+    assert (form.outcomes[0].title if form.outcomes else form.title) in badges
 
 
 @pytest.mark.parametrize(
@@ -350,6 +353,14 @@ def test_a_row_that_is_impossible_says_why_and_stands_last() -> None:
     assert rows[-len(impossible) :] == impossible
     assert [row.outcome.title for row in impossible] == ["One more expert", "One model for each cluster"]
     assert "no mixture yet with an expert that can be copied" in impossible[0].problem
+
+
+def test_a_row_waits_for_what_an_unfinished_job_makes() -> None:
+    with transaction() as session:
+        jobs.create_job(session, TrainJoint(name="coming", seed_model="tiny", domains=["code"]), "Train five")
+    offers = {**offers_now(), "mixture_to_extend": []}
+    row = next(row for row in rows_for(["code"], offers, train_forms()) if row.outcome.title == "One more expert")
+    assert row.problem.endswith("can be copied. “Train five” makes one: wait until it is done.")
 
 
 def test_a_kind_of_another_package_has_a_row_with_nothing_but_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:

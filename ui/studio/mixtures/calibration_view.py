@@ -12,7 +12,7 @@ from ui.present.text.calibration import how_to_read, setting_words, text_words, 
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import calibration_words
 from ui.studio.mixtures.mixture_controls import reset
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
@@ -87,7 +87,7 @@ def _fetch(saved: MixtureRequest) -> EvidenceCalibration | None:
         with Client(get_settings()) as client:
             return client.calibration(mixture=saved.model)
 
-    return fetch_in_background("calibration", saved, fetch, "Mixing the stored scores with every setting")
+    return fetch_from_scores("calibration", saved, fetch, "Mixing the stored scores with every setting")
 
 
 def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:
