@@ -526,6 +526,8 @@ def test_without_dev_scores_one_click_scores_and_calibrates_in_one_job(answers: 
         True,
     )
     assert {"mixture": "fresh"} not in answers.requested
+    assert "It is on its way" in output(app)
+    assert [one for one in app.button if one.key == "calibration.score"] == []
 
 
 def test_an_evidence_that_was_chosen_in_the_form_is_not_proposed_away(answers: Answers) -> None:
