@@ -24,7 +24,6 @@ from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.probe import training_probe
-from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import seeds
 from workbench.registry.database import transaction
 from workbench.request_specs import TrainClusters
@@ -335,7 +334,10 @@ def test_the_command_and_the_call_that_are_shown_give_the_job_of_the_button() ->
     assert parse_spec(json.loads(words[words.index("-d") + 1])["spec"]) == parse_spec(spec)
 
 
-def test_a_row_that_needs_a_mixture_names_an_option_of_the_page_and_does_not_continue() -> None:
+def test_a_row_that_needs_a_mixture_names_an_option_of_the_page_and_does_not_continue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ui.studio.training.want_view.unfinished_jobs", list)
     with transaction() as session:
         session.execute(delete(MixtureMember))
         session.execute(delete(Mixture))
@@ -356,11 +358,9 @@ def test_a_row_that_is_impossible_says_why_and_stands_last() -> None:
 
 
 def test_a_row_waits_for_what_an_unfinished_job_makes() -> None:
-    with transaction() as session:
-        jobs.create_job(session, TrainJoint(name="coming", seed_model="tiny", domains=["code"]), "Train five")
     offers = {**offers_now(), "mixture_to_extend": []}
     row = next(row for row in rows_for(["code"], offers, train_forms()) if row.outcome.title == "One more expert")
-    assert row.problem.endswith("can be copied. “Train five” makes one: wait until it is done.")
+    assert row.problem.endswith("can be copied. “Train joint model second” makes one: wait until it is done.")
 
 
 def test_a_kind_of_another_package_has_a_row_with_nothing_but_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:
