@@ -410,15 +410,15 @@ def test_without_scores_every_part_of_the_page_says_so(answers: Answers, monkeyp
 
 def test_newer_scores_are_mixed_without_a_reload(answers: Answers) -> None:
     app = settled(open_page("mixtures"))
-    asked = len(answers.requested)
+    num_requests = len(answers.requested)
     settled(app.run())
-    assert len(answers.requested) == asked
+    assert len(answers.requested) == num_requests
     with transaction() as session:
         newest = session.query(Evaluation).first()
         assert newest is not None
         newest.created_at = time.time() + 1
     settled(app.run())
-    effect, by_mode = answers.requested[asked:]
+    effect, by_mode = answers.requested[num_requests:]
     assert (effect["mixture"], effect["split"]) == ("first", "test")
     assert by_mode == {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100}
 
