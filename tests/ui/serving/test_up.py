@@ -166,7 +166,8 @@ def test_it_says_how_another_terminal_finds_the_command(tmp_path: Path, monkeypa
 
 def test_it_says_how_another_terminal_finds_this_workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(up, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.chdir(tmp_path)
+    for name in ("WORKBENCH_HOME", "WORKBENCH_API_PORT", "WORKBENCH_STUDIO_PORT"):
+        monkeypatch.delenv(name, raising=False)
     assert up.other_terminal_words(Settings()) == []
     (words,) = up.other_terminal_words(Settings(home=tmp_path / "a home", studio_port=8777))
     assert words.endswith(f"export WORKBENCH_HOME='{tmp_path / 'a home'}' WORKBENCH_STUDIO_PORT=8777")
