@@ -27,7 +27,6 @@ def test_an_own_file_becomes_an_expert_in_fewer_than_ten_clicks(own_servers: Any
     open_page(page, own_servers.studio)
     click(page.get_by_role("link", name="Data", exact=True).first)
     click(page.get_by_role("radio", name="Import text"))
-    click(page.get_by_text("Upload files", exact=True))
     with page.expect_file_chooser() as dialog:
         click(page.get_by_test_id("stFileUploaderDropzone"))
     dialog.value.set_files(recipes(tmp_path))

@@ -123,7 +123,7 @@ def test_a_proposal_is_saved_only_if_it_gains() -> None:
 
 def test_without_dev_scores_the_command_that_makes_them_is_named(trained: Do) -> None:
     assert trained({"kind": "evaluate", "split": "test", **TEXT}).state == "done"
-    with pytest.raises(ScoresError, match="Only 0 of the 2 domains") as caught:
+    with pytest.raises(ScoresError, match="None of the 2 domains") as caught:
         fitted()
     assert caught.value.next_step == "Score it: workbench evaluate run small --split dev --calibrate."
 
@@ -263,7 +263,7 @@ def test_without_dev_scores_a_new_mixture_names_the_job_that_makes_them(
 ) -> None:
     assert main(["mixture", "create", "pair", "--experts", ",".join(BOTH)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Only 0 of the 2 domains" in shown
+    assert "None of the 2 domains" in shown
     assert "workbench evaluate run pair --split dev --calibrate" in shown
     assert main(["mixture", "create", "one", "--experts", BOTH[0]]) == 0
     assert "calibrat" not in capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.pending_jobs import coming, coming_words
 from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
@@ -34,11 +35,12 @@ class Suggestion:
     page: Page
     label: str
     kind: str = ""  # of job, whose form the page opens
+    job: str = ""  # the id of the job that the page opens
 
     @property
     def query(self) -> dict[str, str]:
         """The query of the page's address."""
-        return {"kind": self.kind} if self.kind else {}
+        return {key: value for key, value in (("kind", self.kind), ("job", self.job)) if value}
 
 
 def suggestions(have: Holdings) -> list[Suggestion]:
@@ -48,12 +50,13 @@ def suggestions(have: Holdings) -> list[Suggestion]:
 
 def _suggest(have: Holdings) -> Iterator[Suggestion]:
     if have.failed:
-        yield Suggestion(_failure(have.failed), JOBS, "See what failed")
+        newest = max(have.failed, key=lambda job: job.finished_at or job.created_at)
+        yield Suggestion(_failure(newest, len(have.failed) - 1), JOBS, "See what failed", job=newest.id)
     for number, kind, then, suggestion in _STEPS:
         if getattr(have, number):
             continue
         job = coming(have.unfinished, kind)
-        yield Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS, _SEE) if job else suggestion
+        yield _coming(job, have, then) if job else suggestion
         if number != "evaluations":
             yield from _pending_mixture(have, kind)
             return
@@ -63,7 +66,12 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
 def _pending_mixture(have: Holdings, kind: str) -> Iterator[Suggestion]:
     job = coming(have.unfinished, "train-joint")
     if job and kind != "train-joint":
-        yield Suggestion(f"{coming_words(job, have.unfinished)} {_TALK}", JOBS, _SEE)
+        yield _coming(job, have, _TALK)
+
+
+def _coming(job: JobCard, have: Holdings, then: str) -> Suggestion:
+    """Leads to an unfinished job that makes what is missing."""
+    return Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS, _SEE, job=job.id)
 
 
 def _with_experts(have: Holdings) -> Iterator[Suggestion]:
@@ -83,10 +91,11 @@ def _with_experts(have: Holdings) -> Iterator[Suggestion]:
     yield Suggestion("Compare the output of two mixtures side by side.", PLAYGROUND, "Compare two mixtures")
 
 
-def _failure(failed: Sequence[JobCard]) -> str:
-    newest = max(failed, key=lambda job: job.finished_at or job.created_at)
-    more = f" {pluralize(len(failed) - 1, 'more job')} failed." if len(failed) > 1 else ""
-    return f"“{newest.title}” has failed. {next_step_text(newest.next_step) or 'Read its cause there.'}{more}"
+def _failure(job: JobCard, num_others: int) -> str:
+    """That a job failed, why, and what to do."""
+    more = f" {pluralize(num_others, 'more job')} failed." if num_others else ""
+    cause = f": {cause_of(job)}" if job.error else "."
+    return f"“{job.title}” has failed{cause} {next_step_text(job.next_step) or 'See its log there.'}{more}"
 
 
 _SEE = "See the job"

@@ -90,7 +90,7 @@ def _only_one(settings: Settings) -> Iterator[None]:
         except BlockingIOError as error:
             raise UiError(
                 f"A workbench is running already with the home folder {settings.root}.",
-                f"Open {studio_address(settings)}, or stop it first. A second workbench needs another WORKBENCH_HOME.",
+                "Open the address that it printed, or stop it first. A second workbench needs another WORKBENCH_HOME.",
             ) from error
         yield
 
@@ -163,15 +163,20 @@ def ready_words(settings: Settings) -> str:
         ]
     else:
         lines = [f"The studio is ready: {studio_address(settings)}"]
-    return "\n".join(["", *lines, *activation_words(), "", ""])
+    return "\n".join(["", *lines, *other_terminal_words(settings), "", ""])
 
 
-def activation_words() -> list[str]:
-    """How another terminal finds the command `workbench`, where only this process's environment has it."""
-    activate = Path(sys.prefix, "bin", "activate")
-    if which("workbench") or not activate.is_file():
-        return []
-    return [f"  For commands in another terminal, first run there: source {shlex.quote(str(activate))}"]
+def other_terminal_words(settings: Settings) -> list[str]:
+    """How another terminal finds the command and this workbench, where only this process's environment does."""
+    activate, usual = Path(sys.prefix, "bin", "activate"), Settings.model_fields
+    commands = [] if which("workbench") or not activate.is_file() else [f"source {shlex.quote(str(activate))}"]
+    home = {} if settings.home == usual["home"].default else {"home": str(settings.root)}
+    ports = {name: str(getattr(settings, name)) for name in ("api_port", "studio_port")}
+    values = home | {name: port for name, port in ports.items() if port != str(usual[name].default)}
+    if values:
+        exports = [f"WORKBENCH_{name.upper()}={shlex.quote(value)}" for name, value in values.items()]
+        commands.append(" ".join(["export", *exports]))
+    return [f"  For commands in another terminal, first run there: {' && '.join(commands)}"] if commands else []
 
 
 def announce(settings: Settings, output: IO[str], is_over: Event, answers: Callable[[Settings], bool]) -> None:

@@ -13,6 +13,8 @@ from ui.errors import ServerDown, ServerSlow
 from ui.present.text.formatting import duration, plain
 from ui.widgets.notices import explained
 from workbench.access.actor import Actor, acting_as, current_actor
+from workbench.analysis.perplexity_tables import newest_evaluation
+from workbench.registry.database import reading
 
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5
@@ -60,6 +62,13 @@ def fetch_in_background(key: str, request: Any, fetch: Callable[[], Any], doing:
         return call.answer
     _show_failure(key, call.failure)
     return None
+
+
+def fetch_from_scores(key: str, request: Any, fetch: Callable[[], Any], doing: str) -> Any | None:
+    """The same for an answer that is made of stored scores: it is fetched again once newer scores are stored."""
+    with reading() as session:
+        newest = newest_evaluation(session)
+    return fetch_in_background(key, (request, newest), fetch, doing)
 
 
 def _call_for(key: str, request: Any, fetch: Callable[[], Any]) -> BackgroundCall:

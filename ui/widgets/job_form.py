@@ -15,6 +15,7 @@ from jobs.queue.submit import submit
 from ui.present.forms.job_forecast import not_measured_words, request_of
 from ui.present.forms.questions import Offers, assemble, changed, limited, questions_of
 from ui.present.forms.readable_folders import require_readable
+from ui.present.jobs.job_status import style_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import plain
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
@@ -30,6 +31,7 @@ from workbench.settings import get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 
+_ENDS = {"done": (st.success, "is done"), "failed": (st.error, "has failed"), "cancelled": (st.warning, "is cancelled")}
 UNNAMED = "unnamed"  # what a job is called while it is measured, before it has a name
 
 
@@ -81,12 +83,14 @@ def show_job_form(
 
 
 def _show_submitted(kind: str) -> None:
-    """Above the button: that the job was submitted, as its card may stand below the edge of the screen."""
+    """Above the button: the state of the last job, as its card may stand below the edge of the screen."""
     if job_id := last_job(kind):
         with reading() as session:
-            titles = [job.title for job in get_jobs(session, [job_id])]
-        for title in titles:
-            st.success(plain(f"“{title}” is submitted."), icon=":material/check:")
+            cards = get_jobs(session, [job_id])
+        for card in cards:
+            show, words = _ENDS.get(card.state, (st.success, "is submitted"))
+            icon = style_of(card).icon if card.state in _ENDS else ":material/check:"
+            show(plain(f"“{card.title}” {words}."), icon=icon)
             label = "The last job"
             st.page_link(JOBS.script, label=label, icon=JOBS.icon, query_params={"job": job_id})
 

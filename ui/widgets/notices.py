@@ -54,21 +54,30 @@ def show_problem(body: str, next_step: str) -> None:
     st.error(body + advice, icon=":material/error:")
 
 
-def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Mapping[str, Any] | None = None) -> None:
+def empty(
+    why: str,
+    next_step: str,
+    page: str = "",
+    label: str = "",
+    chosen: Mapping[str, Any] | None = None,
+    *,
+    place: str = "",
+) -> None:
     """An empty state: why there is nothing here, what to do next, and a link to that page.
 
-    `chosen` is what stands in the widgets of that page when it opens.
+    `chosen` is what stands in the widgets of that page when it opens; `place` tells empty states of one page apart
+    that may say the same.
     """
     with st.container(border=True):
         st.markdown(f"**{spoken(why)}**  \n{spoken(next_step)}")
         icon = ":material/arrow_forward:"
         if page and chosen is None:
-            with st.container(width="content", key=f"next_step.{why}"):
+            with st.container(width="content", key=f"next_step.{place}.{why}"):
                 st.page_link(page, label=label, icon=icon)
         elif page and st.button(
             label,
             icon=icon,
-            key=f"way.{label}.{why}",
+            key=f"way.{place}.{label}.{why}",
             type="primary",
             on_click=st.session_state.update,
             args=(chosen,),

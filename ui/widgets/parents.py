@@ -13,7 +13,7 @@ from ui.present.charts.colours import Looks, read_looks
 from ui.present.text.formatting import plain
 from ui.present.text.parents import blocks_words, proposal_words, unscored_words
 from ui.request_fields import NearestFields
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.parent_proposal import score_line, unscored_parents
 from workbench.answers.posteriors import ParentProposal
@@ -39,7 +39,7 @@ def show_proposal(mixture: str, domain: str) -> None:
         with Client(get_settings()) as client:
             return client.nearest(**request)
 
-    if proposal := fetch_in_background("nearest", request, send, "Finding the nearest parent in the stored scores"):
+    if proposal := fetch_from_scores("nearest", request, send, "Finding the nearest parent in the stored scores"):
         st.markdown(plain(proposal_words(proposal)))
         with st.expander("Posterior of each expert", icon=":material/account_tree:"):
             show_chart(parent_picture(proposal.posterior, proposal.parent, read_looks()), "nearest_parent")

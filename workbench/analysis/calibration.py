@@ -85,8 +85,9 @@ def _scored(session: Session, planned: GenerationPlan) -> tuple[dict[str, set[st
         domain: rows for domain, rows in scored_domains(session, planned, "dev").items() if domain in trained
     }
     if len(scored) < 2 and len(trained) > 1:
+        few = "None" if not scored else f"Only {len(scored)}"
         raise ScoresError(
-            f"Only {len(scored)} of the {len(trained)} domains that trained “{planned.model}” have dev text that is "
+            f"{few} of the {len(trained)} domains that trained “{planned.model}” have dev text that is "
             "scored under every expert that takes part; calibrating needs two.",
             f"Score it: {evaluate_command(planned.model, 'dev', '--calibrate')}.",
         )

@@ -164,6 +164,15 @@ def test_it_says_how_another_terminal_finds_the_command(tmp_path: Path, monkeypa
     assert "source" not in up.ready_words(Settings(home=tmp_path, no_auth=True))
 
 
+def test_it_says_how_another_terminal_finds_this_workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "which", lambda name: f"/usr/bin/{name}")
+    for name in ("WORKBENCH_HOME", "WORKBENCH_API_PORT", "WORKBENCH_STUDIO_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert up.other_terminal_words(Settings()) == []
+    (words,) = up.other_terminal_words(Settings(home=tmp_path / "a home", studio_port=8777))
+    assert words.endswith(f"export WORKBENCH_HOME='{tmp_path / 'a home'}' WORKBENCH_STUDIO_PORT=8777")
+
+
 def test_the_login_link_is_made_when_the_studio_answers(tmp_path: Path) -> None:
     settings, output, looks = Settings(home=tmp_path, token="s3cret"), StringIO(), iter([False, False, True])
     printed: list[str] = []

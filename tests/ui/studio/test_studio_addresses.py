@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import STUDIO, named
+from ui.present.jobs.pending_jobs import by_turn
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.database import reading, transaction
@@ -140,6 +141,14 @@ def test_a_job_has_an_address() -> None:
     app = visit("jobs_page", {"job": failed})
     assert app.selectbox(key="job").value == failed
     assert "job" not in visit("jobs_page").query_params  # the usual one changes with time
+
+
+def test_the_page_jobs_opens_on_the_job_whose_turn_is_first() -> None:
+    with transaction() as session:
+        later = [jobs.create_job(session, Evaluate(mixture="first"), f"Later {number}") for number in range(2)]
+        first = by_turn(jobs.list_jobs(session))[0].id
+    assert first not in later[1:]
+    assert visit("jobs_page").selectbox(key="job").value == first
 
 
 def test_the_page_jobs_stays_on_the_job_of_the_address_when_it_ends() -> None:

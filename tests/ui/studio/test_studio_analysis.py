@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -44,6 +45,7 @@ from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
+from workbench.tables import Evaluation
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
@@ -393,6 +395,34 @@ def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
     assert table["domain"].iloc[-1] == "Mean of 2 domains that trained its experts"
 
 
+def test_without_scores_every_part_of_the_page_says_so(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    experts = ["first/code", "first/prose"]
+    nothing = answers.inference_modes().model_copy(update={"experts": experts, "domains": []})
+    monkeypatch.setattr(Client, "mix", lambda _client, **_: MixedScores(experts=experts, domains=[], seconds=0.0))
+    monkeypatch.setattr(Client, "inference_modes", lambda _client, **_: nothing)
+    with transaction() as session:
+        for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
+            jobs.request_stop(session, job.id, "cancel")
+    app = settled(open_page("mixtures"))
+    assert not app.error
+    assert [one.label for one in app.button].count("Evaluate") == 2
+
+
+def test_newer_scores_are_mixed_without_a_reload(answers: Answers) -> None:
+    app = settled(open_page("mixtures"))
+    num_requests = len(answers.requested)
+    settled(app.run())
+    assert len(answers.requested) == num_requests
+    with transaction() as session:
+        newest = session.query(Evaluation).first()
+        assert newest is not None
+        newest.created_at = time.time() + 1
+    settled(app.run())
+    effect, by_mode = answers.requested[num_requests:]
+    assert (effect["mixture"], effect["split"]) == ("first", "test")
+    assert by_mode == {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100}
+
+
 def test_evidence_is_calibrated_on_the_page_and_saved(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ui.studio.mixtures.calibration_view.missing_scores", lambda *_: "")
     app = settled(open_page("mixtures"))
@@ -496,6 +526,8 @@ def test_without_dev_scores_one_click_scores_and_calibrates_in_one_job(answers: 
         True,
     )
     assert {"mixture": "fresh"} not in answers.requested
+    assert "It is on its way" in output(app)
+    assert [one for one in app.button if one.key == "calibration.score"] == []
 
 
 def test_an_evidence_that_was_chosen_in_the_form_is_not_proposed_away(answers: Answers) -> None:

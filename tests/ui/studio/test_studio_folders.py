@@ -12,6 +12,7 @@ from datasets import packaged_modules
 from jobs.uploads import uploads_folder
 from tests.ui.studio.visits import named, open_page, read
 from ui.present.forms.readable_folders import is_readable, require_readable
+from ui.studio.forms.import_form import LOCAL_PATH
 from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
 from workbench.kinds.catalog import known_kinds
@@ -38,7 +39,7 @@ def slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled_home: Path) ->
 
 
 def requested_path(path: str) -> Any:
-    app = open_page("corpora", part="Import text")
+    app = open_page("corpora", part="Import text", import__where=LOCAL_PATH)
     app.text_input(key="import.path").set_value(path).run()
     app.text_input(key="import-corpus.name").set_value("x").run()
     return named(app.button, "Import the text").click().run()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.ui.studio.visits import named, open_page, output, read
+from ui.studio.forms.import_form import LOCAL_PATH
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.kinds.data.import_corpus import ImportCorpus
@@ -26,7 +27,7 @@ def test_text_can_come_from_every_place(place: str) -> None:
 
 
 def test_an_empty_import_form_says_all_that_is_missing() -> None:
-    app = open_page("corpora", part="Import text")
+    app = open_page("corpora", part="Import text", import__where=LOCAL_PATH)
     named(app.button, "Import the text").click().run()
     complaint = app.error[0].value.replace("\\", "")
     assert "path: give the path of a file or a folder." in complaint
@@ -36,7 +37,7 @@ def test_an_empty_import_form_says_all_that_is_missing() -> None:
 
 def test_an_import_from_a_path_is_requested_by_its_full_path(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("A text.", encoding="utf-8")
-    app = open_page("corpora", part="Import text")
+    app = open_page("corpora", part="Import text", import__where=LOCAL_PATH)
     app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
     app.text_input(key="import-corpus.name").set_value("x").run()
     named(app.button, "Import the text").click().run()
@@ -44,8 +45,24 @@ def test_an_import_from_a_path_is_requested_by_its_full_path(tmp_path: Path) -> 
     assert (job.spec["path"], job.spec["dataset"], job.spec["local_source"]) == (str(tmp_path / "x.txt"), "", "")
 
 
+def test_the_form_names_the_state_of_its_last_job(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("A text.", encoding="utf-8")
+    app = open_page("corpora", part="Import text", import__where=LOCAL_PATH)
+    app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
+    named(app.button, "Import the text").click().run()
+    assert "“Import corpus x” is submitted." in output(app)
+    job_id = app.session_state["import-corpus.job"]
+    with transaction() as session:
+        fence = leases.claim(session, job_id, "test", 600.0, 3)
+        assert fence is not None
+        leases.finish(session, job_id, fence, "failed", error="The text is not UTF-8.")
+    app.run()
+    assert "“Import corpus x” has failed." in output(app)
+    assert "is submitted" not in output(app)
+
+
 def test_a_path_that_leads_nowhere_leaves_no_job_behind(tmp_path: Path) -> None:
-    app = open_page("corpora", part="Import text")
+    app = open_page("corpora", part="Import text", import__where=LOCAL_PATH)
     app.text_input(key="import.path").set_value(f"{tmp_path}/where.txt").run()
     named(app.button, "Import the text").click().run()
     assert f"no file or folder at {tmp_path}/where.txt" in app.error[0].value.replace("\\", "")
@@ -79,7 +96,7 @@ def test_a_refused_import_is_reported_where_one_looks_for_it() -> None:
 
 
 def test_a_name_is_proposed_from_the_file_until_one_is_written() -> None:
-    app = open_page("corpora", part="Import text")
+    app = open_page("corpora", part="Import text", import__where=LOCAL_PATH)
     app.text_input(key="import.path").set_value("/data/my poems.jsonl.gz").run()
     assert app.text_input(key="import-corpus.name").value == "my poems"
     app.text_input(key="import-corpus.name").set_value("verse").run()

@@ -151,6 +151,7 @@ def test_every_method_of_joint_training_has_a_row_of_its_own(title: str, method:
     assert not app.exception
     assert app.query_params["kind"] == "train-joint"
     assert app.selectbox(key="train-joint.method").value == method
+    assert f"-badge[{title}]" in output(app)
 
 
 def test_an_expert_on_a_seed_model_without_training_is_not_the_default_and_carries_a_warning() -> None:
@@ -172,7 +173,8 @@ def test_every_kind_has_an_address_and_a_button(kind: str) -> None:
     assert headings(app) == ["Check and start"]
     assert app.query_params["kind"] == kind
     badges = "".join(one.value for one in app.markdown if "badge" in one.value).replace("\\", "")
-    assert train_forms()[kind].title in badges
+    form = train_forms()[kind]
+    assert any(f"[{title}]" in badges for title in [one.title for one in form.outcomes] or [form.title])
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,10 @@ def test_the_command_and_the_call_that_are_shown_give_the_job_of_the_button() ->
     assert parse_spec(json.loads(words[words.index("-d") + 1])["spec"]) == parse_spec(spec)
 
 
-def test_a_row_that_needs_a_mixture_names_an_option_of_the_page_and_does_not_continue() -> None:
+def test_a_row_that_needs_a_mixture_names_an_option_of_the_page_and_does_not_continue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ui.studio.training.want_view.unfinished_jobs", list)
     with transaction() as session:
         session.execute(delete(MixtureMember))
         session.execute(delete(Mixture))
@@ -350,6 +355,12 @@ def test_a_row_that_is_impossible_says_why_and_stands_last() -> None:
     assert rows[-len(impossible) :] == impossible
     assert [row.outcome.title for row in impossible] == ["One more expert", "One model for each cluster"]
     assert "no mixture yet with an expert that can be copied" in impossible[0].problem
+
+
+def test_a_row_waits_for_what_an_unfinished_job_makes() -> None:
+    offers = {**offers_now(), "mixture_to_extend": []}
+    row = next(row for row in rows_for(["code"], offers, train_forms()) if row.outcome.title == "One more expert")
+    assert row.problem.endswith("can be copied. “Train joint model second” makes one: wait until it is done.")
 
 
 def test_a_kind_of_another_package_has_a_row_with_nothing_but_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,22 @@ def test_a_failure_is_shown_with_its_own_next_step() -> None:
     assert suggestions(Holdings(failed=[taken]))[0].sentence == "“Import” has failed. Choose another name."
 
 
+def test_a_failure_is_shown_with_its_cause() -> None:
+    broken = job(
+        "failed", title="Import", error="x.jsonl, line 2: The line is not JSON.", next_step="Fix or remove it."
+    )
+    sentence = suggestions(Holdings(failed=[broken]))[0].sentence
+    assert sentence == "“Import” has failed: x.jsonl, line 2: The line is not JSON. Fix or remove it."
+
+
+def test_a_suggestion_about_a_job_leads_to_that_job() -> None:
+    old, new = (job("failed", id=name, finished_at=at) for name, at in (("old", 1.0), ("new", 2.0)))
+    seed = job("queued", id="seed", kind="make-seed")
+    later = job("queued", id="later", kind="evaluate", created_at=9.0)
+    shown = suggestions(Holdings(domains=2, unfinished=[later, seed], failed=[old, new]))
+    assert [one.query for one in shown] == [{"job": "new"}, {"job": "seed"}]
+
+
 def test_what_runs_stands_before_what_waits() -> None:
     jobs = [job("queued", created_at=3.0), job("queued", created_at=1.0), job("running", created_at=2.0)]
     assert [one.created_at for one in by_turn(jobs)] == [2.0, 1.0, 3.0]

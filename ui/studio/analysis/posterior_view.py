@@ -21,7 +21,7 @@ from ui.studio.analysis.posterior_passages import choose_domain, show_passages
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.address import choose_one
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import clicked, show_chart
 from ui.widgets.split_choice import choose_split
@@ -105,7 +105,7 @@ def _fetch(saved: MixtureRequest, options: PosteriorMapOptions) -> PosteriorMap 
             return client.posteriors(mixture=saved.model, **options)
 
     doing = "Reading the stored scores block by block"
-    return fetch_in_background("posterior_map", (saved, options), fetch, doing)
+    return fetch_from_scores("posterior_map", (saved, options), fetch, doing)
 
 
 def _how_to_score(mixture: str, split: HeldOutSplit) -> str:

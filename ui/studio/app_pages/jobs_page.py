@@ -7,6 +7,7 @@ import streamlit as st
 from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.gpu_table import gpu_row
 from ui.present.jobs.job_status import eta_range, percent_of, style_of
+from ui.present.jobs.pending_jobs import by_turn
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA, JOBS
 from ui.present.text.formatting import clock, newest_of, plain
@@ -137,7 +138,7 @@ def _chosen(jobs: list[JobCard]) -> str | None:
         return None
     # A label holds no state: the browser sends labels back, and one that has changed since names no job any more.
     titles = {job.id: f"{job.title} · {clock(job.created_at)} · {job.id[:6]}" for job in jobs}
-    usual = next((j.id for j in jobs if j.state == "running"), jobs[0].id)
+    usual = (by_turn(jobs) or jobs)[0].id  # the one at work, or next; else the newest
     return choose_one(st.selectbox, "Job", list(titles), usual=usual, key="job", format_func=titles.__getitem__)
 
 

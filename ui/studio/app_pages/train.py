@@ -54,7 +54,7 @@ def show() -> None:
     note("clone", [clone.job_id] if kind and (clone := _clone()) else [])
     if kind:
         _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", _go_back_to_have)
-        _show_done(2, _WANT, _title_of(kind, forms), "Change what you want", _go_back_to_want)
+        _show_done(2, _WANT, _title_of(kind, forms, offers), "Change what you want", _go_back_to_want)
         _show_step(3, _CHECK)
         _show_check(kind, offers, forms)
     elif domains:
@@ -117,8 +117,13 @@ def _clone() -> Clone | None:
     return clone if clone is not None and clone.kind == st.session_state.get(_KIND) else None
 
 
-def _title_of(kind: str, forms: Mapping[str, TrainForm]) -> str:
-    return forms[kind].title if kind in forms else known_kinds()[kind].title
+def _title_of(kind: str, forms: Mapping[str, TrainForm], offers: Offers) -> str:
+    """What the open form makes, in the words of step 2 where its method is one of the rows there."""
+    if kind not in forms:
+        return known_kinds()[kind].title
+    method = st.session_state.get(_METHOD, next(iter(joint_methods()))) if kind == "train-joint" else None
+    rows = (row for row in forms[kind].outcomes if method is None or row.answers(offers).get(("method",)) == method)
+    return next((row.title for row in rows), forms[kind].title)
 
 
 def _open(kind: str, answers: Mapping[tuple[str, ...], Any]) -> None:

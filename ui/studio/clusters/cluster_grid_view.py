@@ -12,7 +12,7 @@ from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.address import choose_one
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
 from ui.widgets.split_choice import choose_split
@@ -46,7 +46,7 @@ def _fetch(mixture: MixtureCard, split: HeldOutSplit) -> ClusterGrid | None:
             return client.cluster_grid(mixture=mixture.name, split=split)
 
     request = (saved_request(mixture), split)
-    return fetch_in_background("cluster_grid", request, fetch, "Mixing the stored scores with every setting")
+    return fetch_from_scores("cluster_grid", request, fetch, "Mixing the stored scores with every setting")
 
 
 def _show(grid: ClusterGrid, mixture: str, split: HeldOutSplit) -> None:

@@ -14,7 +14,7 @@ from ui.present.text.removal import extraction_rows, extraction_words, perplexit
 from ui.request_fields import RemovalFields
 from ui.studio.forms.job_form import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import Answers
 from ui.widgets.show_chart import show_chart
@@ -45,7 +45,7 @@ def show_removal(mixture: str) -> None:
         with Client(get_settings()) as client:
             return client.removal(**request)
 
-    if answer := fetch_in_background("removal", request, send, "Reading the stored scores"):
+    if answer := fetch_from_scores("removal", request, send, "Reading the stored scores"):
         _show_costs(answer, mixture)
     st.divider()
     expert = st.selectbox(

@@ -38,7 +38,7 @@ LOCAL_PATH, UPLOAD, LOCAL_SOURCE, HUB = (
 def show_import() -> None:
     """The form, and the last import live beneath it."""
     source = st.segmented_control(
-        "Where is the text?", list(_SOURCES), default=LOCAL_PATH, key="import.where", required=True
+        "Where is the text?", list(_SOURCES), default=UPLOAD, key="import.where", required=True
     )
     given = _SOURCES[source]()
     if given is None:

@@ -35,18 +35,20 @@ def empty_until(
     label: str = "",
     chosen: Mapping[str, Any] | None = None,
     mixture: str | None = None,
+    *,
+    place: str = "",
 ) -> None:
     """An empty state; while a job of the kind that ends it, and of the mixture, is unfinished, that job instead."""
     if coming(unfinished_jobs(), kind, mixture) is None:
-        empty(why, next_step, page, label, chosen)
+        empty(why, next_step, page, label, chosen, place=place)
     else:
         _live(kind, why, mixture)
 
 
-def empty_until_scored(why: str, next_step: str, mixture: str | None, split: HeldOutSplit) -> None:
+def empty_until_scored(why: str, next_step: str, mixture: str | None, split: HeldOutSplit, *, place: str = "") -> None:
     """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
     chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})
-    empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen, mixture)
+    empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen, mixture, place=place)
 
 
 @st.fragment(run_every=_LOOK_AGAIN)

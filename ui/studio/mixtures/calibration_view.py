@@ -11,8 +11,9 @@ from ui.present.charts.calibration import calibration_picture
 from ui.present.text.calibration import how_to_read, setting_words, text_words, verdict_words
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import calibration_words
+from ui.studio.job_views.pending_jobs import empty_until, unfinished_jobs
 from ui.studio.mixtures.mixture_controls import reset
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
@@ -66,7 +67,10 @@ def _missing_scores(mixture: MixtureCard) -> str:
 
 
 def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
-    """A button for the job that scores dev text and calibrates."""
+    """A button for the job that scores dev text and calibrates; that job, while it is unfinished."""
+    if any(job.spec.get("calibrate") for job in unfinished_jobs() if job.spec.get("mixture") == mixture.name):
+        empty_until("evaluate", missing, "", mixture=mixture.name, place="calibration")
+        return
     st.markdown(plain(missing))
     if st.button(
         "Score dev text and calibrate",
@@ -77,7 +81,6 @@ def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
     ):
         with explained():
             submit(Evaluate(mixture=mixture.name, split="dev", calibrate=True))
-            st.session_state.pop(_shown_key(mixture))
             keep(f"The job that scores dev text and calibrates {mixture.name} is queued.")
             st.rerun()
 
@@ -87,7 +90,7 @@ def _fetch(saved: MixtureRequest) -> EvidenceCalibration | None:
         with Client(get_settings()) as client:
             return client.calibration(mixture=saved.model)
 
-    return fetch_in_background("calibration", saved, fetch, "Mixing the stored scores with every setting")
+    return fetch_from_scores("calibration", saved, fetch, "Mixing the stored scores with every setting")
 
 
 def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:

@@ -14,7 +14,7 @@ from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.server import kept_client
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.data_table import as_csv
 from ui.widgets.elements.domain_bars import show_domain_bars
 from ui.widgets.notices import explained
@@ -103,4 +103,4 @@ def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores 
     def fetch() -> MixedScores:
         return kept_client(get_settings()).mix(mixture=request.model, **request.changes(), split=split)
 
-    return fetch_in_background(key, (request, split), fetch, "Mixing the stored scores")
+    return fetch_from_scores(key, (request, split), fetch, "Mixing the stored scores")

@@ -30,7 +30,7 @@ from ui.present.text.inference_modes import (
 )
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
 from workbench.answers.perplexities import InferenceMode, InferenceModeComparison
@@ -52,7 +52,7 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
         help="Exactly this many (paper: 100).",
     )
     answer = _fetch(saved, split, evidence, int(blocks))
-    if answer is None or _is_empty(answer, saved.model, split):
+    if answer is None or _is_empty(answer, saved.model, split, "modes"):
         return
     modes = shown_modes(answer)
     rows = [_row(_link(row.domain), row.by_mode(), modes) for row in answer.domains]
@@ -77,7 +77,7 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
 def show_oracle_gap(saved: MixtureRequest, split: HeldOutSplit) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
     answer = _fetch(saved, split, "prefix")
-    if answer is not None and not _is_empty(answer, saved.model, split):
+    if answer is not None and not _is_empty(answer, saved.model, split, "oracle"):
         show_chart(oracle_gap(answer.domains, read_looks().among(saved.active or ())), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
 
@@ -90,12 +90,13 @@ def _fetch(
             return client.inference_modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
 
     request = (saved, split, evidence, blocks)
-    return fetch_in_background("inference_modes", request, fetch, "Comparing the inference modes on the stored scores")
+    return fetch_from_scores("inference_modes", request, fetch, "Comparing the inference modes on the stored scores")
 
 
-def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit) -> bool:
+def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit, place: str) -> bool:
     if not answer.domains:
-        empty_until_scored(gap_words(answer.experts, split), "Evaluate the mixture once.", mixture, split)
+        why = gap_words(answer.experts, split)
+        empty_until_scored(why, "Evaluate the mixture once.", mixture, split, place=place)
     return not answer.domains
 
 

@@ -8,7 +8,7 @@ from ui.client import Client
 from ui.present.charts.cluster_grid import temperature_words
 from ui.present.text.formatting import plain
 from ui.studio.mixtures.mixture_controls import reset
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import fetch_from_scores
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
@@ -36,7 +36,7 @@ def _fetch(saved: MixtureRequest) -> ClusterGrid | None:
         with Client(get_settings()) as client:
             return client.cluster_grid(mixture=saved.model, split="dev")
 
-    return fetch_in_background("temperature", saved, fetch, "Mixing the stored scores at every temperature")
+    return fetch_from_scores("temperature", saved, fetch, "Mixing the stored scores at every temperature")
 
 
 def _show(mixture: MixtureCard, proposed: TemperatureProposal) -> None:

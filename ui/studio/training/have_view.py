@@ -8,7 +8,7 @@ import streamlit as st
 
 from ui.present.pages import CLUSTERS
 from ui.present.text.formatting import listed, plain, pluralize, size
-from ui.studio.forms.import_form import UPLOAD, show_import
+from ui.studio.forms.import_form import show_import
 from ui.widgets.address import choose_one
 from ui.widgets.job_form import last_job
 from workbench.errors import NotFound
@@ -58,7 +58,6 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
         st.caption("There is no domain with conversations yet." if is_chat else "There is no domain yet.")
     what = "conversations, as JSON lines" if is_chat else "text"
     with st.expander(f"Import {what}", expanded=not names, icon=":material/upload_file:"):
-        st.session_state.setdefault("import.where", UPLOAD)
         show_import()
     return chosen if goes_on else None
 

@@ -13,9 +13,11 @@ from ui.kinds.train_form_parts import SEED_MODEL, UNTRAINED
 from ui.present.forms.form_choices import is_untrained, seed_of_mixture
 from ui.present.forms.questions import Offers, assemble
 from ui.present.forms.text_in_hand import free_name, proposed_answers, proposed_spec, takes_text
+from ui.present.jobs.pending_jobs import coming
 from ui.present.jobs.throughput import operations
 from ui.present.pages import CLUSTERS
 from ui.present.text.formatting import duration, plain, size
+from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.data_table import NO_VALUE
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
 from workbench.errors import BadSpec
@@ -95,7 +97,7 @@ def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
         need = Need("clustering", "This text has no clusters yet.", "Find them first.", "find-clusters", CLUSTERS)
         return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, need, f"{need.problem} {need.next_step}")
     if not offers["seed_model"]:
-        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, f"{SEED_MODEL.problem} {SEED_MODEL.next_step}")
+        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, _words_of(SEED_MODEL))
     taken = {*offers["mixture"], *(name.partition("/")[0] for name in offers["experts"])}
     answers: Answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
     try:
@@ -116,7 +118,7 @@ def _own_row(kind: str, form: TrainForm) -> tuple[Outcome, ...]:
 def _row(kind: str, outcome: Outcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is not None:
-        return Row(kind, outcome, {}, None, need, f"{need.problem} {need.next_step}")
+        return Row(kind, outcome, {}, None, need, _words_of(need))
     spec = known_kinds()[kind].spec
     taken = {*offers["mixture"], *offers["experts"], *(name.partition("/")[0] for name in offers["experts"])}
     answers = proposed_answers(spec, domains, offers, taken, outcome.answers(offers))
@@ -124,6 +126,12 @@ def _row(kind: str, outcome: Outcome, form: TrainForm, domains: Sequence[str], o
         return Row(kind, outcome, answers, proposed_spec(spec, answers))
     except BadSpec as bad:
         return Row(kind, outcome, answers, None, problem=bad.complaints[0])
+
+
+def _words_of(need: Need) -> str:
+    """What is missing, and what to do; only to wait, while an unfinished job makes it."""
+    job = coming(unfinished_jobs(), need.kind)
+    return f"{need.problem} " + (f"“{job.title}” makes one: wait until it is done." if job else need.next_step)
 
 
 def show_want(rows: Sequence[Row]) -> Row | None:
