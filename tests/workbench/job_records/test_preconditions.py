@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
 import pytest
 from sqlalchemy.orm import Session
 
+from engine.config import AdaptingConfig, TrainingConfig
 from workbench.errors import BadSpec
 from workbench.job_records.jobs import create_job
 from workbench.job_records.preconditions import validate_against_registry
@@ -21,8 +25,13 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.registry import mixtures
+from workbench.request_specs import MixtureSpec
 from workbench.spec_base import Spec
-from workbench.tables import Corpus
+from workbench.tables import Corpus, SeedModel
+
+if TYPE_CHECKING:
+    from tests.workbench.conftest import World
 
 HERE = __file__  # a path that leads somewhere
 
@@ -144,3 +153,23 @@ def test_no_part_may_be_called_what_it_stands_beside(session: Session) -> None:
         validate_against_registry(session, by_itself)
     for parts in ({"domains": ["backbone", "law"]}, {"num_parts": 2, "shape": {"init": "random"}}):
         validate_against_registry(session, TrainMode.model_validate({**by_itself.model_dump(), **parts}))
+
+
+@pytest.mark.parametrize("key", ["max_position_embeddings", "n_positions"])
+def test_blocks_longer_than_the_context_of_the_model_are_refused(world: World, key: str) -> None:
+    shape = {"num_hidden_layers": 4, "hidden_size": 8, "vocab_size": 9, "model_type": "llama", "intermediate_size": 8}
+    seed = world.session.get_one(SeedModel, world.seed("seed").id)
+    seed.config = shape | {key: 64}
+    world.corpus("law")
+    expert = world.expert("one/law", "law", seed_id=seed.id)
+    mixtures.create_mixture(world.session, MixtureSpec(name="one", experts=[expert.name]))
+    for block_size in (64, 65):
+        training = TrainingConfig(block_size=block_size)
+        specs = [
+            TrainJoint(name="two", seed_model="seed", domains=["law"], training=training),
+            TrainExpert(name="second", domain="law", mixture="one", training=AdaptingConfig(block_size=block_size)),
+            TrainMode(name="three", seed_model="seed", domains=["law"], training=training),
+        ]
+        for spec in specs:
+            with nullcontext() if block_size == 64 else pytest.raises(BadSpec, match="at most 64, the context of"):
+                validate_against_registry(world.session, spec)

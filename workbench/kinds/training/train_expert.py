@@ -12,6 +12,7 @@ from engine.config import (
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
+from workbench.kinds.training.context import too_long_blocks
 from workbench.spec_base import GPU_SHARE, ExpertName, Name, Spec
 
 if TYPE_CHECKING:
@@ -70,15 +71,18 @@ class TrainExpert(Spec):
         return self
 
 
-def _no_parent(session: Session, spec: TrainExpert) -> list[str]:
+def _complaints(session: Session, spec: TrainExpert) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
     from engine.methods.registry import method_of
     from workbench.tables import Mixture
 
     mixture = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
-    if mixture is None or any(method_of(member.expert.method).can_be_copied for member in mixture.members):
+    if mixture is None:
         return []
+    experts = [member.expert for member in mixture.members]
+    if any(method_of(expert.method).can_be_copied for expert in experts):
+        return too_long_blocks(experts[0].seed, spec.training.block_size)
     return [
         f"“{spec.mixture}” has no expert that can be copied: train another on the same seed with "
         "`workbench train mode`."
@@ -96,7 +100,7 @@ KIND = Kind(
         *named("domain", *spec.watch),
     ],
     reads=no_path,
-    complaints=_no_parent,
+    complaints=_complaints,
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
     replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
     uses_gpu=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
@@ -13,7 +13,11 @@ from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
+from workbench.kinds.training.context import too_long_blocks
 from workbench.spec_base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, Spec, require_others
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 
 def _method_sentences() -> str:
@@ -116,6 +120,15 @@ class TrainJoint(Spec):
         return {f"{self.name}/{domain}": [domain] for domain in self.domains}
 
 
+def _complaints(session: Session, spec: TrainJoint) -> list[str]:
+    from sqlalchemy import select  # here, since a spec is read without the registry
+
+    from workbench.tables import SeedModel
+
+    seed = session.scalar(select(SeedModel).where(SeedModel.name == spec.seed_model))
+    return too_long_blocks(seed, spec.training.block_size)
+
+
 def _probe(spec: TrainJoint) -> Probe[TrainJoint]:
     """Measures one process: of several, the one that has the most experts and sequences."""
     full = training_probe(spec, ("seed model", spec.seed_model))
@@ -160,6 +173,7 @@ KIND = Kind(
     creates=lambda spec: [("mixture", spec.name), *named("expert", *spec.experts)],
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
+    complaints=_complaints,
     probe=_probe,
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,

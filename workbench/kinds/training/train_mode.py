@@ -12,6 +12,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.models.flops import Shape
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
+from workbench.kinds.training.context import too_long_blocks
 from workbench.spec_base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def _complaints(session: Session, spec: TrainMode) -> list[str]:
     from workbench.tables import SeedModel
 
     seed = session.scalar(select(SeedModel).where(SeedModel.name == spec.seed_model))
-    return [*_named_as_backbone(spec.parts), *(_too_many_blocks(seed, spec.shape.num_blocks) if seed else [])]
+    blocks = _too_many_blocks(seed, spec.shape.num_blocks) if seed else []
+    return [*_named_as_backbone(spec.parts), *blocks, *too_long_blocks(seed, spec.training.block_size)]
 
 
 def _named_as_backbone(parts: Sequence[str]) -> list[str]:
