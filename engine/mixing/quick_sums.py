@@ -3,7 +3,8 @@
 It differs from the sum of a gate's `mixed` by the rounding of float32, some 1e-7 of it (a test). What takes a processor
 longest, the exponential of each log-weight, is taken once, when it is kept: a toggle or a prior then needs products and
 sums. Float32 cannot hold the weights of all tokens side by side, so a few consecutive positions of a block make a
-group: kept are the largest log-weight of each group, and each position's weight relative to that.
+group: kept are a power of two for each group, and each position's weight relative to that. A power of two rounds
+nothing, so that weights which are equal, as they may be before there is evidence, stay equal under it.
 Tokens at which that does not suffice are summed from logarithms. Where even these are not known, as for tokens that
 no expert finds possible, the total is NaN and `engine.mixing.score_sums` has to sum.
 Letters: E experts, N blocks, T positions, M groups, G positions of a group, C consecutive groups, U unsure tokens.
@@ -22,12 +23,15 @@ Floats = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
 Places = tuple[NDArray[np.intp], NDArray[np.intp]]  # of tokens: the position in the group, and the group
 
+_BIAS, _MANTISSA_BITS = 127, 23  # of float32: 2^n is the bits of (n + 127) << 23, and 0 those of n = -127
 _GROUP = 8  # positions at most: over these a text seldom changes evidence by more than float32 can hold
 _PORTION = 1 << 20  # numbers: 4 MB in float32; with fewer, calls take longer than arithmetic
-_TOP, _LEAST = 80.0, -86.0  # logs of the largest and the smallest weight that is kept; e^-87 is the last in float32
-_LEAST_SCALE = np.float32(-84)  # log: less leaves weights below e^-4, which take no part in sums that are sure
+_LOG_2 = np.log(2.0)
+_TOP, _LEAST = 115, -86.0  # the largest weight that is kept is 2^114 to 2^115, the smallest e^-86; e^-87 is the last
+_LEAST_POWER = -121  # of two: less leaves weights below 1/64, which take no part in sums that are sure
 _LEAST_LIKELIHOOD = np.float32(-80)  # log: less would take no part, and much longer
 _LEAST_SUM = 1e-19  # of likelihoods: a sum below would be of raised numbers by more than the rounding of float32
+_EQUAL_DECIMALS = 9  # of logs in float64: those of equal weights may differ by their rounding
 _TINY = np.finfo(np.float32).tiny
 _SURE = np.float32(np.exp(13))  # a sum above that is changed by what is left out by less than float32 rounds
 
@@ -39,14 +43,14 @@ def likelihoods_of(logprobs_NT: Floats) -> Floats:
 
 
 def weights_of(log_weights_NT: NDArray[np.float64]) -> Floats:
-    """[1 + G, M]: the largest log-weight of each group, and then the weights relative to it, the largest being e^80.
+    """[1 + G, M]: the power of two of each group, and then the weights relative to it, the largest being about 2^115.
 
     Log-weights may lack a number of their own for each token, the same for all experts.
     """
     logs_GM = _grouped(log_weights_NT, mode="edge")
     kept = np.empty((len(logs_GM) + 1, logs_GM.shape[1]), np.float32)
-    kept[0] = logs_GM.max(0)
-    kept[1:] = np.exp(np.maximum(logs_GM - kept[0] + _TOP, _LEAST))
+    kept[0] = np.ceil(logs_GM.max(0) / _LOG_2)
+    kept[1:] = np.exp(np.maximum(logs_GM + (_TOP - kept[0].astype(np.float64)) * _LOG_2, _LEAST))
     return kept
 
 
@@ -87,8 +91,8 @@ def weighted_total(
     The prior is one of each block, or [E, 1] where all have the same.
     """
     num_experts, (size, num_groups) = len(weights), likelihoods[0].shape
-    log_prior_EM = _prior_of_groups(log_prior_EN, num_groups)
-    scales_EM = _scales(log_prior_EM, weights)
+    log_prior_EM = _of_groups(log_prior_EN, num_groups)
+    scales_EM = _scales(log_prior_EN, weights)
     total, unsure = 0.0, list[Places]()
     for some in _portions(num_experts * size, num_groups):
         joint_EGC = np.empty((num_experts, size, some.stop - some.start), np.float32)
@@ -107,19 +111,21 @@ def weighted_total(
     return total
 
 
-def _prior_of_groups(log_prior_EN: NDArray[np.float64], num_groups: int) -> Floats:
-    """[E, M], or [E, 1] of one prior for all."""
-    priors_EN = log_prior_EN.astype(np.float32)
-    return priors_EN if priors_EN.shape[1] == 1 else np.repeat(priors_EN, num_groups // priors_EN.shape[1], 1)
+def _of_groups(values_EN: NDArray[Number], num_groups: int) -> NDArray[Number]:
+    """[E, M], or [E, 1] of one value for all."""
+    return values_EN if values_EN.shape[1] == 1 else np.repeat(values_EN, num_groups // values_EN.shape[1], 1)
 
 
-def _scales(log_prior_EM: Floats, weights: Sequence[Floats]) -> Floats:
-    """Prior times the largest weight [E, M] of each group, relative to the expert with the largest."""
-    logs_EM = np.stack([one[0] for one in weights])
-    logs_EM -= (logs_EM + log_prior_EM).max(0)  # first the large numbers, whose difference float32 holds exactly
-    logs_EM += log_prior_EM
-    scales_EM: Floats = np.exp(np.clip(logs_EM, _LEAST_SCALE, None, out=logs_EM), out=logs_EM)
-    scales_EM -= np.exp(_LEAST_SCALE)  # 0 where it was less
+def _scales(log_prior_EN: NDArray[np.float64], weights: Sequence[Floats]) -> Floats:
+    """Prior times the power of two [E, M] of each group, relative to the largest power; 0 where it is too small."""
+    priors_EN = log_prior_EN / _LOG_2
+    prior_powers_EN = np.ceil(priors_EN)
+    powers_EM = np.stack([one[0] for one in weights])
+    powers_EM += _of_groups(prior_powers_EN.astype(np.float32), powers_EM.shape[1])
+    powers_EM -= powers_EM.max(0)
+    powers_EM[~(powers_EM >= _LEAST_POWER)] = -_BIAS
+    scales_EM: Floats = (powers_EM.astype(np.int32) + _BIAS << _MANTISSA_BITS).view(np.float32)
+    scales_EM *= _of_groups(np.exp2(priors_EN - prior_powers_EN).astype(np.float32), scales_EM.shape[1])
     return scales_EM
 
 
@@ -142,7 +148,11 @@ def _log_total(numbers_GC: Floats) -> float:
 
 
 def _unsure_total(
-    log_prior_EM: Floats, weights: Sequence[Floats], likelihoods: Sequence[Floats], places: Places, top_k: int | None
+    log_prior_EM: NDArray[np.float64],
+    weights: Sequence[Floats],
+    likelihoods: Sequence[Floats],
+    places: Places,
+    top_k: int | None,
 ) -> float:
     """The sum over a few tokens from logarithms; NaN where one of them was raised when it was kept."""
     positions, groups = places
@@ -150,9 +160,10 @@ def _unsure_total(
     likelihoods_EU = np.array([one[places] for one in likelihoods], dtype=np.float64)
     if not (weights_EU.min() > np.exp(_LEAST + 1) and likelihoods_EU.min() > np.exp(_LEAST_LIKELIHOOD + 1)):
         return float("nan")
-    largest_EU = np.array([one[0, groups] for one in weights], dtype=np.float64)
-    logs_EU = np.log(weights_EU) + largest_EU + log_prior_EM[:, groups if log_prior_EM.shape[1] > 1 else [0]]
-    others_EU = np.argsort(-logs_EU, axis=0, kind="stable")[top_k:] if top_k else np.empty((0, len(groups)), int)
+    powers_EU = np.array([one[0, groups] for one in weights], dtype=np.float64)
+    logs_EU = np.log(weights_EU) + powers_EU * _LOG_2 + log_prior_EM[:, groups if log_prior_EM.shape[1] > 1 else [0]]
+    ranked_EU = -np.round(logs_EU, _EQUAL_DECIMALS)
+    others_EU = np.argsort(ranked_EU, axis=0, kind="stable")[top_k:] if top_k else np.empty((0, len(groups)), int)
     np.put_along_axis(logs_EU, others_EU, -np.inf, axis=0)
     shares_EU = np.exp(logs_EU - logs_EU.max(0))
     return float(np.log((shares_EU * likelihoods_EU).sum(0) / shares_EU.sum(0)).sum())

@@ -124,10 +124,13 @@ CONFIGS: st.SearchStrategy[GateConfig] = st.one_of(
 )
 
 
+WEIGHTS: st.SearchStrategy[float] = st.sampled_from([0.0, 1.0, 1.0]) | st.floats(1e-6, 1e6)  # equal ones, too
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     config=CONFIGS,
-    weights=st.lists(st.just(0.0) | st.floats(1e-6, 1e6), min_size=NUM_EXPERTS, max_size=NUM_EXPERTS).filter(any),
+    weights=st.lists(WEIGHTS, min_size=NUM_EXPERTS, max_size=NUM_EXPERTS).filter(any),
     top_k=st.none() | st.integers(1, NUM_EXPERTS),
     clusters=st.permutations([0, 1, 2, 3]) | st.just([2, 2, 1, 0]),
     has_unclustered=st.booleans(),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.mixing.combine import mix
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
@@ -56,6 +57,19 @@ def test_of_equal_weights_the_first_experts_take_part(top_k: int | None) -> None
     scores_ENT[3, :, 5:] -= 1  # equal until then
     gate = PosteriorGate([1.0] * 5, "prefix", top_k)
     assert quick(gate, scores_ENT) == pytest.approx(float(gate.mixed(scores_ENT).sum()), rel=1e-6)
+
+
+@every_top_k
+def test_experts_of_one_cluster_are_equal_before_there_is_evidence(top_k: int | None) -> None:
+    """Their log-weights are the same at the first token, whatever the largest of their groups are later."""
+    scores_ENT, gate = scores(), PosteriorGate([1.0] * 5, "prefix", top_k)
+    near_NT = 20 * torch.rand(scores_ENT.shape[1:], generator=torch.Generator().manual_seed(1)).double()
+    logs_ENT = gate.seen(scores_ENT).double() + near_NT
+    expected = mix(gate.weigh(logs_ENT, gate.log_prior_E[:, None, None]), scores_ENT.double()).sum()
+    weights = [weights_of(logs_NT) for logs_NT in logs_ENT.numpy()]
+    likelihoods = [likelihoods_of(one_NT) for one_NT in scores_ENT.numpy()]
+    total = weighted_total(gate.log_prior_E.numpy()[:, None], weights, likelihoods, top_k)
+    assert total == pytest.approx(float(expected), rel=1e-6)
 
 
 @every_top_k
