@@ -36,6 +36,7 @@ from engine.training.background_checkpoint import BackgroundCheckpoint, pays_off
 from engine.training.checkpoint import (
     best_weights,
     checkpoint_folder,
+    drop_cut_off,
     evaluation_history_at,
     newest_step,
     restore,
@@ -174,6 +175,8 @@ class _Training:
         return step
 
     def _resume(self) -> int:
+        if self.team.rank == 0:
+            drop_cut_off(self.folder)
         step = self.team.broadcast(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
         self.team.on_resume(step)
         if step:

@@ -310,6 +310,7 @@ def test_a_kill_leaves_the_checkpoint_before_or_this_one(
     assert process.exitcode == -signal.SIGKILL
     assert newest_step(run.folder, run.config) == newest
     assert by_itself(run).losses == by_itself(full).losses[newest:]
+    assert all(path.name.startswith("step-") for path in run.folder.iterdir())  # nothing that was cut off is left
 
 
 # several processes ------------------------------------------------------------------------------------------
