@@ -72,7 +72,8 @@
     say,
     link: () => {  // of the results that the address is of, else of the settings
       const own = one("#settings [data-settings]")?.dataset.settings;
-      return isResult(ours()) ? copyLink(ours()) : own ? copyLink(own) : notify("The prompt is too long for a link.");
+      return isResult(ours()) ? copyLink(ours()) : own ? copyLink(own)
+        : notify(own === "" ? "The prompt is too long for a link." : "There is no link while a setting is empty.");
     },
     gridLink: () => (ours().has("x") ? copyLink(ours()) : notify(one("#cells [data-address]") ? one("#cells p").textContent : "There is no grid yet: fill it first.")),
     openGrid: () => {
