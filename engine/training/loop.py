@@ -168,8 +168,8 @@ class _Training:
                 self._save(step)
             raise
         except BaseException as error:
-            if self.in_flight:
-                self.in_flight.end_with(error)
+            if (ending := self.in_flight) and ending.end_with(error):
+                yield self._saved(ending.step)  # a shared store gets it: a retry may run on another machine
             raise
         self.team.finish()
         return step
