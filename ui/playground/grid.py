@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import gradio as gr
 
-from ui.generation.model_host import new_seed
 from ui.addresses import LONGEST_QUERY
+from ui.generation.model_host import new_seed
 from ui.playground.address import SAMPLING, fits, grid_address
 from ui.playground.player import Memory, PaneRequest, Player, Round
 from ui.playground.view import Answer, problem_html

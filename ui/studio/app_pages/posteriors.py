@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import streamlit as st
 
-from ui.client import Client
 from ui.addresses import LONGEST_QUERY
+from ui.client import Client
 from ui.present.forms.gate_questions import setting_questions
 from ui.present.pages import POSTERIORS, TRAIN
 from ui.present.text.formatting import plain, pluralize
