@@ -55,7 +55,7 @@
   const isResult = (query) => query.has("r") || query.has("x");
   const copyLink = (query) => put(`${location.origin}${location.pathname}?${new URLSearchParams(query)}`, "Link copied.");
   const sendAddress = () => { if (window.top !== window) parent.postMessage({ playground: String(ours()) }, "*"); };
-  const stand = (address) => {
+  const setAddress = (address) => {
     const before = ours(), query = new URLSearchParams(address);
     if (String(query) === String(before)) return;
     const theme = new URLSearchParams(location.search).get("__theme");
@@ -169,7 +169,7 @@
         const { address, settings: own } = place.querySelector("[data-address], [data-settings]")?.dataset ?? {};
         const isChanged = own === undefined || own !== settings;  // a field that is only left changes nothing
         settings = own ?? settings;
-        if (address !== undefined && isChanged) stand(address);
+        if (address !== undefined && isChanged) setAddress(address);
       }).observe(place, { childList: true, subtree: true, characterData: true, attributes: true });
     }
     one("#prompt textarea")?.focus();
