@@ -67,7 +67,7 @@ def new_folder(
     try:
         yield aside
         write_manifest(aside, hashes)
-        _open_to_same(aside)
+        _open_weights(aside)
         for file in [*aside.rglob("*"), aside]:
             sync(file)
         complete(aside)
@@ -76,12 +76,14 @@ def new_folder(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _open_to_same(folder: Path) -> None:
-    """Whoever may read the manifest may read every file: safetensors creates its own for their owner alone."""
+def _open_weights(folder: Path) -> None:
+    """Whoever may read the manifest may read the weights: safetensors creates its files for their owner alone.
+
+    Other files keep their modes: a backup holds some that are private on purpose.
+    """
     mode = (folder / MANIFEST).stat().st_mode & 0o777
-    for file in folder.rglob("*"):
-        if file.is_file():
-            file.chmod(mode)
+    for file in folder.rglob("*.safetensors"):
+        file.chmod(mode)
 
 
 def aside_of(path: Path, mark: str) -> Path:

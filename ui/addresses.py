@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 STUDIO_HOST = "127.0.0.1"
 PLAYGROUND_PATH = "/play/"
+LONGEST_QUERY = 6_000  # characters of an address: a browser sends it in two headers of each request
 MIN_TOKEN_CHARACTERS = 32  # of a token that other machines may try to guess
 
 

@@ -17,5 +17,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("UPDATE devices SET address = number WHERE address = ''")
     with op.batch_alter_table("devices") as devices:
         devices.drop_column("number")

@@ -72,10 +72,14 @@ class BackgroundCheckpoint:
         with self._until_named:
             self._hashes |= self._written.result()
 
-    def end_with(self, error: BaseException) -> None:
-        """Called when an error ends the training: other processes may not agree any more, so they lose it."""
+    def end_with(self, error: BaseException) -> bool:
+        """Called when an error ends the training; returns whether the checkpoint is there.
+
+        Several processes may not agree any more, so they lose it.
+        """
         if self._team.num_processes == 1:
             self.finish()
-            return
+            return True
         wait([self._written])
         self._until_named.__exit__(type(error), error, None)
+        return False

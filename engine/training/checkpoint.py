@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import DamagedFile, TrainingError
-from engine.files import aside_of, new_folder, verify_folder
+from engine.files import aside_of, aside_pattern, new_folder, verify_folder
 from engine.training.checkpoint_parts import (
     BEST,
     PARAMETERS,
@@ -37,6 +37,7 @@ from engine.training.local_parts import part_like
 
 KEPT = 2  # checkpoints of one training on disk
 _CARD = "checkpoint.json"
+_NAMES = "step-*"
 
 
 def training_state(
@@ -113,6 +114,12 @@ def drop_after(root: Path, step: int) -> None:
     for folder in _folders(root):
         if folder.name > checkpoint_folder(root, step).name:
             shutil.rmtree(folder)
+
+
+def drop_cut_off(root: Path) -> None:
+    """Deletes what killed processes had not finished writing; to be called before a training writes there."""
+    for folder in root.glob(aside_pattern(_NAMES)):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def newest_step(root: Path, config: TrainingConfig) -> int:
@@ -205,4 +212,4 @@ def checkpoint_folder(root: Path, step: int) -> Path:
 
 
 def _folders(root: Path) -> list[Path]:
-    return sorted(root.glob("step-*"))
+    return sorted(root.glob(_NAMES))

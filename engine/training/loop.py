@@ -36,6 +36,7 @@ from engine.training.background_checkpoint import BackgroundCheckpoint, pays_off
 from engine.training.checkpoint import (
     best_weights,
     checkpoint_folder,
+    drop_cut_off,
     evaluation_history_at,
     newest_step,
     restore,
@@ -167,13 +168,15 @@ class _Training:
                 self._save(step)
             raise
         except BaseException as error:
-            if self.in_flight:
-                self.in_flight.end_with(error)
+            if (ending := self.in_flight) and ending.end_with(error):
+                yield self._saved(ending.step)  # a shared store gets it: a retry may run on another machine
             raise
         self.team.finish()
         return step
 
     def _resume(self) -> int:
+        if self.team.rank == 0:
+            drop_cut_off(self.folder)
         step = self.team.broadcast(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
         self.team.on_resume(step)
         if step:

@@ -46,9 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     watch = [watch_signals(), *([] if options.lifeline is None else [options.lifeline])]
     if not select.select(watch, [], [], 0)[0]:
         pool = DevicePool(host_name(), tuple(uuid for uuid in options.gpus.split(",") if uuid))
-        imported = partial(os.close, options.started) if options.started else lambda: None
+        imported = _closing(options.started)
         leave(run(options.job_id, options.owner or new_owner(), watch, pool, options.log_start, imported))
     leave(0)
+
+
+def _closing(descriptor: int | None) -> Callable[[], object]:
+    """Closes the descriptor when it is called; no process that this one starts keeps it open."""
+    if descriptor is None:
+        return lambda: None
+    os.set_inheritable(descriptor, False)
+    return partial(os.close, descriptor)
 
 
 def run(

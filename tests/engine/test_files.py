@@ -63,6 +63,12 @@ def test_who_may_read_the_manifest_may_read_the_weights(tmp_path: Path) -> None:
     assert modes["model.safetensors"] == modes["manifest.json"]
 
 
+def test_a_private_file_stays_private(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "x") as folder:
+        (folder / "secret.txt").touch(0o600)
+    assert stat.S_IMODE((tmp_path / "x" / "secret.txt").stat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize("name", ["a.txt", "deep/b.bin", "manifest.json"])
 def test_every_kind_of_damage_is_detected_and_named(tmp_path: Path, name: str) -> None:
     sha256 = make(tmp_path / "x")

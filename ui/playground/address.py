@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
+from ui.addresses import LONGEST_QUERY
+
 PANES = ("left", "right", "third", "fourth")  # their models, from the left
 SET, OFF = ".set", ".off"  # after the name of a pane: its experts, and the parts of MoDE experts that are off
 COMPARISON, PROMPT, COUNT, FORMAT, MODELS, PROMPTS = "r", "prompt", "panes", "format", "x", "y"
 CHAT, COMPLETION = "Chat", "Completion"
-LONGEST = 6_000  # characters: a browser sends the address in two headers of each request
 _NOT_OURS = ("__", "view", "deep_link")  # of Gradio
 
 
@@ -146,4 +147,4 @@ def _query(pairs: Sequence[tuple[str, object]]) -> str:
 
 def fits(address: str) -> bool:
     """Whether a browser and a server take an address of this length."""
-    return len(address) <= LONGEST
+    return len(address) <= LONGEST_QUERY

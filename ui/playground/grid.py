@@ -10,14 +10,15 @@ from urllib.parse import quote
 
 import gradio as gr
 
+from ui.addresses import LONGEST_QUERY
 from ui.generation.model_host import new_seed
-from ui.playground.address import LONGEST, SAMPLING, fits, grid_address
+from ui.playground.address import SAMPLING, fits, grid_address
 from ui.playground.player import Memory, PaneRequest, Player, Round
 from ui.playground.view import Answer, problem_html
 from ui.present.csv_text import csv_text
 
 MOST_CELLS = 200
-TOO_LONG = f"This grid has no link: its prompts are too long for an address of {LONGEST:,} characters."
+TOO_LONG = f"This grid has no link: its prompts are too long for an address of {LONGEST_QUERY:,} characters."
 Cells = Mapping[tuple[int, int], str]  # by prompt and model
 
 

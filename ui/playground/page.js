@@ -55,7 +55,7 @@
   const isResult = (query) => query.has("r") || query.has("x");
   const copyLink = (query) => put(`${location.origin}${location.pathname}?${new URLSearchParams(query)}`, "Link copied.");
   const sendAddress = () => { if (window.top !== window) parent.postMessage({ playground: String(ours()) }, "*"); };
-  const stand = (address) => {
+  const setAddress = (address) => {
     const before = ours(), query = new URLSearchParams(address);
     if (String(query) === String(before)) return;
     const theme = new URLSearchParams(location.search).get("__theme");
@@ -72,7 +72,8 @@
     say,
     link: () => {  // of the results that the address is of, else of the settings
       const own = one("#settings [data-settings]")?.dataset.settings;
-      return isResult(ours()) ? copyLink(ours()) : own ? copyLink(own) : notify("The prompt is too long for a link.");
+      return isResult(ours()) ? copyLink(ours()) : own ? copyLink(own)
+        : notify(own === "" ? "The prompt is too long for a link." : "There is no link while a setting is empty.");
     },
     gridLink: () => (ours().has("x") ? copyLink(ours()) : notify(one("#cells [data-address]") ? one("#cells p").textContent : "There is no grid yet: fill it first.")),
     openGrid: () => {
@@ -168,7 +169,7 @@
         const { address, settings: own } = place.querySelector("[data-address], [data-settings]")?.dataset ?? {};
         const isChanged = own === undefined || own !== settings;  // a field that is only left changes nothing
         settings = own ?? settings;
-        if (address !== undefined && isChanged) stand(address);
+        if (address !== undefined && isChanged) setAddress(address);
       }).observe(place, { childList: true, subtree: true, characterData: true, attributes: true });
     }
     one("#prompt textarea")?.focus();

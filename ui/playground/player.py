@@ -171,12 +171,12 @@ class Player:
             request = Round.of(values)
         except (ValueError, TypeError):
             return ""
-        panes = [(pane.model or "", chip_values(pane.chips), self._parts_off(pane)) for pane in request.panes]
+        models = {model.id: model for model in known_models(self._state.settings)}
+        panes = [
+            (pane.model or "", chip_values(pane.chips), _parts_off(pane, models.get(pane.model or "")))
+            for pane in request.panes
+        ]
         return panes_address(panes, request.prompt, request.answer_format, request.sampling)
-
-    def _parts_off(self, pane: PaneRequest) -> list[str]:
-        match = self.model(pane.model)
-        return part_values(match.parts, parts_of(pane.parts, match.parts)) if match else []
 
     def legend(self, *values: Any) -> str:
         """The legend of the experts in the panes that are shown, by the same inputs as `play`."""
@@ -403,6 +403,11 @@ def parts_of(chosen: Sequence[str], parts: Mapping[str, Sequence[str]]) -> dict[
     """The parts that are on, by expert, from the values of their switches."""
     pairs = [json.loads(one) for one in chosen]
     return {name: [part for one, part in pairs if one == name] for name in parts}
+
+
+def _parts_off(pane: PaneRequest, model: Model | None) -> list[str]:
+    """The parts that are off in a pane, as an address has them."""
+    return part_values(model.parts, parts_of(pane.parts, model.parts)) if model else []
 
 
 def _beside(place: int, count: int) -> int:

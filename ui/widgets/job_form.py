@@ -31,7 +31,13 @@ from workbench.settings import get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 
-_ENDS = {"done": (st.success, "is done"), "failed": (st.error, "has failed"), "cancelled": (st.warning, "is cancelled")}
+_STATES = {  # of the last job; in the others it goes on as it was submitted
+    "done": (st.success, "is done"),
+    "failed": (st.error, "has failed"),
+    "cancelled": (st.warning, "is cancelled"),
+    "paused": (st.warning, "is paused"),
+    "interrupted": (st.warning, "is interrupted"),
+}
 UNNAMED = "unnamed"  # what a job is called while it is measured, before it has a name
 
 
@@ -88,8 +94,8 @@ def _show_submitted(kind: str) -> None:
         with reading() as session:
             cards = get_jobs(session, [job_id])
         for card in cards:
-            show, words = _ENDS.get(card.state, (st.success, "is submitted"))
-            icon = style_of(card).icon if card.state in _ENDS else ":material/check:"
+            show, words = _STATES.get(card.state, (st.success, "is submitted"))
+            icon = style_of(card).icon if card.state in _STATES else ":material/check:"
             show(plain(f"“{card.title}” {words}."), icon=icon)
             label = "The last job"
             st.page_link(JOBS.script, label=label, icon=JOBS.icon, query_params={"job": job_id})

@@ -26,7 +26,7 @@ from test_distributed import make_run  # noqa: F401 (a fixture)
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
-from engine.events import Event, Saved, Saving, Step, TrainingFinished
+from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.files import verify_folder
 from engine.models.trainable_model import trainable
 from engine.training import background_checkpoint, checkpoint
@@ -201,17 +201,19 @@ def _run_to(events: Iterator[Event], step: int | None) -> None:
             events.close()  # type: ignore[attr-defined]
 
 
-def test_an_error_of_the_training_leaves_the_checkpoint_that_was_being_written(
+def test_an_error_of_the_training_leaves_and_announces_the_checkpoint_that_was_being_written(
     start, gate: Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     events = start()
     for event in events:
-        if isinstance(event, Step) and event.step == 4:
+        if isinstance(event, Evaluated) and event.step == 4:
             break
-    Timer(0.1, gate.set).start()
+    monkeypatch.setattr(BackgroundCheckpoint, "is_written", lambda _: False)  # else it is announced before the error
     monkeypatch.setattr("engine.training.loop.clip_and_step", _raise)
+    Timer(0.1, gate.set).start()
+    assert next(events) == Saved(3, str(checkpoint_folder(tmp_path / "own", 3)))
     with pytest.raises(NonFiniteLoss):
-        list(events)
+        next(events)
     assert [path.name for path in (tmp_path / "own").iterdir()] == ["step-00000003"]
     assert newest_step(tmp_path / "own", CONFIG) == 3
 
@@ -310,6 +312,7 @@ def test_a_kill_leaves_the_checkpoint_before_or_this_one(
     assert process.exitcode == -signal.SIGKILL
     assert newest_step(run.folder, run.config) == newest
     assert by_itself(run).losses == by_itself(full).losses[newest:]
+    assert all(path.name.startswith("step-") for path in run.folder.iterdir())  # nothing that was cut off is left
 
 
 # several processes ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,10 @@ import pytest
 from tiny_kind import job_spec
 from world import HERE, RunningWorkbench, eventually
 
+from jobs.attempt import runner
 from jobs.queue import starting, submit, tasks
 from jobs.queue.scheduler import LeaseReaper
+from jobs.queue.starting import StartSignal
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 
@@ -89,3 +92,19 @@ def test_a_process_that_hangs_in_an_import_is_ended_and_counts_as_an_attempt(
     error = "Its process did not begin its work within 1.5 s and was ended in attempt 3 of 3."
     assert (card.state, card.error, servers.num_starts(job_id)) == ("failed", error, 0)
     assert servers.runners(job_id) == []
+
+
+def test_the_signal_is_given_although_a_child_of_the_process_lives_on() -> None:
+    """As a tracker's server may, which starts before the work is imported."""
+    with StartSignal() as started:
+        os.set_inheritable(started.sink, True)  # as it is in the process that was started with it
+        imported = runner._closing(started.sink)
+        child = subprocess.Popen(["sleep", "60"], close_fds=False)
+        try:
+            assert not started.wait(0)
+            imported()
+            started.sink = -1
+            assert started.wait(0)
+        finally:
+            child.kill()
+            child.wait()

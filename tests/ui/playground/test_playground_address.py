@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 
 from tests.ui.playground.test_playground import HOSTILE, inputs
+from ui.addresses import LONGEST_QUERY
 from ui.api.app import create_app
 from ui.playground import grid
 from ui.playground.address import (
-    LONGEST,
     SAMPLING,
     PlaygroundAddress,
     fits,
@@ -152,4 +152,4 @@ def test_a_grid_too_long_for_an_address_says_so_and_has_none(state: Any) -> None
     *_, last = filled(state, "\n".join(f"{number} {long}" for number in range(12)), 1)
     assert grid.TOO_LONG in last
     assert 'data-address=""' in last
-    assert not fits(f"?{urlencode({'prompt': 'a' * LONGEST})}")
+    assert not fits(f"?{urlencode({'prompt': 'a' * LONGEST_QUERY})}")

@@ -10,6 +10,7 @@ from tests.ui.studio.visits import named, open_page, output, read
 from ui.studio.forms.import_form import LOCAL_PATH
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
+from workbench.job_states import Ending
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.cards import Failure
 from workbench.registry.database import transaction
@@ -45,7 +46,8 @@ def test_an_import_from_a_path_is_requested_by_its_full_path(tmp_path: Path) -> 
     assert (job.spec["path"], job.spec["dataset"], job.spec["local_source"]) == (str(tmp_path / "x.txt"), "", "")
 
 
-def test_the_form_names_the_state_of_its_last_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("state", "words"), [("failed", "has failed"), ("paused", "is paused")])
+def test_the_form_names_the_state_of_its_last_job(tmp_path: Path, state: Ending, words: str) -> None:
     (tmp_path / "x.txt").write_text("A text.", encoding="utf-8")
     app = open_page("corpora", part="Import text", import__where=LOCAL_PATH)
     app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
@@ -55,9 +57,9 @@ def test_the_form_names_the_state_of_its_last_job(tmp_path: Path) -> None:
     with transaction() as session:
         fence = leases.claim(session, job_id, "test", 600.0, 3)
         assert fence is not None
-        leases.finish(session, job_id, fence, "failed", error="The text is not UTF-8.")
+        leases.finish(session, job_id, fence, state, error="The disk is full.")
     app.run()
-    assert "“Import corpus x” has failed." in output(app)
+    assert f"“Import corpus x” {words}." in output(app)
     assert "is submitted" not in output(app)
 
 

@@ -44,6 +44,7 @@ from workbench.tables import (
     ComparedAnswer,
     Comparison,
     Corpus,
+    Device,
     Domain,
     Evaluation,
     Expert,
@@ -312,6 +313,17 @@ def downgraded(version: str) -> None:
         command.downgrade(database.alembic_config(connection), version)
     engine.dispose()
     database.close_engines()
+
+
+@pytest.mark.usefixtures("home")
+def test_an_older_workbench_finds_every_gpu_by_an_address() -> None:
+    with database.transaction() as session:
+        for number, address in (("2", "GPU-5a60-11"), ("3", "")):
+            device = {"host": "ada", "uuid": number, "number": number, "address": address}
+            session.add(Device(**device, worker="w", seen_until=1.0))
+    downgraded("0020")
+    with sqlite3.connect(get_settings().root / "registry.db") as connection:
+        assert connection.execute("SELECT address FROM devices ORDER BY uuid").fetchall() == [("GPU-5a60-11",), ("3",)]
 
 
 @pytest.mark.usefixtures("home")

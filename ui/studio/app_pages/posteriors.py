@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import streamlit as st
 
+from ui.addresses import LONGEST_QUERY
 from ui.client import Client
 from ui.present.forms.gate_questions import setting_questions
 from ui.present.pages import POSTERIORS, TRAIN
@@ -38,7 +39,6 @@ _VIEWS = ("One text", "All domains")
 _TEXT, _WRITTEN = "posterior.text", "posterior.written"  # of the field, and kept while the field is not drawn
 _GATE, _OFF = "posterior.gate", "posterior.off"  # in the address: settings of the gate, parts that are off
 _EVIDENCE = "evidence"  # the only setting of the gate here
-_LONGEST_LINK = 6_000  # characters of a text in an address: a browser sends the address in two headers of each request
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _draw_field(linked: list[str] | None) -> str:
 
 def _note_text(text: str) -> None:
     """Puts the text that was read into the address, if it fits."""
-    fits = len(quote(text)) <= _LONGEST_LINK
+    fits = len(quote(text)) <= LONGEST_QUERY
     note(_TEXT, [text] if fits else [])
     if not fits:
         st.caption("This text is too long for an address: a link opens the page without it.")

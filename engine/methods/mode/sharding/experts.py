@@ -32,6 +32,7 @@ from engine.training.autocast import in_training_precision
 from engine.training.checkpoint import (
     best_weights,
     drop_after,
+    drop_cut_off,
     has_checkpoint,
     restore,
     save_checkpoint,
@@ -162,7 +163,9 @@ class _Training:
             restore(root, step, parameters, self.optimizer)
             self.best |= best_weights(root, step, parameters)
         for key in self.of_each:
-            drop_after(expert_folder(self.folder, key), step)
+            root = expert_folder(self.folder, key)
+            drop_cut_off(root)
+            drop_after(root, step)
         self._begin_step()
 
     def _checkpoint_of(self, key: str, step: int) -> Path:
