@@ -139,6 +139,7 @@ def _attempt(work: Work, heartbeat: Heartbeat, imported: Callable[[], object]) -
         with heartbeat:
             try:
                 spec, runner = _load(work)
+                heartbeat.flush()  # ends this process if the lease was lost meanwhile
                 imported()
                 require_leased_gpus(work)
                 with _uploading(work, heartbeat) as upload:

@@ -31,7 +31,7 @@ EMPTY = {
     "playground": "does not answer",
 }
 FILLED = {
-    "overview": "Evaluate|has failed. Choose a smaller",
+    "overview": "Evaluate|has failed: |Choose a smaller",
     "corpora": "What the experts can learn",
     "clusters": "There is no clustering yet.|Find clusters",
     "train": "What do you have?|Continue with|No training starts before step 3.",
