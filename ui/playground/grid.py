@@ -18,13 +18,15 @@ from ui.playground.view import Answer, problem_html
 from ui.present.csv_text import csv_text
 
 MOST_CELLS = 200
+MOST_BY_LINK = 16  # cells that are filled without a click
+FILL = "Fill the grid"
 TOO_LONG = f"This grid has no link: its prompts are too long for an address of {LONGEST_QUERY:,} characters."
 Cells = Mapping[tuple[int, int], str]  # by prompt and model
 
 
 async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any) -> AsyncGenerator[str, None]:
     """The growing grid. Each line is a prompt; `sampling` is as in `Round.of`, the last being the ablation."""
-    prompts = [line for line in lines.splitlines() if line.strip()]
+    prompts = prompts_of(lines)
     if not models or not prompts or len(models) * len(prompts) > MOST_CELLS:
         yield problem_html(f"Choose models and write prompts, one in a line: 1 to {MOST_CELLS} cells.")
         return
@@ -45,12 +47,24 @@ async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any
             yield grid_html(models, prompts, cells, address)
 
 
+def prompts_of(lines: str) -> list[str]:
+    """The prompts of a grid, one in a line."""
+    return [line for line in lines.splitlines() if line.strip()]
+
+
 async def fill_if_requested(
     player: Player, memory: Memory, models: Sequence[str], lines: str, *sampling: Any
 ) -> AsyncGenerator[Any, None]:
-    """The growing grid that the address asks for, if it does; a problem of the address stays in its place."""
+    """The growing grid that the address asks for, if it does; a problem of the address stays in its place.
+
+    A large one waits for a click: whoever opens a link may not know what it computes.
+    """
     if not memory.fills:
         yield gr.skip()
+        return
+    num_cells = len(models) * len(prompts_of(lines))
+    if num_cells > MOST_BY_LINK:
+        yield f"<p>The link is of a grid of {num_cells} answers. Press “{FILL}” to compute them.</p>"
         return
     async with aclosing(fill(player, models, lines, *sampling)) as pages:
         async for page in pages:

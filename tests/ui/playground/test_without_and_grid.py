@@ -101,3 +101,16 @@ def test_a_distribution_names_every_expert_with_weight_and_counts_the_others() -
     assert shared[-1] == "1 other 0.00"
     assert distribution([1.0] + [0.0] * 11, names).splitlines()[-1] == "5 others 0.00"
     assert distribution([0.75, 0.25], names[:2]) == "e0 0.75\ne1 0.25"
+
+
+@pytest.mark.parametrize(("num_prompts", "is_filled"), [(1, True), (17, False)])
+def test_the_link_of_a_large_grid_waits_for_a_click(player: Player, num_prompts: int, is_filled: bool) -> None:
+    lines = "\n".join(["the sea"] * num_prompts)
+
+    async def collect() -> list[str]:
+        pages = grid.fill_if_requested(player, Memory(fills=True), ["both"], lines, 2, 0.0, 1.0, 0, 1, False)
+        return [one async for one in pages]
+
+    *_, last = asyncio.run(collect())
+    assert ("1 of 1 cells" in last) is is_filled
+    assert (f"Press “{grid.FILL}”" in last) is not is_filled
