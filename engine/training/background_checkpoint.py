@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -78,8 +78,10 @@ class BackgroundCheckpoint:
         Several processes may not agree any more, so they lose it.
         """
         if self._team.num_processes == 1:
-            self.finish()
-            return True
+            with suppress(Exception):  # what is raised is the error that ends the training
+                self.finish()
+                return True
+            return False
         wait([self._written])
         self._until_named.__exit__(type(error), error, None)
         return False

@@ -49,7 +49,7 @@ async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any
 
 def prompts_of(lines: str) -> list[str]:
     """The prompts of a grid, one in a line."""
-    return [line for line in lines.splitlines() if line.strip()]
+    return [line for line in lines.split("\n") if line.strip()]
 
 
 async def fill_if_requested(

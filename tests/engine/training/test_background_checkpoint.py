@@ -218,6 +218,26 @@ def test_an_error_of_the_training_leaves_and_announces_the_checkpoint_that_was_b
     assert newest_step(tmp_path / "own", CONFIG) == 3
 
 
+def test_an_error_of_the_training_is_raised_although_the_checkpoint_cannot_be_written_either(
+    start, gate: Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events = start()
+    monkeypatch.setattr(checkpoint, "write_full", _full_disk)
+    monkeypatch.setattr(BackgroundCheckpoint, "is_written", lambda _: False)
+    for event in events:
+        if isinstance(event, Evaluated) and event.step == 4:
+            break
+    monkeypatch.setattr("engine.training.loop.clip_and_step", _raise)
+    gate.set()
+    with pytest.raises(NonFiniteLoss):
+        next(events)
+    assert list((tmp_path / "own").iterdir()) == []
+
+
+def _full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def _raise(*_: object) -> None:
     raise NonFiniteLoss("It is nan.", "Lower the rate.")
 
