@@ -1,7 +1,7 @@
 """The playground's address: a stored comparison, or panes with their settings, or the models and prompts of a grid.
 
 `?left=both&left.set=both/law:off&prompt=the sea&seed=1` for panes, `?x=both&x=both/law&y=the sea&y=the hill&seed=1` for
-a grid, whose prompts are `y`. An address may be old or written by hand: what it holds too much is named, not dropped.
+a grid, whose prompts are `y`. An address may be old or written by hand: what cannot be used is named, not dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PANES = ("left", "right", "third", "fourth")  # their models, from the left
 SET, OFF = ".set", ".off"  # after the name of a pane: its experts, and the parts of MoDE experts that are off
 COMPARISON, PROMPT, COUNT, FORMAT, MODELS, PROMPTS = "r", "prompt", "panes", "format", "x", "y"
 CHAT, COMPLETION = "Chat", "Completion"
-_NOT_OURS = ("__", "view", "deep_link")  # of Gradio
+_OF_GRADIO = ("__", "view", "deep_link")  # not of the playground
 
 
 class Setting(NamedTuple):
@@ -75,7 +75,7 @@ def read_address(pairs: Iterable[tuple[str, str]]) -> PlaygroundAddress:
     """What an address of these names and values asks for."""
     given = dict[str, list[str]]()
     for name, value in pairs:
-        if not name.startswith(_NOT_OURS):
+        if not name.startswith(_OF_GRADIO):
             given.setdefault(name, []).append(value)
     faults = [f"“{name}” is no setting of the playground." for name in given if name not in NAMES]
     faults += [f"“{name}” is there more than once." for name in _SINGLE if len(given.get(name, ())) > 1]

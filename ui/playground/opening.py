@@ -94,7 +94,7 @@ class Opening:
             except Problem as problem:
                 faults.append(problem_text(problem))
             if address.is_more_than_comparison:
-                faults.append(f"Beside “{COMPARISON}”, a stored comparison, nothing else can be requested.")
+                faults.append(f"“{COMPARISON}” opens a stored comparison: nothing else can be requested with it.")
                 address = PlaygroundAddress(address.comparison)
         return _Requested(address, card, faults)
 

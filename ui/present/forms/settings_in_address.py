@@ -53,7 +53,7 @@ def read_members(
     for value in values:
         name, _, to = value.rpartition(":")
         if name in seen:
-            faults.append(f"“{value}” stands beside another value of the same expert.")
+            faults.append(f"“{value}” is a second value for the same expert.")
             continue
         seen.add(name)
         if name not in saved:
@@ -124,7 +124,7 @@ def _given(values: Iterable[str]) -> tuple[dict[str, Any], dict[str, float]]:
         name, _, text = value.partition(":")
         part = name.removeprefix(f"{_EVIDENCE}.")
         if name in given or part in rule or (given.get(_EVIDENCE) and part != name) or (rule and name == _EVIDENCE):
-            raise BadSpec([f"“{value}” stands beside another value of the same setting."])
+            raise BadSpec([f"“{value}” is a second value for the same setting."])
         if part == name:
             given[name] = text or None
         else:
@@ -153,7 +153,7 @@ def read_parts(values: Sequence[str], parts: Mapping[str, Sequence[str]]) -> tup
 
 def not_used(faults: Sequence[str]) -> str:
     """A sentence on what of an address could not be used; empty without faults."""
-    return f"The address holds what cannot be used here. {' '.join(faults)}" if faults else ""
+    return f"A part of the address cannot be used here. {' '.join(faults)}" if faults else ""
 
 
 def gate_fault(problem: Problem) -> str:
