@@ -283,9 +283,14 @@ def test_a_probe_is_bounded_in_time(trained: Do) -> None:
     assert probes() == []
 
 
-def test_what_would_fail_says_so_before_it_is_started(trained: Do) -> None:
+def test_what_would_fail_says_so_before_it_is_started(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained
-    outcome = measured({**SPECS["joint"], "training": {**TRAINING, "block_size": 128 * 100}})
+    too_long = {**SPECS["joint"], "training": {**TRAINING, "block_size": 128 * 100}}
+    with pytest.raises(BadSpec, match="at most 128, the context of"):
+        measured(too_long)
+    # A family whose config.json has another name for its context is refused by the work alone.
+    monkeypatch.setattr("workbench.kinds.training.train_joint.too_long_blocks", lambda *_: [])
+    outcome = measured(too_long)
     assert (outcome.fits, outcome.measured) == (None, None)
     assert outcome.problem
     assert outcome.next_step

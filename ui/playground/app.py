@@ -18,7 +18,7 @@ from ui.playground.arena_view import link_html, settings_html
 from ui.playground.blocks import PlaygroundBlocks
 from ui.playground.chips import SCRIPT, TEMPLATE
 from ui.playground.endpoints import add_endpoints
-from ui.playground.grid import FILL, fill, fill_if_requested
+from ui.playground.grid import fill, fill_if_requested
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.playground.player import LETTERS, Memory, Player
@@ -244,7 +244,7 @@ def _grid_drawer() -> GridParts:
         models = gr.Dropdown([], multiselect=True, label="Mixtures and experts")
         prompts = gr.Textbox(label="Prompts, one in a line", lines=4, max_lines=8)
         with gr.Row():
-            run = gr.Button(FILL, variant="primary", elem_id="fill-grid")
+            run = gr.Button("Fill the grid", variant="primary", elem_id="fill-grid")
             stop = gr.Button("Stop filling", elem_id="stop-grid")
             gr.Button("Copy the grid's link", elem_id="copy-grid").click(
                 None, js="() => window.workbench.gridLink()", **PRIVATE

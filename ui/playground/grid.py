@@ -19,7 +19,7 @@ from ui.present.csv_text import csv_text
 
 MOST_CELLS = 200
 MOST_BY_LINK = 16  # cells that are filled without a click
-FILL = "Fill the grid"
+FILL = "Fill the grid"  # the label of the page's button
 TOO_LONG = f"This grid has no link: its prompts are too long for an address of {LONGEST_QUERY:,} characters."
 Cells = Mapping[tuple[int, int], str]  # by prompt and model
 

@@ -16,7 +16,7 @@ import pytest
 from engine.events import Done
 from tests.ui.playground.test_playground import HOSTILE, inputs
 from ui.api.app import create_app
-from ui.playground import grid
+from ui.playground import app, grid
 from ui.playground.player import NUM_PANES, Memory, Player
 from ui.playground.tints import distribution
 from ui.playground.words_diff import words_diff
@@ -114,3 +114,7 @@ def test_the_link_of_a_large_grid_waits_for_a_click(player: Player, num_prompts:
     *_, last = asyncio.run(collect())
     assert ("1 of 1 cells" in last) is is_filled
     assert (f"Press “{grid.FILL}”" in last) is not is_filled
+
+
+def test_the_sentence_on_a_large_grid_names_the_button() -> None:
+    assert f'"{grid.FILL}"' in Path(app.__file__).read_text(encoding="utf-8")
