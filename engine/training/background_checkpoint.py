@@ -31,14 +31,14 @@ def pays_off(state: Mapping[str, Tensor], team: ProcessGroup) -> bool:
     size = team.sum_over_loops(sum(local_part(tensor).nbytes for tensor in state.values()))
     if size < LEAST_BYTES:
         return False
-    free = free_main_memory()
-    is_refused = free is None or free < _FREE_COPIES * size or not has_idle_cores(state, team)
+    free, is_on_gpu = free_main_memory(), any(tensor.device.type != "cpu" for tensor in state.values())
+    is_refused = free is None or free < _FREE_COPIES * size or not has_idle_cores(team.num_processes == 1, is_on_gpu)
     return team.sum_over_loops(is_refused) == 0
 
 
-def has_idle_cores(state: Mapping[str, Tensor], team: ProcessGroup) -> bool:
+def has_idle_cores(is_single: bool, is_on_gpu: bool) -> bool:
     """Whether updates leave cores to a thread: several processes on CPUs occupy all, and no gain was measured there."""
-    return team.num_processes == 1 or any(tensor.device.type != "cpu" for tensor in state.values())
+    return is_single or is_on_gpu
 
 
 class BackgroundCheckpoint:

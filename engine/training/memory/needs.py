@@ -21,7 +21,7 @@ from engine.free_memory import megabytes, most_main_memory, most_memory
 from engine.models.trainable_model import TrainableModel, trainable
 from engine.shapes_only import shapes_only
 from engine.training.autocast import HasTensors, precision_on
-from engine.training.background_checkpoint import LEAST_BYTES
+from engine.training.background_checkpoint import LEAST_BYTES, has_idle_cores
 from engine.training.checkpoint import KEPT
 from engine.training.local_parts import local_part
 
@@ -67,8 +67,8 @@ class Needs:
         num_checkpoints = 1 if config.patience else -(-config.num_steps // config.checkpoint_every)  # it may stop early
         kept = min(KEPT, num_checkpoints) * self.checkpoint
         gpu, memory = (self.on_device, self.beside_gpu) if self._has_gpu else (0, self.on_device)
-        has_cores = is_single or self._has_gpu
-        is_copied = has_cores and config.num_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
+        is_large = config.num_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
+        is_copied = is_large and has_idle_cores(is_single, self._has_gpu)
         copy = f" {megabytes(self.checkpoint + self.best)} for a copy of a checkpoint where they are free," * is_copied
         subject = "It takes" if is_single else "Its first process takes"
         sentence = (
