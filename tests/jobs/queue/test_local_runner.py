@@ -46,7 +46,7 @@ def test_all_are_done_in_their_order_and_no_other_is_touched(servers: RunningWor
 
 def test_as_many_run_side_by_side_as_the_machine_has_slots(servers: RunningWorkbench) -> None:
     two = Settings(**{**servers.settings.model_dump(), "worker_slots": 2})
-    ids = [create(steps=150), create(steps=150)]
+    ids = [create(steps=500), create(steps=500)]  # four seconds each: processes start up to seconds apart
     seen = [[card.state for card in cards] for cards in run_jobs(ids, two)]
     assert ["running", "running"] in seen
     assert seen[-1] == ["done", "done"]
