@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import run_all
+from tests.browser.fields import choose_option
 from tests.browser.test_accessibility import popover_faults
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -84,8 +85,7 @@ def compare_what_was_kept(page: Page, servers: Any) -> None:
 
 def choose(page: Page, label: str, *names: str) -> None:
     for name in names:
-        page.get_by_role("combobox", name=label, exact=True).fill(name)
-        page.get_by_role("option", name=name, exact=True).click()
+        choose_option(page.get_by_role("combobox", name=label, exact=True), name)
     page.keyboard.press("Escape")
 
 

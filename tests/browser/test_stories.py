@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.fields import choose_option
 from tests.browser.test_accessibility import FITS, PHONE, SETTLED, TABLET, WIDE
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -69,8 +70,7 @@ def test_a_click_anywhere_in_a_cell_of_the_posteriors_leads_to_a_passage_of_its_
         expect(passage).to_have_text(f"A passage of {domain}")
     expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
 
-    page.get_by_test_id("stSelectbox").filter(has_text="Domain of the text").locator("input").click()
-    page.get_by_role("option", name="law").click()
+    choose_option(page.get_by_test_id("stSelectbox").filter(has_text="Domain of the text").locator("input"), "law")
     expect(passage).to_have_text("A passage of law")
     page.wait_for_selector(SETTLED)
     cells.scroll_into_view_if_needed()
