@@ -18,7 +18,7 @@ from workbench.registry.database import close_engines, transaction
 from workbench.settings import Settings
 from workbench.tables import Job
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 NUM_DOMAINS = 15
 # For each chart: the share of its box that the drawing takes in width and in height, and labels outside of the box.
 CHARTS = """() => [...document.querySelectorAll(".js-plotly-plot")].filter((one) => one.offsetParent).map((one) => {

@@ -20,7 +20,7 @@ from workbench.registry.database import close_engines, transaction
 from workbench.settings import Settings
 from workbench.tables import Job
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 # Counts looks (Streamlit marks what a run has not confirmed yet) and what else changes in the page.
 WATCH = """() => {

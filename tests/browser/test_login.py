@@ -22,7 +22,7 @@ from workbench.access.users import add_user, revoke_user, user_id_of
 from workbench.registry.database import close_engines, transaction
 from workbench.settings import Settings
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 TOKEN = "a token with a good many characters"
 OVERVIEW = "Overview"
 LOADED = 30_000  # milliseconds

@@ -17,7 +17,7 @@ from workbench.registry import experts
 from workbench.registry.database import close_engines, transaction
 from workbench.settings import Settings
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 PATIENCE = 60_000  # milliseconds
 MARKUP = "<img src=x onerror=document.title='taken'>"
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from workbench.job_records import jobs
 from workbench.registry.database import close_engines, reading
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 MOST_CLICKS = 10
 DONE = 120_000  # milliseconds in which an import or a probe is over
 
