@@ -248,6 +248,20 @@ def test_gpus_that_no_worker_registers_any_more_are_shown_as_gone_and_then_forgo
     assert devices.list_devices(session) == []
 
 
+def test_a_lost_gpu_is_not_offered_again_by_the_worker_that_lost_it_however_long_that_runs(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = new_job(session)
+    fence, _ = start(session, job_id)
+    devices.withdraw_lost(session, job_id, fence, ["uuid-0"])
+    began = database_clock.now(session) + 1
+    for half_days in range(1, 5):
+        later = began + half_days * devices.FORGET_SECONDS / 2
+        monkeypatch.setattr(database_clock, "now", lambda _, later=later: later)
+        devices.register(session, HOST, "worker", GPUS, 60, is_renewal=True)
+        assert [card.is_there for card in devices.list_devices(session)] == [False, True]
+
+
 def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs(session: Session) -> None:
     def need(spec: Spec, **settings: int) -> tuple[int, bool]:
         stored = spec.model_dump(mode="json")
