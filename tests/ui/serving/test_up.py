@@ -254,7 +254,7 @@ def test_the_workbench_starts_outlives_a_servers_death_and_leaves_nothing_behind
             family = psutil.Process(servers.pid).children(recursive=True)
         finally:
             servers.send_signal(signal.SIGINT)
-            printed, _ = servers.communicate(timeout=30)
+            printed, _ = servers.communicate(timeout=120)
 
     assert servers.returncode == 130
     assert token not in printed.decode()
@@ -300,7 +300,7 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
             card = next(card for card in wait(job_id, 0.1) if card.state in FINISHED)
         finally:
             servers.send_signal(signal.SIGINT)
-            printed, _ = servers.communicate(timeout=30)
+            printed, _ = servers.communicate(timeout=120)
 
     assert (card.state, card.error, card.attempt) == ("done", "", 1)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_origin")
