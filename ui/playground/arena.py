@@ -35,7 +35,7 @@ class Arena:
         request = Round.of(values)
         answers = [memory.answers.get(place) for place in range(len(request.panes))]
         ended = [answer for answer in answers if answer is not None]
-        if len(ended) < len(answers):
+        if request.lacks_setting or len(ended) < len(answers):  # nothing was generated, or not everywhere
             return [replace(memory, comparison=""), link_html(""), ""]
         try:
             id = self._stored(request, ended)

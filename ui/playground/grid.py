@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import gradio as gr
+from starlette.concurrency import run_in_threadpool
 
 from ui.addresses import LONGEST_QUERY
 from ui.generation.model_host import new_seed
@@ -40,7 +41,7 @@ async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any
     yield grid_html(models, prompts, cells, address)
     for row, prompt in enumerate(prompts):
         for column, model in enumerate(models):
-            chips, parts = player.switches_of(model)
+            chips, parts = await run_in_threadpool(player.switches_of, model)
             pane = PaneRequest(model, chips, parts["value"])
             request = Round.of(["Completion", 1, False, prompt, *sampling, *vars(pane).values()])
             cells[row, column] = await _cell(player, request)

@@ -20,7 +20,7 @@ from engine.events import Done, Token
 from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
-from ui.playground.address import CHAT, COMPLETION, panes_address
+from ui.playground.address import CHAT, COMPLETION, SAMPLING, panes_address
 from ui.playground.chips import chip_values, chips_of, request_of
 from ui.playground.pacing import newest_of
 from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
@@ -59,7 +59,7 @@ class PaneRequest:
 
 @dataclass(frozen=True)
 class Round:
-    """The request of all panes together."""
+    """The request of all panes together; a setting of sampling is None where its field is empty."""
 
     prompt: str
     sampling: Mapping[str, Any]
@@ -72,15 +72,18 @@ class Round:
     def of(cls, values: Sequence[Any]) -> Round:
         """The values of the page's components, in the order of `app.inputs_of`."""
         answer_format, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
+        given = zip(SAMPLING, (max_tokens, temperature, top_p, top_k, seed), strict=True)
         sampling = {
-            "max_tokens": int(max_tokens),
-            "temperature": float(temperature),
-            "top_p": float(top_p),
-            "top_k": int(top_k),
-            "seed": None if seed is None else int(seed),
+            name: None if value is None else int(value) if SAMPLING[name].is_integer else float(value)
+            for name, value in given
         }
         panes = [PaneRequest(*rest[3 * place : 3 * place + 3]) for place in range(int(count))]
         return cls(prompt, sampling, panes, answer_format, bool(is_blind), bool(without))
+
+    @property
+    def lacks_setting(self) -> bool:
+        """Whether a setting is empty without which no token can be drawn; without a seed one is chosen."""
+        return any(value is None for name, value in self.sampling.items() if name != "seed")
 
 
 @dataclass(frozen=True)
@@ -167,9 +170,8 @@ class Player:
 
     def address(self, *values: Any) -> str:
         """The address of the panes that are shown, by the same inputs as `play`; empty while a setting is empty."""
-        try:
-            request = Round.of(values)
-        except (ValueError, TypeError):
+        request = Round.of(values)
+        if request.lacks_setting:
             return ""
         models = {model.id: model for model in known_models(self._state.settings)}
         panes = [
@@ -193,9 +195,8 @@ class Player:
 
         With `without_of`, the pane beside that one ends as a diff against it (see `leave_out`).
         """
-        try:
-            request = Round.of(values)
-        except (ValueError, TypeError):
+        request = Round.of(values)
+        if request.lacks_setting:
             yield [problem_html("A sampling setting is empty."), *[gr.skip()] * NUM_PANES]
             return
         if only is not None:

@@ -28,6 +28,14 @@ def state(mixed: Path, host: Any) -> Any:
     return create_app(Settings(home=mixed), host, playground=False).state.workbench
 
 
+def test_a_vote_counts_and_a_round_is_not_stored_again_while_a_setting_is_empty(state: Any) -> None:
+    memory, values = stored(state, "both/code", "both/law")
+    values[4] = None  # the tokens
+    assert "1 vote" in Arena(state).vote("a", memory, "A–B", *values)[-1]
+    again, *_ = Arena(state).store(memory, *values)
+    assert (memory.comparison != "", again.comparison) == (True, "")
+
+
 def stored(state: Any, *models: str, **changes: Any) -> tuple[Memory, list[Any]]:
     """A round that has been stored, with the inputs that it was made of."""
     player = Player(state)
