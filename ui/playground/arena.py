@@ -11,7 +11,7 @@ import gradio as gr
 from engine.errors import Problem
 from ui.playground.address import CHAT
 from ui.playground.arena_view import history_html, link_html, votes_html
-from ui.playground.player import LETTERS, NUM_PANES, Memory, Round
+from ui.playground.rounds import LETTERS, NUM_PANES, Memory, Round
 from ui.playground.view import Answer, answer_html
 from ui.present.next_step_text import problem_text
 from workbench.answers.history import NewAnswer, NewComparison, NewVote, Turn

@@ -14,7 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from ui.addresses import LONGEST_QUERY
 from ui.generation.model_host import new_seed
 from ui.playground.address import SAMPLING, fits, grid_address
-from ui.playground.player import Memory, PaneRequest, Player, Round
+from ui.playground.player import Player
+from ui.playground.rounds import Memory, PaneRequest, Round
 from ui.playground.view import Answer, problem_html
 from ui.present.csv_text import csv_text
 

@@ -15,7 +15,8 @@ from ui.api.app import create_app
 from ui.playground.arena import Arena, pairs_of
 from ui.playground.arena_view import history_html, votes_html
 from ui.playground.opening import Opening
-from ui.playground.player import Memory, Player
+from ui.playground.player import Player
+from ui.playground.rounds import Memory
 from workbench.answers.ratings import Rating, RatingTable, RatingTables
 from workbench.registry.comparisons import get_comparison, list_comparisons
 from workbench.registry.database import reading, transaction

@@ -19,7 +19,8 @@ from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
 from ui.playground.opening import first_choice
 from ui.playground.pacing import newest_of
-from ui.playground.player import Memory, PaneRequest, Player, Round, frame_html
+from ui.playground.player import Player, frame_html
+from ui.playground.rounds import Memory, PaneRequest, Round
 from ui.playground.view import Answer, answer_html, problem_html, stopped_html
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import Model
