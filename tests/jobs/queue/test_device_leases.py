@@ -38,6 +38,11 @@ def pretended(settings: Settings, gpus: str) -> Settings:
     return settings.model_copy(update={"gpus": gpus})
 
 
+def calm(servers: RunningWorkbench) -> Settings:
+    """Leases that last however long a busy machine stands still."""
+    return servers.settings.model_copy(update={"lease_seconds": 600.0})
+
+
 def devices(servers: RunningWorkbench) -> list[DeviceCard]:
     with database.reading(servers.settings) as session:
         return list_devices(session)
@@ -120,7 +125,7 @@ def test_without_gpus_nothing_is_leased_and_nothing_is_hidden(
 def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_another_machine(
     servers: RunningWorkbench,
 ) -> None:
-    settings = servers.settings
+    settings = calm(servers)
     with registered(pretended(settings, "0-1")) as pool, leasing(pool):
         running, large, too_large, later = create(), create(2), create(3), create()
         assert take(settings, running, "somebody", pool) is not None
@@ -138,7 +143,7 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
 def test_jobs_that_share_a_gpu_run_in_order_and_a_full_one_keeps_later_shares_from_it(
     servers: RunningWorkbench,
 ) -> None:
-    settings = servers.settings
+    settings = calm(servers)
     with registered(pretended(settings, "0")) as pool, leasing(pool):
         first, second, full, later = share(0.5), share(0.5), create(), share(0.25)
         with chosen(settings) as one, chosen(settings) as other:
@@ -199,7 +204,7 @@ def test_a_process_with_a_share_of_a_gpu_is_bounded_to_that_share_of_its_memory(
 
 
 def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: RunningWorkbench) -> None:
-    settings = servers.settings
+    settings = calm(servers)
     with registered(pretended(settings, "0-1")) as pool, leasing(pool):
         running, foreign, own = create(), create(2), create()
         assert take(settings, running, "somebody", pool) is not None
