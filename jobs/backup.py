@@ -66,6 +66,9 @@ def explained(folder: Path) -> Iterator[None]:
     try:
         with noticing_full_disk(folder.parent):
             yield
+    except DiskFull as full:  # what writes artifacts advises another folder for those of the workbench
+        next_step = "Free some space, or choose a folder on a larger disk; then start again."
+        raise DiskFull(full.problem, next_step) from full
     except OSError as error:
         problem = f"{folder} cannot be written: {error.strerror or error} ({error.filename or folder})."
         raise StorageError(problem, "Repair that, and start again: nothing was left behind.") from error

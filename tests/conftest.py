@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from sqlalchemy.orm import Session
 
@@ -16,6 +17,10 @@ from engine.inference.sampling import make_generator
 from ui.generation import model_host
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
+
+# By default an example fails that takes longer than 200 ms, which says more of the machine than of the code.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -163,7 +163,7 @@ def _answers(url: str) -> None:
     over = time.monotonic() + 60
     while time.monotonic() < over:
         try:
-            assert httpx.get(url, trust_env=False).is_success
+            assert httpx.get(url, trust_env=False, timeout=60).is_success
             return
         except httpx.TransportError:
             time.sleep(0.2)

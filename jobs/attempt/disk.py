@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from engine.errors import DoesNotFit
 from engine.events import Requirements
 from engine.files import folder_size
@@ -15,13 +17,15 @@ def require_disk(work: Work, needs: Requirements) -> None:
 
     Checkpoints of an earlier attempt have their place already.
     """
-    _require("checkpoints", needs.checkpoints_bytes - folder_size(work.folder), free_bytes(work.folder))
-    _require("its result", needs.result_bytes, free_bytes(work.settings.artifacts_folder))
+    checkpoints, results = work.folder, work.settings.artifacts_folder
+    move = f"move the home folder {work.settings.root} to a larger disk"
+    _require("checkpoints", needs.checkpoints_bytes - folder_size(checkpoints), checkpoints, move)
+    _require("its result", needs.result_bytes, results, "set WORKBENCH_ARTIFACTS to a folder on a larger disk")
 
 
-def _require(what: str, needed: int, free: int) -> None:
-    if needed > free:
+def _require(what: str, needed: int, folder: Path, change: str) -> None:
+    if needed > (free := free_bytes(folder)):
         raise DoesNotFit(
             f"It takes at least {megabytes(needed)} of disk for {what}, and {megabytes(free)} are free.",
-            "Free some space and retry it, or set WORKBENCH_ARTIFACTS to a folder on a larger disk.",
+            f"Free some space and retry it, or {change}.",
         )

@@ -47,16 +47,16 @@ class StartSignal:
 
 
 def keep_lease_until_started(
-    settings: Settings, job_id: str, owner: str, process: subprocess.Popen[bytes], signal_of: StartSignal
+    settings: Settings, job_id: str, owner: str, process: subprocess.Popen[bytes], started: StartSignal
 ) -> bool:
     """Renews the lease that a process claims as `owner`, until it has begun its work or is dead; False if it was ended.
 
     A process that does not begin in START_SECONDS is ended.
     """
-    signal_of.drop_sink()
+    started.drop_sink()
     until = time.monotonic() + START_SECONDS
     seconds = min(settings.heartbeat_seconds, settings.lease_seconds / 3)
-    while not signal_of.wait(seconds):
+    while not started.wait(seconds):
         if time.monotonic() >= until:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -72,5 +72,5 @@ def _renew(settings: Settings, job_id: str, owner: str) -> None:
     """
     with suppress(NoRegistry, DiskFull, LeaseLost), database.transaction(settings) as session:
         job = session.get(Job, job_id)
-        if job and (job.state, job.owner, job.stop_requested) == ("running", owner[:120], ""):
+        if job and (job.state, job.owner, job.stop_requested) == ("running", owner, ""):
             leases.renew(session, job_id, job.fence, settings.lease_seconds)

@@ -90,24 +90,33 @@ def run_most_urgent(settings: Settings, among: Collection[str] | None = None) ->
     with chosen(settings, among) as job_id:
         if job_id is None:
             return False
-        before = row_of(settings, job_id).fence
+        before = row_of(settings, job_id)
+        if before is None:  # deleted since it was chosen
+            return True
         owner = new_owner()
         end = run_process(settings, job_id, owner)
-        if end.code != 0 and row_of(settings, job_id).fence == before:
+        if end.code != 0 and not _is_claimed(settings, before):
             take(settings, job_id, owner, log_start=end.log_start)  # it died before claiming: that counts as an attempt
         take_back(settings, job_id, owner, end)
-        has_run = row_of(settings, job_id).fence != before
+        has_run = _is_claimed(settings, before)
         if has_run:
             upload_log(settings, job_id)
         return has_run
 
 
-def row_of(settings: Settings, job_id: str) -> Job:
-    """The job's current row, detached from the session."""
+def row_of(settings: Settings, job_id: str) -> Job | None:
+    """The job's current row, detached from the session; None once it is deleted."""
     with database.reading(settings) as session:
-        job = session.get_one(Job, job_id)
-        session.expunge(job)
+        job = session.get(Job, job_id)
+        if job is not None:
+            session.expunge(job)
         return job
+
+
+def _is_claimed(settings: Settings, before: Job) -> bool:
+    """Whether a job was claimed since it had this row, or deleted: either way it waits no longer as it did."""
+    job = row_of(settings, before.id)
+    return job is None or job.fence != before.fence
 
 
 class Exit(NamedTuple):
@@ -193,7 +202,7 @@ def last_line(log: Path, start: int) -> str:
 def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     """Puts a job whose process died back into the queue. After the last attempt it fails, or waits for memory."""
     job = row_of(settings, job_id)
-    if job.state != "running" or job.owner != owner:
+    if job is None or job.state != "running" or job.owner != owner:
         return
     claim = Claim(job_id, job.fence, job.attempt, owner)
     with database.reading(settings) as session:

@@ -166,7 +166,7 @@ def stop(up: subprocess.Popen[bytes]) -> None:
     """Stops the workbench as Ctrl-C does; processes that are left are killed with its process group."""
     up.send_signal(signal.SIGINT)
     try:
-        up.wait(timeout=20)
+        up.wait(timeout=60)
     except subprocess.TimeoutExpired:
         os.killpg(up.pid, signal.SIGKILL)
         up.wait()

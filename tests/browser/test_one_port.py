@@ -155,7 +155,9 @@ def test_another_name_is_refused(proxied: Proxied) -> None:
         for origin in ("https://evil.example", f"https://{NAME}"):
             assert client.get("/v1/models", headers={"origin": origin}).json()["error"]["code"] == "foreign_origin"
     for port in (settings.api_port, settings.studio_port):
-        direct = httpx.get(f"http://127.0.0.1:{port}/", headers={**BEARER, "host": "evil.example"}, trust_env=False)
+        direct = httpx.get(
+            f"http://127.0.0.1:{port}/", headers={**BEARER, "host": "evil.example"}, trust_env=False, timeout=60
+        )
         assert (direct.status_code, direct.json()["error"]["code"]) == (403, "foreign_host")
     for origin in ("https://evil.example", f"http://127.0.0.1:{settings.studio_port}"):
         with pytest.raises(InvalidStatus, match="403"):

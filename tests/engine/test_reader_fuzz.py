@@ -26,7 +26,6 @@ from engine.text.corpus import ReadOptions, Report, read_documents
 SECONDS, BYTES = 2.0, 96 << 20
 few = settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

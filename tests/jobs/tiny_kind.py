@@ -25,6 +25,7 @@ from jobs.attempt import attempt
 from jobs.attempt.work import Register, Work
 from workbench.kinds.analysis.evaluate import KIND, Evaluate
 from workbench.kinds.kind import Kind
+from workbench.settings import Settings
 from workbench.tables import Corpus
 
 SAVE_EVERY = 10
@@ -45,11 +46,18 @@ def made_by(job_id: str) -> str:
     return f"made by {job_id}"
 
 
+def released(settings: Settings) -> Path:
+    """The file that jobs which are “held” wait for before they count."""
+    return settings.root / "released"
+
+
 def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     """Counts to the number of steps."""
     with (work.folder.parent / "starts.txt").open("a") as file:
         file.write(f"{work.attempt}\n")
     yield Progress(0, None, "documents", "reading")
+    while spec.mixture == "held" and not released(work.settings).exists():
+        time.sleep(0.02)
     _misbehave(spec.mixture)
     with _locked_gpus(work):
         step = yield from _count(work, spec)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 from sqlalchemy import func, select
-from tiny_kind import made_by
+from tiny_kind import made_by, released
 
 from workbench.job_records import jobs as rows
 from workbench.registry import database
@@ -72,6 +72,10 @@ class RunningWorkbench:
             if job_id in command and process.info["status"] != psutil.STATUS_ZOMBIE:
                 result.append(process)
         return result
+
+    def release(self) -> None:
+        """Lets jobs count that are “held”."""
+        released(self.settings).touch()
 
     def wait_for(self, job_id: str, *states: str, seconds: float = 120) -> JobCard:
         """The job's card once it is in one of the states."""

@@ -248,7 +248,7 @@ def test_what_only_a_shared_store_has_is_in_the_backup_and_what_it_lost_is_named
         shutil.rmtree(get_storage().place(id))
     flip(next(get_storage().path(seed).glob("*.safetensors")))  # a damaged copy is fetched again
     flip(next((store / "artifacts" / kitchen).glob("*.safetensors")))
-    with monkeypatch.context() as patched, pytest.raises(DiskFull):
+    with monkeypatch.context() as patched, pytest.raises(DiskFull, match="choose a folder on a larger disk"):
         patched.setattr(ObjectStore, "get_verified", fail_as_full)
         back_up(get_settings(), tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

@@ -76,16 +76,21 @@ def test_its_log_and_its_card_say_what_it_takes(trained: Do, capsys: pytest.Capt
     assert sentence in capsys.readouterr().out
 
 
-def test_a_disk_that_is_too_small_refuses_it_and_with_more_space_it_runs(
+def test_a_disk_that_is_too_small_refuses_it_with_advice_for_that_disk(
     trained: Do, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert trained
-    with monkeypatch.context() as patched:
-        patched.setattr(disk, "free_bytes", lambda _: 1000)
-        card = work({"kind": "train-joint", "name": "new", **SPECS["train-joint"]})
-    assert (card.state, card.failure and card.failure.code) == ("failed", "does_not_fit")
-    assert "of disk for checkpoints, and 0.0 MB are free." in card.error
-    assert "Free some space" in card.next_step
+    home = get_settings().root
+    for full, words, advice in (
+        (home / "jobs", "of disk for checkpoints, and 0.0 MB are free.", f"or move the home folder {home} to a larger"),
+        (home / "artifacts", "of disk for its result, and 0.0 MB are free.", "or set WORKBENCH_ARTIFACTS to a folder"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(disk, "free_bytes", lambda at, full=full: 1000 if at.is_relative_to(full) else 1 << 50)
+            card = work({"kind": "train-joint", "name": "new", **SPECS["train-joint"]})
+        assert (card.state, card.failure and card.failure.code) == ("failed", "does_not_fit")
+        assert words in card.error
+        assert advice in card.next_step
 
 
 def test_a_forecast_says_the_same_without_a_search_that_cannot_help(

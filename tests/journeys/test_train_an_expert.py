@@ -52,7 +52,7 @@ def worker() -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
 
 
 def hashes(home: Path) -> dict[str, str]:

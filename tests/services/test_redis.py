@@ -89,7 +89,7 @@ def processes(redis: Redis) -> Iterator[None]:
     assert [process.wait(60) for process in started] == [0, 0]
 
 
-def done(job_id: str, seconds: float = 40) -> JobCard:
+def done(job_id: str, seconds: float = 180) -> JobCard:
     until = time.monotonic() + seconds
     for card in submit.wait(job_id, 0.1):
         assert time.monotonic() < until, card

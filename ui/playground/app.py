@@ -21,7 +21,8 @@ from ui.playground.endpoints import add_endpoints
 from ui.playground.grid import fill, fill_if_requested
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.opening import FIRST_PROMPT, Opening
-from ui.playground.player import LETTERS, Memory, Player
+from ui.playground.player import Player
+from ui.playground.rounds import LETTERS, Memory
 from ui.playground.theme import theme
 from ui.playground.view import hint_html, stopped_html
 from ui.present.forms.option_help import SAMPLING_HELP
@@ -74,7 +75,7 @@ class Pane:
     again: gr.Button
 
     def inputs(self) -> list[Any]:
-        """The inputs of a generation, in the order of `player.PaneRequest`."""
+        """The inputs of a generation, in the order of `rounds.PaneRequest`."""
         return [self.model, self.chips, self.parts]
 
     def switches(self) -> list[Any]:
@@ -131,7 +132,7 @@ class Page:
     grid: GridParts
 
     def inputs(self) -> list[Any]:
-        """The inputs of a generation, in the order of `player.Round.of`."""
+        """The inputs of a generation, in the order of `rounds.Round.of`."""
         shared = [self.answer_format, self.count, self.blind, self.prompt, *self.sampling]
         return [*shared, *self.choices()]
 
@@ -213,7 +214,7 @@ def _drawer(name: str) -> str:
 
 
 def _sampling_drawer() -> list[Any]:
-    """How tokens are drawn, in the order of `player.Round.of`."""
+    """How tokens are drawn, in the order of `rounds.Round.of`."""
     with gr.Sidebar("Sampling", position="right", open=False, elem_id="sampling", width=340):
         gr.HTML("<h2>Sampling</h2>", apply_default_css=False)
         *sliders, seed = SAMPLING

@@ -11,7 +11,7 @@ import gradio as gr
 from engine.errors import Problem
 from ui.playground.address import CHAT
 from ui.playground.arena_view import history_html, link_html, votes_html
-from ui.playground.player import LETTERS, NUM_PANES, Memory, Round
+from ui.playground.rounds import LETTERS, NUM_PANES, Memory, Round
 from ui.playground.view import Answer, answer_html
 from ui.present.next_step_text import problem_text
 from workbench.answers.history import NewAnswer, NewComparison, NewVote, Turn
@@ -35,7 +35,7 @@ class Arena:
         request = Round.of(values)
         answers = [memory.answers.get(place) for place in range(len(request.panes))]
         ended = [answer for answer in answers if answer is not None]
-        if len(ended) < len(answers):
+        if request.lacks_setting or len(ended) < len(answers):  # nothing was generated, or not everywhere
             return [replace(memory, comparison=""), link_html(""), ""]
         try:
             id = self._stored(request, ended)

@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 import gradio as gr
+from starlette.concurrency import run_in_threadpool
 
 from ui.addresses import LONGEST_QUERY
 from ui.generation.model_host import new_seed
 from ui.playground.address import SAMPLING, fits, grid_address
-from ui.playground.player import Memory, PaneRequest, Player, Round
+from ui.playground.player import Player
+from ui.playground.rounds import Memory, PaneRequest, Round
 from ui.playground.view import Answer, problem_html
 from ui.present.csv_text import csv_text
 
@@ -40,7 +42,7 @@ async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any
     yield grid_html(models, prompts, cells, address)
     for row, prompt in enumerate(prompts):
         for column, model in enumerate(models):
-            chips, parts = player.switches_of(model)
+            chips, parts = await run_in_threadpool(player.switches_of, model)
             pane = PaneRequest(model, chips, parts["value"])
             request = Round.of(["Completion", 1, False, prompt, *sampling, *vars(pane).values()])
             cells[row, column] = await _cell(player, request)

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -20,9 +20,10 @@ from engine.events import Done, Token
 from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
-from ui.playground.address import CHAT, COMPLETION, panes_address
+from ui.playground.address import CHAT, panes_address
 from ui.playground.chips import chip_values, chips_of, request_of
 from ui.playground.pacing import newest_of
+from ui.playground.rounds import LETTERS, NUM_PANES, Memory, PaneRequest, Round
 from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
 from ui.playground.words_diff import diff_html
 from ui.present.charts.colours import read_looks
@@ -40,71 +41,10 @@ if TYPE_CHECKING:
     from workbench.mixture_request import MixtureRequest
     from workbench.requests.generation import GenerationPlan
 
-NUM_PANES = 4
-LETTERS = "ABCD"
 CHOOSE = "Choose a mixture or an expert first."
 _NO_MANIFEST = Manifest(model="", experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None)  # until planned
 NUM_NEXT = 3  # most probable next tokens that are shown while one types
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PaneRequest:
-    """The request of one pane: the values of its components."""
-
-    model: str | None
-    chips: Mapping[str, Any]
-    parts: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Round:
-    """The request of all panes together."""
-
-    prompt: str
-    sampling: Mapping[str, Any]
-    panes: Sequence[PaneRequest]
-    answer_format: str = COMPLETION
-    is_blind: bool = False
-    without: bool = False
-
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> Round:
-        """The values of the page's components, in the order of `app.inputs_of`."""
-        answer_format, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
-        sampling = {
-            "max_tokens": int(max_tokens),
-            "temperature": float(temperature),
-            "top_p": float(top_p),
-            "top_k": int(top_k),
-            "seed": None if seed is None else int(seed),
-        }
-        panes = [PaneRequest(*rest[3 * place : 3 * place + 3]) for place in range(int(count))]
-        return cls(prompt, sampling, panes, answer_format, bool(is_blind), bool(without))
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The state of a window: the last answers, the conversations so far, and which model is behind each letter."""
-
-    answers: Mapping[int, Answer] = field(default_factory=dict)
-    turns: Mapping[int, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
-    order: tuple[int, ...] = ()  # of a blind round: the pane whose model stands behind each letter; empty: not blind
-    comparison: str = ""  # the id of what is stored
-    replayed: str = ""  # the id of what the address asks for
-    fills: bool = False  # whether the address asks for a grid, which can be filled
-
-    def turns_of(self, place: int, request: Round) -> tuple[Mapping[str, str], ...]:
-        """The conversation of a pane with the new question; empty in a completion."""
-        if request.answer_format != CHAT:
-            return ()
-        return (*self.turns.get(place, ()), {"role": "user", "content": request.prompt})
-
-    def with_answer(self, place: int, answer: Answer) -> Memory:
-        """The memory with the end of an answer."""
-        spoken = {"role": "assistant", "content": answer.generated}
-        turns = {**self.turns, place: (*answer.turns, spoken)} if answer.turns else self.turns
-        return replace(self, answers={**self.answers, place: answer}, turns=turns)
 
 
 @dataclass(frozen=True)
@@ -167,9 +107,8 @@ class Player:
 
     def address(self, *values: Any) -> str:
         """The address of the panes that are shown, by the same inputs as `play`; empty while a setting is empty."""
-        try:
-            request = Round.of(values)
-        except (ValueError, TypeError):
+        request = Round.of(values)
+        if request.lacks_setting:
             return ""
         models = {model.id: model for model in known_models(self._state.settings)}
         panes = [
@@ -193,9 +132,8 @@ class Player:
 
         With `without_of`, the pane beside that one ends as a diff against it (see `leave_out`).
         """
-        try:
-            request = Round.of(values)
-        except (ValueError, TypeError):
+        request = Round.of(values)
+        if request.lacks_setting:
             yield [problem_html("A sampling setting is empty."), *[gr.skip()] * NUM_PANES]
             return
         if only is not None:

@@ -66,16 +66,17 @@ def _fit_legend(figure: go.Figure) -> None:
 
 
 def clicked(key: str) -> tuple[int, int] | None:
-    """The place (x, y) of the point clicked last in the chart of this key, for its `on_select`; None when none was.
+    """The place (x, y) of the point that was clicked in the chart of this key; for its `on_select`, once a click.
 
     A second click on a point takes its selection away, and is a click on it all the same: something else may have been
-    chosen since, and the point must lead back to what it stands for.
+    chosen since, and the point must lead back to what it stands for. None if no selection was there to take away.
     """
-    state = st.session_state.get(f"{key}_chart")
-    points = state["selection"]["points"] if state else []
-    if points:
-        st.session_state[f"{key}_clicked"] = int(points[0]["x"]), int(points[0]["y"])
-    place: tuple[int, int] | None = st.session_state.get(f"{key}_clicked")
+    selection = _selection(key)
+    before: tuple[int, int] | None = st.session_state.pop(f"{key}_clicked", None)
+    if not selection or not selection["points"]:
+        return before
+    point = selection["points"][0]
+    place = st.session_state[f"{key}_clicked"] = int(point["x"]), int(point["y"])
     return place
 
 

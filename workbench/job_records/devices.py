@@ -1,9 +1,9 @@
 """Devices: workers register the GPUs of their hosts, and a job leases some in the transaction that claims it.
 
 A device row names the job and the fence under which it was leased whole; rows of shares name those that have a part of
-it. The lease is valid as long as this job runs under
-this fence: it needs no heartbeat, and ends however the job's claim ends. A job whose heartbeat stopped keeps its
-devices until it is taken back, because until then it may renew its lease.
+it. The lease is valid as long as this job runs under this fence: it needs no heartbeat, and ends however the job's
+claim ends. A job whose heartbeat stopped keeps its devices until it is taken back, because until then it may renew its
+lease.
 All times are those of the database's clock.
 """
 
@@ -95,6 +95,7 @@ def register(
             row = Device(host=host, uuid=gpu.uuid)
             session.add(row)
         elif is_renewal and row.worker == _NOBODY:
+            row.seen_until = now - FORGET_SECONDS / 2  # not there, but not forgotten while its worker lives
             continue
         row.number, row.address = gpu.number, gpu.address
         row.name, row.memory_bytes = gpu.name[:120], gpu.memory_bytes

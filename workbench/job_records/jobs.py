@@ -6,24 +6,24 @@ What a worker does (claim, renew, record, finish) is in `leases`. Every change o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench import database_clock
 from workbench.access import audit
 from workbench.errors import BadSpec, JobError, NotFound
-from workbench.job_records.devices import DeviceNeed, list_devices, need_of, waits_for
-from workbench.job_records.event_kinds import UPLOAD
-from workbench.job_records.leases import add_event, end_waiting, has_expired, is_expired, stop_without_worker, waits
-from workbench.job_states import ACTIVE, UNFINISHED, UNSUCCESSFUL, Ending, ShownState
+from workbench.job_records.devices import DeviceNeed, need_of
+from workbench.job_records.job_cards import cards_of, shown_state
+from workbench.job_records.leases import add_event, end_waiting, is_expired, stop_without_worker, waits
+from workbench.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState
 from workbench.kinds.catalog import kind_named
-from workbench.registry.cards import DeviceCard, EventCard, JobCard, MetricPoint
+from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.valid_text import plain
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
-from workbench.specs import parse_spec, unreadable_reason
+from workbench.specs import parse_spec
 from workbench.tables import (
     Artifact,
     Clustering,
@@ -240,13 +240,13 @@ def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
 
 def get_job(session: Session, job_id: str) -> JobCard:
     """The card of one job."""
-    return _cards(session, [_row(session, job_id)])[0]
+    return cards_of(session, [_row(session, job_id)])[0]
 
 
 def get_jobs(session: Session, ids: Sequence[str]) -> list[JobCard]:
     """The cards of these jobs, in their order; deleted jobs are left out."""
     statement = select(Job).where(Job.id.in_(ids)).execution_options(populate_existing=True)
-    cards = {card.id: card for card in _cards(session, list(session.scalars(statement)))}
+    cards = {card.id: card for card in cards_of(session, list(session.scalars(statement)))}
     return [cards[one] for one in ids if one in cards]
 
 
@@ -263,7 +263,7 @@ def find_by_specs(session: Session, specs: Sequence[Spec]) -> list[JobCard | Non
     statement = select(Job).where(Job.kind.in_(kinds)).order_by(Job.created_at, Job.id)
     newest = {_canonical_spec(job): job for job in session.scalars(statement)}
     jobs = [newest.get(spec.identity()) for spec in specs]
-    cards = {card.id: card for card in _cards(session, [job for job in jobs if job])}
+    cards = {card.id: card for card in cards_of(session, [job for job in jobs if job])}
     return [cards[job.id] if job else None for job in jobs]
 
 
@@ -288,9 +288,9 @@ def list_jobs(
     if kind is not None:
         statement = statement.where(Job.kind == kind)
     if state is not None:
-        shown = _shown_state(database_clock.now(session))
+        shown = shown_state(database_clock.now(session))
         statement = statement.where(shown.in_([state] if isinstance(state, str) else list(state)))
-    return _cards(session, list(session.scalars(statement.execution_options(populate_existing=True))))
+    return cards_of(session, list(session.scalars(statement.execution_options(populate_existing=True))))
 
 
 def ids_from(session: Session, start: str, limit: int = 12) -> list[str]:
@@ -301,7 +301,7 @@ def ids_from(session: Session, start: str, limit: int = 12) -> list[str]:
 
 def count_by_state(session: Session) -> dict[ShownState, int]:
     """The number of jobs in each state, as cards show it."""
-    state = _shown_state(database_clock.now(session)).label("shown")
+    state = shown_state(database_clock.now(session)).label("shown")
     return {one.shown: one.num for one in session.execute(select(state, func.count().label("num")).group_by(state))}
 
 
@@ -332,84 +332,3 @@ def metrics(session: Session, job_id: str, name: str | None = None, after_step: 
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))
     return [MetricPoint(name=one.name, step=one.step, value=one.value) for one in rows]
-
-
-def _shown_state(now: float) -> ColumnElement[str]:
-    return case((has_expired(now), literal("interrupted", String)), else_=Job.state)
-
-
-def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
-    now = database_clock.now(session)
-    after: dict[str, list[str]] = {job.id: [] for job in jobs}
-    statement = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
-    for one in session.scalars(statement.order_by(JobDependency.after_id)):
-        after[one.job_id].append(one.after_id)
-    gpus, devices = _gpus(session, jobs)
-    reasons = _reasons(session, [job for job in jobs if job.state == "queued"], devices)
-    return [_card(job, now, after=after[job.id], gpus=gpus[job.id], waits_for=reasons.get(job.id, "")) for job in jobs]
-
-
-def _gpus(session: Session, jobs: list[Job]) -> tuple[dict[str, list[str]], list[DeviceCard]]:
-    """The GPUs that each job has leased, by id, and all that there are where a job may wait for one."""
-    leased: dict[str, list[str]] = {job.id: [] for job in jobs}
-    devices = list_devices(session) if any(job.state in ACTIVE for job in jobs) else []
-    for one in devices:
-        for holder in one.holders:
-            if holder.job_id in leased:
-                part = "" if holder.share == 1 else f" ({holder.share:g} of it)"
-                leased[holder.job_id].append(f"{one.host}/{one.number}{part}")
-    return leased, devices
-
-
-def _reasons(session: Session, queued: list[Job], devices: Sequence[DeviceCard]) -> dict[str, str]:
-    """For which jobs, for which version's or machine's worker and for which GPUs queued jobs wait, by id.
-
-    One that waits for other jobs does not wait for a worker or a GPU yet.
-    """
-    settings, hosts = get_settings(), _upload_hosts(session, queued)
-    reasons = _dependency_reasons(session, [job.id for job in queued])
-    for job in queued:
-        if job.id in reasons:
-            continue
-        host = f"Waits for a worker on “{hosts[job.id]}”, which received its file." if job.id in hosts else ""
-        sentences = (
-            unreadable_reason(job.spec),
-            host,
-            waits_for(need_of(session, job.kind, job.spec, settings), devices),
-        )
-        if reason := " ".join(filter(None, sentences)):
-            reasons[job.id] = reason
-    return reasons
-
-
-def _dependency_reasons(session: Session, queued: Sequence[str]) -> dict[str, str]:
-    """The titles of the jobs that these wait for, as a sentence by id; nothing for those that wait for none."""
-    if not queued:
-        return {}
-    statement = select(JobDependency.job_id, Job.title).join(Job, JobDependency.after_id == Job.id)
-    statement = statement.where(JobDependency.job_id.in_(queued), Job.state != "done")
-    titles: dict[str, list[str]] = {}
-    for job_id, title in session.execute(statement.order_by(Job.created_at, Job.id)):
-        titles.setdefault(job_id, []).append(title)
-    return {job_id: f"Waits for {_quoted(names)}." for job_id, names in titles.items()}
-
-
-def _quoted(titles: Sequence[str]) -> str:
-    more = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
-    return ", ".join(f"“{title}”" for title in titles[:3]) + more
-
-
-def _upload_hosts(session: Session, queued: list[Job]) -> dict[str, str]:
-    """With a shared store, the machines that received the files which these jobs read, by id of the job."""
-    if not queued or not get_settings().store:
-        return {}
-    noted = select(JobEvent).where(JobEvent.kind == UPLOAD, JobEvent.job_id.in_([job.id for job in queued]))
-    return {event.job_id: str((event.data or {}).get("host", "")) for event in session.scalars(noted)}
-
-
-_COMPUTED = ("state", "after", "gpus", "waits_for")
-
-
-def _card(job: Job, now: float, **computed: Any) -> JobCard:
-    same = {name: getattr(job, name) for name in JobCard.model_fields if name not in _COMPUTED}
-    return JobCard(**same, state="interrupted" if is_expired(job, now) else job.state, **computed)

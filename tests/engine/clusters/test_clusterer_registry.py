@@ -136,7 +136,7 @@ def test_k_means_assigns_documents_as_its_caller_says_whatever_the_method_is_cal
     assert nearest.sizes == cluster(points(30), "unbalanced", 3).sizes
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data(), seed=st.integers(0, 2**16), distinct=st.integers(1, 40))
 def test_sizes_differ_by_at_most_one_for_any_numbers(data: st.DataObject, seed: int, distinct: int) -> None:  # L11
     num_documents = data.draw(st.integers(1, 120))
@@ -147,7 +147,7 @@ def test_sizes_differ_by_at_most_one_for_any_numbers(data: st.DataObject, seed: 
     assert max(sizes) - min(sizes) <= 1
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     num_documents=st.integers(2, 60), num_clusters=st.integers(1, 12), seed=st.integers(0, 2**16), coarse=st.booleans()
 )

@@ -121,7 +121,7 @@ PIECES = st.lists(st.text(alphabet="court suga12é_ΣσΟ'.́ İ", max_size=6) |
 FITTED = tfidf([*TEXTS, STRANGE], dimension=8)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pieces=PIECES)
 def test_any_chunks_give_the_vector_of_the_full_text(pieces: list[str]) -> None:  # L10
     state = FITTED.start()

@@ -127,7 +127,7 @@ CONFIGS: st.SearchStrategy[GateConfig] = st.one_of(
 WEIGHTS: st.SearchStrategy[float] = st.sampled_from([0.0, 1.0, 1.0]) | st.floats(1e-6, 1e6)  # equal ones, too
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     config=CONFIGS,
     weights=st.lists(WEIGHTS, min_size=NUM_EXPERTS, max_size=NUM_EXPERTS).filter(any),

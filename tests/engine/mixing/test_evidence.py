@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -52,7 +52,6 @@ def test_the_papers_readings_are_points_to_the_bit(evidence: Evidence, top_k: in
     assert by_name.total(scores_ENT) == by_rule.total(scores_ENT)
 
 
-@settings(deadline=None)
 @given(RULES)
 def test_the_evidence_of_a_stream_is_that_of_the_scored_text(rule: EvidenceRule) -> None:
     gate, scores_ET = PosteriorGate(PRIOR, rule), scores(blocks=1)[:, 0]
@@ -64,7 +63,6 @@ def test_the_evidence_of_a_stream_is_that_of_the_scored_text(rule: EvidenceRule)
     torch.testing.assert_close(gate.seen_by(stream.belief), gate.seen_at_end(scores_ET), atol=1e-9, rtol=1e-12)
 
 
-@settings(deadline=None)
 @given(SHARES)
 def test_the_recurrence_of_a_stream_is_that_of_a_text_to_the_bit(decay: float) -> None:
     gate, scores_ET = PosteriorGate(PRIOR, EvidenceRule(decay)), scores(blocks=1)[:, 0]
@@ -74,7 +72,6 @@ def test_the_recurrence_of_a_stream_is_that_of_a_text_to_the_bit(decay: float) -
         stream.observe(scores_E, 0)
 
 
-@settings(deadline=None)
 @given(RULES, st.integers(1, 19))
 def test_a_stream_that_is_cut_goes_on_as_if_it_were_not(rule: EvidenceRule, cut: int) -> None:
     gate, scores_ET = UpdatingGate(PRIOR, rule, update_every=6), scores(blocks=1)[:, 0]
@@ -89,7 +86,6 @@ def test_a_stream_that_is_cut_goes_on_as_if_it_were_not(rule: EvidenceRule, cut:
         resumed.observe(scores_E, 0)
 
 
-@settings(deadline=None)
 @given(RULES)
 def test_weights_sum_to_one_and_an_expert_without_a_share_stays_without(rule: EvidenceRule) -> None:
     for gate in (PosteriorGate(PRIOR, rule), UpdatingGate(PRIOR, rule, update_every=7)):
@@ -98,7 +94,6 @@ def test_weights_sum_to_one_and_an_expert_without_a_share_stays_without(rule: Ev
         assert not weights_ENT[2].any()
 
 
-@settings(deadline=None)
 @given(SHARES)
 def test_without_power_the_prior_stays(decay: float) -> None:
     gate = PosteriorGate(PRIOR, EvidenceRule(decay, 0.0))
@@ -119,7 +114,6 @@ def test_the_rule_is_its_formula_written_out() -> None:
     torch.testing.assert_close(with_slow_E, expected_E / expected_E.sum())
 
 
-@settings(deadline=None)
 @given(RULES)
 def test_the_total_of_a_text_is_the_sum_of_its_tokens(rule: EvidenceRule) -> None:
     gate = PosteriorGate([1.0, 2.0, 3.0, 4.0], rule)

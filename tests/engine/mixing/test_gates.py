@@ -309,7 +309,7 @@ def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
         build_gate(PosteriorGateConfig(), weights)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(0.01, 100), min_size=2, max_size=9),
     st.integers(0, 10**6),

@@ -228,7 +228,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join))
 def test_anonymising_twice_changes_nothing_more(text: str) -> None:
     first_time, _ = anonymize(text)

@@ -26,7 +26,7 @@ def packed(texts: list[str], folder: Path, tokenizer: Tokenizer = TOKENIZER) -> 
     return folder / "tokens"
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=3, max_size=20, unique=True),
     st.integers(1, 40),

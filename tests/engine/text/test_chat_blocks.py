@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import CorpusError
@@ -24,7 +24,6 @@ BLOCK = 16
 
 
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=60), st.integers(4, 24))
-@settings(deadline=None)
 def test_every_conversation_lies_in_one_block_where_it_fits(lengths: list[int], block_size: int) -> None:
     blocks = layout(lengths, block_size)
     pieces: dict[int, list[tuple[int, int, int]]] = {}
@@ -41,7 +40,6 @@ def test_every_conversation_lies_in_one_block_where_it_fits(lengths: list[int], 
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=60))
-@settings(deadline=None)
 def test_blocks_are_filled(lengths: list[int]) -> None:
     used = [sum(piece.stop - piece.first for piece in block) for block in layout(lengths, 12)]
     assert sum(size <= 6 for size in used) <= 1  # two that are at most half full would be one

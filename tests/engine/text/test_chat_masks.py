@@ -19,7 +19,7 @@ CONVERSATIONS = MESSAGES.filter(bool)
 
 
 @given(CONVERSATIONS)
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_the_mask_is_that_of_transformers(tmp_path_factory, messages: list[Message]) -> None:
     folder = chat_folder(tmp_path_factory.getbasetemp() / "marked", "marked")
     theirs = AutoTokenizer.from_pretrained(folder).apply_chat_template(

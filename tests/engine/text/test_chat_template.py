@@ -54,7 +54,7 @@ def test_a_conversation_has_the_ids_of_transformers(tmp_path: Path, name: str) -
         assert template.encode(tokenizer, messages, add_generation_prompt=opens) == expected
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(text=st.text(st.characters(codec="utf-8"), max_size=20))
 def test_whatever_a_message_says_its_ids_are_those_of_transformers(tmp_path: Path, text: str) -> None:
     tokenizer, template = load(tmp_path, "qwen")

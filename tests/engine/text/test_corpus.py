@@ -76,7 +76,7 @@ def test_every_kind_of_file_gives_the_same_documents(name: str, packing: str, tm
     assert [document.text for document in read(path)] == TEXTS
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(READABLE, min_size=1, max_size=5, unique=True), name=st.sampled_from(sorted(WRITERS)))
 def test_what_is_written_is_what_is_read(texts: list[str], name: str, tmp_path: Path) -> None:
     WRITERS[name](tmp_path / name, texts)
@@ -250,7 +250,7 @@ def test_a_short_text_imported_by_itself_gives_enough_documents_to_split(tmp_pat
     assert len(list(read_documents(tmp_path, ReadOptions(), Report()))) == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.text(string.ascii_letters + " äé😀", max_size=30), st.integers(1, 1500)), max_size=12),
     st.sampled_from(["\n", " ", "\n\n", "", "\r\n\r\n"]),

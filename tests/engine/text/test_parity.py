@@ -209,7 +209,7 @@ def texts(special: list[str]) -> st.SearchStrategy[str]:
     return st.lists(st.one_of(words, st.text(st.characters(codec="utf-8"), max_size=5)), max_size=6).map("".join)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_ids_are_those_of_transformers_with_and_without_control_tokens(
     shape: tuple[str, Path, Any, Any], data: st.DataObject
@@ -225,7 +225,7 @@ def test_ids_are_those_of_transformers_with_and_without_control_tokens(
     assert ours.decode(plain) == theirs.decode(plain, skip_special_tokens=True) or "\N{REPLACEMENT CHARACTER}" in text
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(text=st.text(st.characters(codec="utf-8"), max_size=20))
 @example("e\u0301 <|im_end|></s>")
 @example(" ")

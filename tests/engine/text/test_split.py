@@ -15,7 +15,7 @@ from engine.text.corpus import Document, ReadOptions, Report, read_documents
 from engine.text.split import count_documents, place_of, read_split, store_documents
 from engine.text.split_names import SPLITS
 
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def keep(documents: Iterable[Document], folder: Path) -> list[dict]:

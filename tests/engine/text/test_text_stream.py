@@ -36,7 +36,7 @@ def prompt_and_stream(tokenizer: Tokenizer, ids: Sequence[int], cut: int) -> str
     return before + joined(tokenizer, ids[:cut], ids[cut:])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=TEXTS, cut=st.integers(0, 40))
 @example("ab ab ab", 2)
 @example("a 😀", 4)  # between two bytes of a character
@@ -47,7 +47,7 @@ def test_prompt_and_streamed_text_are_what_the_library_decodes(text: str, cut: i
 
 
 @EACH
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_at_every_cut_of_any_ids_nothing_is_lost_or_doubled(tokenizer: Tokenizer, data: st.DataObject) -> None:
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size + 1), max_size=20))

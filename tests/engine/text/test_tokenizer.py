@@ -31,21 +31,21 @@ BOTH = pytest.mark.parametrize("tokenizer", [TRAINED, LLAMA], ids=["trained", "l
 
 
 @BOTH
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=ANY_TEXT)
 def test_decoding_what_was_encoded_gives_the_text(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @BOTH
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=ANY_TEXT)
 def test_streamed_parts_joined_are_the_text(tokenizer: Tokenizer, text: str) -> None:
     stream = tokenizer.stream()
     assert "".join(map(stream.push, tokenizer.encode(text))) + stream.rest() == text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, TRAINED.vocab_size - 1), max_size=30))
 def test_streaming_any_ids_is_decoding_them(ids: list[int]) -> None:
     stream = TRAINED.stream()

@@ -147,9 +147,8 @@ def test_a_killed_process_ends_all_and_is_named(seed, domains, tmp_path: Path) -
 def test_closed_while_it_starts_it_ends_immediately(seed, domains, tmp_path: Path) -> None:
     events = train_distributed(2, seed, domains, FOR_EVER, tmp_path / "early", log=tmp_path / "log")
     assert next(events) == Progress(0, 2, "processes", "starting")
-    began = time.monotonic()
     events.close()
-    assert time.monotonic() - began < 8
+    assert not list((tmp_path / "early").iterdir())  # it did not wait for a step, which would leave a checkpoint
     eventually(lambda: not processes(tmp_path / "early"))
 
 

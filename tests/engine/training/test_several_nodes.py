@@ -69,7 +69,7 @@ def test_a_host_that_is_cut_off_ends_the_training_and_is_named(seed, domains, ho
     hosts[1].cut_off()
     with pytest.raises(LostNode, match=rf"Node 2 of 2 \({hosts[1].name}\)"):
         up_to(events, 1_000_000)
-    eventually(lambda: not processes(folder), 60)  # those of the lost host end by themselves
+    eventually(lambda: not processes(folder))  # those of the lost host end by themselves
 
 
 @pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing())
@@ -93,7 +93,7 @@ def test_slurm_starts_three_processes_on_two_nodes_and_a_stop_frees_them(
         assert not any("A_KEY_OF_THE_STORE" in one.environ() for one in ranks)
         events.close()  # type: ignore[attr-defined]
         eventually(lambda: not processes(folder))
-        eventually(lambda: slurm.num_idle(conf) == 2, 30)
+        eventually(lambda: slurm.num_idle(conf) == 2)
         rest = train_distributed(
             2, seed, domains, CONFIG, folder, launcher=launcher, device="cpu", log=tmp_path / "log"
         )
@@ -111,7 +111,7 @@ def test_a_killed_process_of_another_host_is_named(seed, domains, launcher, tmp_
     next(one for one in processes(folder) if one.environ().get("RANK") == "3").kill()
     with pytest.raises(LostRank, match=r"Process 3 of 4 ended without an error message: Signal 9 \(SIGKILL\)"):
         up_to(events, 1_000_000)
-    eventually(lambda: not processes(folder), 30)
+    eventually(lambda: not processes(folder))
 
 
 def test_a_hostfile_is_that_of_open_mpi_and_deepspeed(tmp_path: Path) -> None:

@@ -66,11 +66,12 @@ def submit_here(job_id: str) -> object:
 
 
 def test_a_runner_that_slept_through_its_lease_writes_nothing_and_exits(servers: RunningWorkbench) -> None:
-    job_id = create()
+    job_id = create("held")
     first = started(servers, job_id)
     first.send_signal(signal.SIGSTOP)
     servers.wait_for(job_id, "interrupted")
     expire(servers)
+    servers.release()
     second = servers.start("tiny_runner.py", job_id)
     done = servers.wait_for(job_id, "done")
     first.send_signal(signal.SIGCONT)
@@ -81,7 +82,7 @@ def test_a_runner_that_slept_through_its_lease_writes_nothing_and_exits(servers:
 
 
 def test_a_runner_that_wakes_while_another_works_leaves_its_job_untouched(servers: RunningWorkbench) -> None:
-    job_id = create(milliseconds=20)
+    job_id = create("held")
     first = started(servers, job_id)
     first.send_signal(signal.SIGSTOP)
     servers.wait_for(job_id, "interrupted")
@@ -89,6 +90,8 @@ def test_a_runner_that_wakes_while_another_works_leaves_its_job_untouched(server
     eventually(lambda: servers.num_starts(job_id) == 2)
     first.send_signal(signal.SIGCONT)
     assert first.wait(60) != 0
+    assert servers.card(job_id).state == "running"
+    servers.release()
     servers.wait_for(job_id, "done")
     assert servers.row(job_id).fence == 2
     assert (second.wait(60), servers.num_effects(job_id)) == (0, 1)
@@ -98,10 +101,8 @@ def test_a_job_that_does_not_listen_is_ended_with_its_process(servers: RunningWo
     job_id = create("deaf")
     process = started(servers, job_id)
     submit.request_stop(job_id, "cancel")
-    start = time.monotonic()
+    assert process.wait(10) != 0  # as the README promises; its work would take an hour
     servers.wait_for(job_id, "cancelled")
-    assert process.wait(60) != 0
-    assert time.monotonic() - start < servers.settings.cancel_seconds + 2
     assert "It did not stop in time and was ended." in servers.events(job_id)
 
 
@@ -152,7 +153,7 @@ def test_a_deaf_job_whose_worker_is_gone_does_not_run_for_ever(servers: RunningW
     job_id = create("deaf")
     process = started(servers, job_id)
     process.terminate()
-    assert process.wait(servers.settings.cancel_seconds + 2) != 0
+    assert process.wait(60) != 0
     assert servers.card(job_id).state == "queued"
 
 
@@ -160,4 +161,4 @@ def test_a_job_whose_home_was_removed_does_not_run_for_ever(servers: RunningWork
     job_id = create(steps=100_000)
     process = started(servers, job_id)
     shutil.rmtree(servers.settings.root)
-    process.wait(3 * servers.settings.lease_seconds)
+    process.wait(60)  # its work would take a quarter of an hour

@@ -53,7 +53,9 @@ def there(servers: RunningWorkbench) -> list[str]:
 
 
 def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: RunningWorkbench, tmp_path: Path) -> None:
-    settings = by_ssh(servers.settings, tmp_path, lease_seconds=2.0, heartbeat_seconds=0.2)
+    settings = by_ssh(
+        servers.settings, tmp_path, lease_seconds=6.0, heartbeat_seconds=0.2
+    )  # a shell has 2 seconds to answer
     (tmp_path / "up-one").touch()
     with registered(settings) as pool, leasing(pool):
         assert there(servers) == ["one/0", "one/1"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,7 +97,7 @@ def test_a_broker_that_is_down_costs_seconds_and_no_job(servers: RunningWorkbenc
     settings = with_broker(servers, url.format(free_port()))
     start = time.monotonic()
     job_id = submit.submit(job_spec(), settings=settings)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 30
     assert (servers.card(job_id).state, servers.row(job_id).sent_at) == ("queued", None)
 
 
@@ -106,7 +105,7 @@ def test_a_broker_that_does_not_answer_costs_seconds_and_no_job(servers: Running
     settings = with_broker(servers, f"redis://127.0.0.1:{silent_port}/0")
     start = time.monotonic()
     job_id = submit.submit(job_spec(), settings=settings)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 30  # it is given up after five
     assert (servers.card(job_id).state, servers.row(job_id).sent_at) == ("queued", None)
 
 
@@ -131,8 +130,10 @@ def test_a_job_is_submitted_once_even_when_the_registry_fails_after_it(
 
 def test_waiting_shows_each_change_and_ends_with_the_job(servers: RunningWorkbench) -> None:
     job_id = submit.submit(job_spec())
-    threading.Timer(0.2, submit.request_stop, (job_id, "cancel"), {"settings": servers.settings}).start()
-    assert [card.state for card in submit.wait(job_id, 0.05)] == ["queued", "cancelled"]
+    cards = submit.wait(job_id, 0.05)
+    assert next(cards).state == "queued"
+    submit.request_stop(job_id, "cancel")
+    assert [card.state for card in cards] == ["cancelled"]
 
 
 def test_a_stopped_job_is_queued_again_on_request(servers: RunningWorkbench) -> None:

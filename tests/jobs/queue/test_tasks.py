@@ -21,6 +21,7 @@ from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
+from workbench.settings import Settings
 from workbench.tables import Job
 
 
@@ -35,6 +36,32 @@ def _tiny_runner(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> 
 def create(how: str = "count", **more: object) -> str:
     with database.transaction() as session:
         return rows.create_job(session, job_spec(how), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("moment", ["before it is claimed", "after its end"])
+def test_a_job_that_is_deleted_while_its_process_starts_or_ends_keeps_no_other_waiting(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    deleted, other = create("problem", priority=5), create()
+    real = tasks.run_process
+
+    def delete(job_id: str) -> None:
+        with database.transaction() as session:
+            if rows.get_job(session, job_id).state == "queued":
+                rows.request_stop(session, job_id, "cancel")
+            assert rows.delete_job(session, job_id)
+
+    def run_process(settings: Settings, job_id: str, owner: str) -> tasks.Exit:
+        if job_id == deleted and moment == "before it is claimed":
+            delete(job_id)
+        end = real(settings, job_id, owner)
+        if job_id == deleted and moment == "after its end":
+            delete(job_id)
+        return end
+
+    monkeypatch.setattr(tasks, "run_process", run_process)
+    tasks.run(deleted)
+    assert servers.card(other).state == "done"
 
 
 @pytest.mark.parametrize("store", ["", "file:///mnt/shared"])

@@ -52,11 +52,13 @@ def test_a_worker_whose_registry_was_upgraded_ends_with_the_reason(
 
 def test_with_two_slots_a_quick_job_does_not_wait_behind_a_long_one(servers: RunningWorkbench) -> None:
     servers.start("tiny_worker.py", WORKBENCH_WORKER_SLOTS="2")
-    long = submit.submit(job_spec(steps=2000))
+    long = submit.submit(job_spec("held"))
     servers.wait_for(long, "running")
     quick = submit.submit(job_spec())
     servers.wait_for(quick, "done")
     assert servers.card(long).state == "running"
+    servers.release()
+    servers.wait_for(long, "done")
 
 
 @pytest.mark.slow
@@ -77,7 +79,7 @@ def test_the_job_outlives_its_process_killed_again_and_again(servers: RunningWor
 @pytest.mark.slow
 def test_a_job_killed_after_each_new_checkpoint_uses_up_no_attempts(servers: RunningWorkbench) -> None:
     servers.start("tiny_worker.py", WORKBENCH_MAX_ATTEMPTS="2")
-    job_id = submit.submit(job_spec(steps=100, milliseconds=50))
+    job_id = submit.submit(job_spec(steps=400, milliseconds=50))  # it must outlast four kills, however late they come
     for number in range(1, 5):
         eventually(lambda number=number: checkpoints(servers, job_id) == number)  # type: ignore[misc]
         for process in servers.runners(job_id):
@@ -111,10 +113,12 @@ def test_worker_and_runner_killed_together_the_job_goes_on(
     servers: RunningWorkbench, worker: subprocess.Popen[bytes]
 ) -> None:
     servers.start("jobs.queue.scheduler")
-    job_id = submit.submit(job_spec(milliseconds=30))
+    job_id = submit.submit(job_spec("held"))
     eventually(lambda: servers.num_starts(job_id))
-    worker.kill()
+    worker.send_signal(signal.SIGSTOP)  # else it would take the job back, or its runner would, once it is dead
     servers.runners(job_id)[0].kill()
+    worker.kill()
+    servers.release()
     servers.wait_for(job_id, "queued")
     assert servers.events(job_id)[-1] == "Back in the queue: its worker stopped responding."  # its lease was over
     servers.start("tiny_worker.py")
@@ -163,7 +167,9 @@ def test_a_hint_that_got_lost_is_sent_again(servers: RunningWorkbench, worker: s
 def test_two_workers_share_the_jobs(servers: RunningWorkbench) -> None:
     for _ in range(2):
         servers.start("tiny_worker.py")
-    job_ids = [submit.submit(job_spec(milliseconds=15)) for _ in range(4)]
+    job_ids = [submit.submit(job_spec("held")) for _ in range(4)]
+    eventually(lambda: [servers.card(job_id).state for job_id in job_ids].count("running") == 2)
+    servers.release()
     assert [servers.wait_for(job_id, "done").attempt for job_id in job_ids] == [1] * 4
     owners = {event.rpartition(":")[0] for one in job_ids for event in servers.events(one) if "Started" in event}
     assert len(owners) == 2

@@ -158,7 +158,7 @@ def test_llm_prompts_and_streams(url: str, tmp_path: Any, monkeypatch: pytest.Mo
 def test_open_webui_lists_models_chats_and_requests_a_title(url: str) -> None:
     """Its calls as its source sends them: models, a streamed chat with a system message, a title without a stream."""
     headers = {"Authorization": "Bearer s3cret", "X-OpenWebUI-User-Name": "me"}
-    with httpx.Client(base_url=url, headers=headers) as client:
+    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
         names = [one["id"] for one in client.get("/models").json()["data"]]
         messages = [{"role": "system", "content": "Be brief."}, *TALK]
         body = {"model": names[0], "messages": messages, "stream_options": {"include_usage": True}, "max_tokens": 3}

@@ -88,7 +88,6 @@ def _check(operation: Any, mode: GenerationMode, address: str, is_accepted: bool
     @bounds(
         max_examples=40 if is_accepted else NUM_EXAMPLES,
         database=None,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -150,7 +150,7 @@ def held(host: Any, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def client(server: Any, settings: Settings) -> Iterator[httpx.Client]:
     """A program that talks with the server on its port."""
     headers = {"authorization": "Bearer s3cret"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{settings.api_port}", headers=headers) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{settings.api_port}", headers=headers, timeout=60) as client:
         yield client
 
 

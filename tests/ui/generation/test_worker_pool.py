@@ -184,7 +184,7 @@ def test_leaving_while_waiting_never_begins(wait_until: WaitUntil) -> None:
 
     def named(name: str) -> Iterator[int]:
         started.append(name)
-        yield from counting(20, 0.005)
+        yield from endless()
 
     async def second_leaves() -> None:
         async with aclosing(slots.stream(lambda: named("first"))) as first:

@@ -15,7 +15,8 @@ from ui.api.app import create_app
 from ui.playground.arena import Arena, pairs_of
 from ui.playground.arena_view import history_html, votes_html
 from ui.playground.opening import Opening
-from ui.playground.player import Memory, Player
+from ui.playground.player import Player
+from ui.playground.rounds import Memory
 from workbench.answers.ratings import Rating, RatingTable, RatingTables
 from workbench.registry.comparisons import get_comparison, list_comparisons
 from workbench.registry.database import reading, transaction
@@ -26,6 +27,14 @@ from workbench.tables import Artifact
 @pytest.fixture
 def state(mixed: Path, host: Any) -> Any:
     return create_app(Settings(home=mixed), host, playground=False).state.workbench
+
+
+def test_a_vote_counts_and_a_round_is_not_stored_again_while_a_setting_is_empty(state: Any) -> None:
+    memory, values = stored(state, "both/code", "both/law")
+    values[4] = None  # the tokens
+    assert "1 vote" in Arena(state).vote("a", memory, "A–B", *values)[-1]
+    again, *_ = Arena(state).store(memory, *values)
+    assert (memory.comparison != "", again.comparison) == (True, "")
 
 
 def stored(state: Any, *models: str, **changes: Any) -> tuple[Memory, list[Any]]:

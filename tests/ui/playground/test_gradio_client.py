@@ -52,7 +52,7 @@ def test_gradio_client_lists_generates_streams_and_is_refused_in_words(url: str,
 
 @pytest.mark.filterwarnings("ignore")
 def test_without_the_token_nothing_is_shown(url: str) -> None:
-    answer = httpx.get(url + "config")
+    answer = httpx.get(url + "config", timeout=60)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
     from gradio_client.exceptions import AuthenticationError
 

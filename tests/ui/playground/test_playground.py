@@ -19,7 +19,8 @@ from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
 from ui.playground.opening import first_choice
 from ui.playground.pacing import newest_of
-from ui.playground.player import Memory, PaneRequest, Player, Round, frame_html
+from ui.playground.player import Player, frame_html
+from ui.playground.rounds import Memory, PaneRequest, Round
 from ui.playground.view import Answer, answer_html, problem_html, stopped_html
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import Model
@@ -415,6 +416,22 @@ def test_what_comes_next_is_read_for_every_pane_while_one_types(player: Player) 
     assert "25%" in first
     assert "100%" in second
     assert html.escape("' sea0'") in first
+
+
+def test_while_a_setting_is_empty_nothing_is_generated_and_the_next_tokens_and_the_legend_are_shown(
+    player: Player,
+) -> None:
+    values = inputs(player, "both", "both/law")
+    values[4] = None  # the tokens
+
+    async def collect(updates: Any) -> list[list[Any]]:
+        return [update async for update in updates]
+
+    ((first, *_),) = asyncio.run(collect(player.play(Memory(), *values)))
+    assert "A sampling setting is empty." in first
+    assert player.address(*values) == ""
+    assert "both/law" in player.legend(*values)
+    assert any("75%" in str(update[0]) for update in asyncio.run(collect(player.read_next(*values))))
 
 
 def test_a_conversation_goes_on_in_each_pane(player: Player) -> None:

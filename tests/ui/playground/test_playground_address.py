@@ -26,7 +26,8 @@ from ui.playground.address import (
     read_address,
 )
 from ui.playground.opening import Opening
-from ui.playground.player import Memory, Player
+from ui.playground.player import Player
+from ui.playground.rounds import Memory
 from workbench.settings import Settings
 
 USUAL = {name: one.usual for name, one in SAMPLING.items()}

@@ -17,7 +17,8 @@ from engine.events import Done
 from tests.ui.playground.test_playground import HOSTILE, inputs
 from ui.api.app import create_app
 from ui.playground import app, grid
-from ui.playground.player import NUM_PANES, Memory, Player
+from ui.playground.player import Player
+from ui.playground.rounds import NUM_PANES, Memory
 from ui.playground.tints import distribution
 from ui.playground.words_diff import words_diff
 from workbench.settings import Settings

@@ -79,7 +79,7 @@ def wait_for(settings: Settings, process: subprocess.Popen[bytes]) -> None:
     while time.monotonic() < over:
         assert process.poll() is None, "the studio ended by itself"
         try:
-            httpx.get(f"{place(settings)}/_stcore/health", trust_env=False)
+            httpx.get(f"{place(settings)}/_stcore/health", trust_env=False, timeout=60)
         except httpx.TransportError:
             time.sleep(0.1)
         else:
@@ -90,7 +90,7 @@ def wait_for(settings: Settings, process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def another(studio: Settings) -> Iterator[httpx.Client]:
     """A browser that nobody logged in."""
-    with httpx.Client(base_url=place(studio), trust_env=False) as client:
+    with httpx.Client(base_url=place(studio), trust_env=False, timeout=60) as client:
         yield client
 
 
@@ -196,7 +196,9 @@ def test_a_logout_ends_the_login_for_whoever_has_the_cookie(owner: httpx.Client)
     assert owner.get("/", headers=PAGE).status_code == 200
 
     left = owner.post("/logout", headers=own)
-    assert httpx.get(own["origin"] + "/logout", trust_env=False).status_code == 200  # to anyone: a page with one button
+    assert (
+        httpx.get(own["origin"] + "/logout", trust_env=False, timeout=60).status_code == 200
+    )  # to anyone: a page with one button
     assert "You are logged out." in left.text
     assert (dict(owner.cookies), owner.get("/", headers=PAGE).status_code) == ({}, 401)
     owner.cookies.update(kept)

@@ -254,7 +254,7 @@ def test_the_workbench_starts_outlives_a_servers_death_and_leaves_nothing_behind
             family = psutil.Process(servers.pid).children(recursive=True)
         finally:
             servers.send_signal(signal.SIGINT)
-            printed, _ = servers.communicate(timeout=30)
+            printed, _ = servers.communicate(timeout=120)
 
     assert servers.returncode == 130
     assert token not in printed.decode()
@@ -296,11 +296,11 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
             assert _answers(f"http://127.0.0.1:{api}/healthz").is_success
             health = _answers(f"http://127.0.0.1:{studio}/_stcore/health")
             another = {"Origin": "http://elsewhere.example"}
-            refused = httpx.get(str(health.url), headers=another, trust_env=False)
+            refused = httpx.get(str(health.url), headers=another, trust_env=False, timeout=60)
             card = next(card for card in wait(job_id, 0.1) if card.state in FINISHED)
         finally:
             servers.send_signal(signal.SIGINT)
-            printed, _ = servers.communicate(timeout=30)
+            printed, _ = servers.communicate(timeout=120)
 
     assert (card.state, card.error, card.attempt) == ("done", "", 1)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_origin")
@@ -311,8 +311,8 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
 
 def _only_the_token_is_let_in(pages: Iterable[str], token: str) -> None:
     for page in pages:
-        assert httpx.get(page, trust_env=False).status_code == 401
-        assert httpx.get(page, headers={"authorization": f"Bearer {token}"}, trust_env=False).is_success
+        assert httpx.get(page, trust_env=False, timeout=60).status_code == 401
+        assert httpx.get(page, headers={"authorization": f"Bearer {token}"}, trust_env=False, timeout=60).is_success
     lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     assert not [line for line in lines if any(token in word for word in line)]
 
@@ -327,7 +327,7 @@ def _answers(url: str, **headers: str) -> httpx.Response:
     over = time.monotonic() + 60
     while time.monotonic() < over:
         try:
-            result = httpx.get(url, headers=headers, trust_env=False)
+            result = httpx.get(url, headers=headers, trust_env=False, timeout=60)
             assert result.is_success or result.status_code == 401
             return result
         except httpx.TransportError:

@@ -221,6 +221,8 @@ def test_a_second_click_on_a_point_is_a_click_on_it_though_it_is_selected_no_mor
     assert show_chart.clicked("m") == (1, 2)
     state["m_chart"]["selection"]["points"] = []
     assert show_chart.clicked("m") == (1, 2)
+    assert show_chart.clicked("m") is None  # what is taken away twice was of another picture
+    assert list(state) == ["m_chart"]
 
 
 def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

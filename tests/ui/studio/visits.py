@@ -40,7 +40,7 @@ def drawn_tokens(app: AppTest) -> list[dict[str, Any]]:
     return [json.loads(one.proto.json) for one in app.get("bidi_component") if one.proto.component_name == "token_view"]
 
 
-def settled(app: AppTest, patience: float = 30.0) -> AppTest:
+def settled(app: AppTest, patience: float = 120.0) -> AppTest:
     """The page once no answer is on its way any more: a busy machine takes longer than the page waits at first."""
     until = time.monotonic() + patience
     while ":material/hourglass_top:" in output(app) and time.monotonic() < until:

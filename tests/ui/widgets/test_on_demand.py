@@ -19,7 +19,7 @@ def _page() -> None:
 
 
 def test_content_is_drawn_from_the_first_opening_on_and_keeps_what_was_typed() -> None:
-    page = AppTest.from_function(_page).run()
+    page = AppTest.from_function(_page, default_timeout=120).run()
     assert not page.text_input
     page.session_state["box.popover"] = True
     page.run()

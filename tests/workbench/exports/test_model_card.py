@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from huggingface_hub import EvalResult, ModelCard
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -114,7 +114,6 @@ def _hostile(name: str) -> CardFacts:
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
-@settings(deadline=None)
 @given(st.sampled_from(NAMES) | st.text(max_size=40))
 @example("---\nlicense: mit")
 @example("     spaces, then code")

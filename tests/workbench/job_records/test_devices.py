@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from engine.gpus import Gpu
 from workbench import database_clock
 from workbench.errors import DevicesBusy
-from workbench.job_records import devices, jobs, leases
+from workbench.job_records import devices, job_cards, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.clusters.cluster_part import ClusterPart
@@ -248,6 +248,20 @@ def test_gpus_that_no_worker_registers_any_more_are_shown_as_gone_and_then_forgo
     assert devices.list_devices(session) == []
 
 
+def test_a_lost_gpu_is_not_offered_again_by_the_worker_that_lost_it_however_long_that_runs(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = new_job(session)
+    fence, _ = start(session, job_id)
+    devices.withdraw_lost(session, job_id, fence, ["uuid-0"])
+    began = database_clock.now(session) + 1
+    for half_days in range(1, 5):
+        later = began + half_days * devices.FORGET_SECONDS / 2
+        monkeypatch.setattr(database_clock, "now", lambda _, later=later: later)
+        devices.register(session, HOST, "worker", GPUS, 60, is_renewal=True)
+        assert [card.is_there for card in devices.list_devices(session)] == [False, True]
+
+
 def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs(session: Session) -> None:
     def need(spec: Spec, **settings: int) -> tuple[int, bool]:
         stored = spec.model_dump(mode="json")
@@ -296,7 +310,7 @@ def test_a_queued_job_gives_the_reason_why_it_waits_for_gpus(session: Session) -
 def test_a_job_of_more_processes_than_gpus_is_no_job_for_slurm(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "get_settings", lambda: Settings(processes=3))
+    monkeypatch.setattr(job_cards, "get_settings", lambda: Settings(processes=3))
     joint = jobs.create_job(session, TrainJoint(name="m", seed_model="s", domains=["law"]))
     assert jobs.get_job(session, joint).waits_for == (
         "It needs 3 GPUs of one worker, but no worker has more than 2: start one that has, or lower "

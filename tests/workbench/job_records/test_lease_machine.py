@@ -184,7 +184,5 @@ def machine(empty_registry: Path, monkeypatch: pytest.MonkeyPatch) -> type[Lease
 
 
 def test_any_order_of_events_keeps_the_promises(machine: type[Leases]) -> None:
-    quick = settings(
-        max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), database=None
-    )
+    quick = settings(max_examples=12, stateful_step_count=25, suppress_health_check=list(HealthCheck), database=None)
     run_state_machine_as_test(machine, settings=quick)
