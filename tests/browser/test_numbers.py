@@ -24,7 +24,7 @@ def test_what_is_written_is_what_is_judged_and_the_button_sends_nothing_else(ser
     expect(seeds).to_have_value("0")
     seeds.fill("99999999999999999999")
     seeds.press("Enter")
-    expect(page.get_by_text("not 100000000000000000000.")).to_be_visible()
+    expect(page.get_by_text("not 100,000,000,000,000,000,000.")).to_be_visible()
     seeds.fill("3")
     seeds.press("Enter")
     expect(page.get_by_text("Seeds must be")).to_have_count(0)
@@ -32,7 +32,7 @@ def test_what_is_written_is_what_is_judged_and_the_button_sends_nothing_else(ser
 
     seeds.fill("5000")
     button.click()
-    expect(page.get_by_text("Seeds must be a whole number from 1 to 20, not 5000.")).to_be_visible()
+    expect(page.get_by_text("Seeds must be a whole number from 1 to 20, not 5,000.")).to_be_visible()
     expect(button).to_be_disabled()
     expect(page.get_by_text("Next step")).to_have_count(0)  # the click has submitted nothing that could be refused
 

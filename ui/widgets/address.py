@@ -96,9 +96,9 @@ def choose_number(label: str, *, key: str, usual: int, lowest: int, highest: int
     _usual()[key] = usual
     if (values := fresh(key)) is not None:
         text = values[-1] if values else str(usual)
-        is_known = text.isdecimal() and lowest <= int(text) <= highest
+        is_known = text.isascii() and text.isdecimal() and lowest <= int(text) <= highest
         st.session_state[key] = float(text) if is_known else float(usual)
-        words = "" if is_known else f"{label} in the address: “{text}” is no whole number from {lowest} to {highest}."
+        words = "" if is_known else f"{label} in the address: “{text}” is no whole number from {lowest:,} to {highest:,}."
         note_fault(key, words, usual)
     default = st.session_state.get(key, usual)  # also as the widget's: see `choose_one`
     number = draw_number(label, key=key, default=default, lowest=lowest, highest=highest, **more)

@@ -94,7 +94,7 @@ def test_no_more_blocks_are_taken_than_the_seed_model_has_layers() -> None:
     blocks = app.number_input(key="train-mode.shape.num_blocks")
     assert blocks.value == 2
     blocks.set_value(3).run()
-    assert app.error[0].value == "Blocks of the backbone must be a whole number from 1 to 2, not 3."
+    assert "must be a whole number from 1 to 2, not 3" in app.error[0].value.replace("\\", "")
     assert named(app.button, "Train the expert").disabled
     app.number_input(key="train-mode.shape.num_blocks").set_value(2).run()
     fill(app, "text_input", "Name", "poet")

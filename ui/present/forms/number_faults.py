@@ -42,4 +42,4 @@ def _range_words(lowest: float | None, highest: float | None) -> str:
 
 
 def _digits(number: float) -> str:
-    return str(int(number)) if number == int(number) and abs(number) < 1e21 else f"{number:g}"
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"
