@@ -325,7 +325,8 @@ def _wire_address(player: Player, page: Page) -> None:
     """Connects what a user changes to the address of the page.
 
     Before typing is connected to the next tokens, which take longer: a browser sends the events of one change one after
-    another. Each has a number of its turn, since answers may overtake each other. Not `always_last`, as they are: a browser that defers two events of one change sends both without end.
+    another. Answers may overtake each other, so each event has a number. Not `always_last`, as they are: a browser that
+    defers two events of one change sends both without end.
     """
     inputs, settings = [*page.inputs(), page.turn], page.settings
 

@@ -96,10 +96,10 @@ def choose_number(label: str, *, key: str, usual: int, lowest: int, highest: int
     _usual()[key] = usual
     if (values := fresh(key)) is not None:
         text = values[-1] if values else str(usual)
-        is_known = text.isascii() and text.isdecimal() and lowest <= int(text) <= highest
+        is_known = text.isascii() and text.isdecimal() and lowest <= float(text) <= highest
         st.session_state[key] = float(text) if is_known else float(usual)
-        words = "" if is_known else f"{label} in the address: “{text}” is no whole number from {lowest:,} to {highest:,}."
-        note_fault(key, words, usual)
+        fault = f"{label} in the address: “{text}” is no whole number from {lowest:,} to {highest:,}."
+        note_fault(key, "" if is_known else fault, usual)
     default = st.session_state.get(key, usual)  # also as the widget's: see `choose_one`
     number = draw_number(label, key=key, default=default, lowest=lowest, highest=highest, **more)
     show_fault(key, number.value, str(number.value))
