@@ -19,7 +19,7 @@ def show_average_form(offers: Offers, command: Callable[[Answers], str]) -> None
     """The form; `command` is its Screen's."""
     questions = {question.path[0]: question for question in questions_of(AverageExperts, offers)}
     chosen = draw_widget(_KIND, questions["experts"])
-    weights, faults = None, []
+    weights, faults = None, list[str]()
     if chosen and st.checkbox("Weigh them by hand", key=f"{_KIND}.by_hand", help=questions["weights"].help):
         weights, faults = _draw_weights(chosen)
     given: Answers = {("experts",): chosen, ("weights",): weights}

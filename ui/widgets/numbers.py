@@ -37,20 +37,24 @@ def draw_number(
 ) -> DrawnNumber:
     """The field, with its fault beneath it. `instead` is what is used while there is one, where anything is."""
     value = None if default is None else float(default)
-    with (place or st).container(gap="xsmall", key=f"{_edge(key, default, lowest, highest)}.{key}"):
+    with (place or st).container(gap="xsmall", key=f"{_edges(key, default, step, lowest, highest)}.{key}"):
         # Whole ones are floats for Streamlit, too: of an int it cuts off a fraction, and keeps the last one of 2**53.
         written = st.number_input(plain(label), value=value, step=float(step), format="%g", key=key, help=help)
         fault = number_fault(label, written, lowest, highest, is_whole)
         if fault:
             used = "" if instead is None else f" Used until then: {instead:g}."
             st.error(plain(fault + used), icon=":material/error:")
-    is_integer = is_whole and written is not None and written == int(written)
-    return DrawnNumber(int(written) if is_integer else written, fault)
+    if is_whole and written is not None and written == int(written):
+        return DrawnNumber(int(written), fault)
+    return DrawnNumber(written, fault)
 
 
-def _edge(key: str, default: float | None, lowest: float | None, highest: float | None) -> str:
-    """Whether the number is at an end of its range, for the style sheet: it takes the step beyond away."""
+def _edges(key: str, default: float | None, step: float, lowest: float | None, highest: float | None) -> str:
+    """At which ends of its range the number is: the style sheet takes the buttons away that would step beyond."""
     value = st.session_state.get(key, default)
-    if value is not None and lowest is not None and value <= lowest:
-        return "number_lowest"
-    return "number_highest" if value is not None and highest is not None and value >= highest else "number"
+    ends = "number"
+    if value is not None and lowest is not None and value - step < lowest:
+        ends += "_lowest"
+    if value is not None and highest is not None and value + step > highest:
+        ends += "_highest"
+    return ends

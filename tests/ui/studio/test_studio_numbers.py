@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from ui.present.forms.number_faults import number_fault
 from workbench.job_records import jobs
 from workbench.registry.database import reading
 
+UI = Path(__file__).parents[3] / "ui"
 pytestmark = pytest.mark.usefixtures("filled_home")
 
 
@@ -66,6 +68,25 @@ def test_a_weight_below_zero_is_refused_when_the_average_is_submitted() -> None:
     named(app.button, "Average them").click().run()
     assert any("Weight of first/prose must be a number of at least 0, not -1." in one for one in errors(app))
     assert num_jobs() == before
+
+
+def test_a_prior_of_too_many_blocks_is_not_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr("ui.client.Client.estimate_prior", lambda _, **options: calls.append(options))
+    app = open_page("mixtures")
+    app.text_input(key="prior.estimate.name").set_value("mine")
+    app.number_input(key="prior.estimate.blocks").set_value(20_000)
+    named(app.button, "Estimate").click().run()
+    assert any("Blocks of dev text must be a whole number from 1 to 10,000, not 20,000." in one for one in errors(app))
+    assert calls == []
+    app.number_input(key="prior.estimate.blocks").set_value(20)
+    named(app.button, "Estimate").click().run()
+    assert [one["num_blocks"] for one in calls] == [20]
+
+
+def test_every_number_of_the_studio_is_drawn_in_one_place() -> None:
+    places = {one.name for one in UI.rglob("*.py") if "number_input(" in one.read_text(encoding="utf-8")}
+    assert places == {"numbers.py"}
 
 
 @pytest.mark.parametrize(

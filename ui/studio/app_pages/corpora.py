@@ -83,7 +83,7 @@ def _show_domain(domain: DomainCard) -> None:
     split = choose_one(st.segmented_control, "Documents of", SPLITS, default="train", key="split", required=True)
     number, fault = draw_number(
         "First document",
-        key="first",
+        key=f"first.{domain.id}",
         default=0,
         lowest=0,
         highest=max(0, domain.num_documents - 1),
