@@ -48,6 +48,7 @@ def test_the_buttons_beside_a_number_stop_at_its_range(servers: Any, page: Page)
     seeds.fill("1")
     seeds.press("Enter")
     expect(less).to_have_css("pointer-events", "none")
+    expect(seeds).to_be_focused()  # the field is not drawn anew
     more.click()
     expect(seeds).to_have_value("2")
     expect(less).to_have_css("pointer-events", "auto")

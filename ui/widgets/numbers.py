@@ -37,9 +37,10 @@ def draw_number(
 ) -> DrawnNumber:
     """The field, with its fault beneath it. `instead` is what is used while there is one, where anything is."""
     value = None if default is None else float(default)
-    with (place or st).container(gap="xsmall", key=f"{_edges(key, default, step, lowest, highest)}.{key}"):
+    with (place or st).container(gap="xsmall", key=f"number.{key}"):
         # Whole ones are floats for Streamlit, too: of an int it cuts off a fraction, and keeps the last one of 2**53.
         written = st.number_input(plain(label), value=value, step=float(step), format="%g", key=key, help=help)
+        _mark_ends(written, step, lowest, highest)
         fault = number_fault(label, written, lowest, highest, is_whole)
         if fault:
             used = "" if instead is None else f" Used until then: {instead:g}."
@@ -49,12 +50,10 @@ def draw_number(
     return DrawnNumber(written, fault)
 
 
-def _edges(key: str, default: float | None, step: float, lowest: float | None, highest: float | None) -> str:
-    """At which ends of its range the number is: the style sheet takes the buttons away that would step beyond."""
-    value = st.session_state.get(key, default)
-    ends = "number"
-    if value is not None and lowest is not None and value - step < lowest:
-        ends += "_lowest"
-    if value is not None and highest is not None and value + step > highest:
-        ends += "_highest"
-    return ends
+def _mark_ends(value: float | None, step: float, lowest: float | None, highest: float | None) -> None:
+    """Marks an end of the range that one more step would leave: the style sheet takes that button away."""
+    is_lowest = value is not None and lowest is not None and value - step < lowest
+    is_highest = value is not None and highest is not None and value + step > highest
+    ends = ["at-lowest"] * is_lowest + ["at-highest"] * is_highest
+    if ends:
+        st.html(f'<i class="unseen {" ".join(ends)}"></i>')
