@@ -291,11 +291,11 @@ def test_switches_and_weights_of_a_pane_have_a_link_and_survive_a_reload(address
 def test_a_late_answer_does_not_take_the_address_back(
     address: str, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end, now = threading.Event(), threading.Event(), Player.address
+    started, may_end, now = threading.Event(), threading.Event(), Player.address
 
     def late_of_the_first(player: Player, *values: Any) -> str:
         if "first" in values:
-            begun.set()
+            started.set()
             may_end.wait(60)
         return now(player, *values)
 
@@ -304,7 +304,7 @@ def test_a_late_answer_does_not_take_the_address_back(
     prompt = page.locator("#prompt textarea")
     prompt.fill("")
     prompt.press_sequentially("first")
-    assert begun.wait(60)
+    assert started.wait(60)
     prompt.press_sequentially(" second")
     page.wait_for_url(lambda url: "prompt=first+second" in url)
     page.locator("#chips-a").get_by_label("both/law").uncheck()

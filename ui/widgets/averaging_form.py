@@ -38,7 +38,7 @@ def _draw_weights(experts: Sequence[str]) -> tuple[list[float], list[str]]:
             key=f"{_KIND}.weight.{name}",
             default=1.0,
             lowest=0,
-            is_whole=False,
+            is_integer=False,
             step=0.1,
             place=columns[place % 3],
         )

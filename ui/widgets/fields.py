@@ -105,7 +105,7 @@ def _text(key: str, q: Question) -> str | None:
 
 
 def _number(key: str, q: Question, instead: float | None = None) -> Any:
-    is_whole = q.answer_type == "integer"
+    is_integer = q.answer_type == "integer"
     fraction = 0.01 if q.maximum == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
     return draw_number(
         q.label,
@@ -113,8 +113,8 @@ def _number(key: str, q: Question, instead: float | None = None) -> Any:
         default=q.default if q.default is not None or q.optional else q.minimum or 0,
         lowest=q.minimum,
         highest=q.maximum,
-        is_whole=is_whole,
-        step=1 if is_whole else fraction,
+        is_integer=is_integer,
+        step=1 if is_integer else fraction,
         help=q.help,
         instead=instead,
     ).value

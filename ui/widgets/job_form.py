@@ -68,9 +68,9 @@ def show_job_form(
     left, right = _columns(kind)
     with left:
         draw_preset(kind, questions)
-        asked = limited(questions, limits or {})
-        answers = draw_questions(kind, asked, tucked) | (given or {})
-    faults = number_faults(asked, answers)
+        shown = limited(questions, limits or {})
+        answers = draw_questions(kind, shown, tucked) | (given or {})
+    faults = number_faults(shown, answers)
     line = command(changed(questions, answers) | (given or {}) | (beside or {})) if command else ""
     with right:
         expected = _expect(kind, answers, faults) if left is not right else None

@@ -29,7 +29,7 @@ def draw_number(
     default: float | None,
     lowest: float | None = None,
     highest: float | None = None,
-    is_whole: bool = True,
+    is_integer: bool = True,
     step: float = 1,
     help: str | None = None,
     place: DeltaGenerator | None = None,
@@ -41,11 +41,11 @@ def draw_number(
         # Whole ones are floats for Streamlit, too: of an int it cuts off a fraction, and keeps the last one of 2**53.
         written = st.number_input(plain(label), value=value, step=float(step), format="%g", key=key, help=help)
         _mark_ends(written, step, lowest, highest)
-        fault = number_fault(label, written, lowest, highest, is_whole)
+        fault = number_fault(label, written, lowest, highest, is_integer)
         if fault:
             used = "" if instead is None else f" Used until then: {instead:g}."
             st.error(plain(fault + used), icon=":material/error:")
-    if is_whole and written is not None and written == int(written):
+    if is_integer and written is not None and written == int(written):
         return DrawnNumber(int(written), fault)
     return DrawnNumber(written, fault)
 

@@ -90,7 +90,7 @@ def test_every_number_of_the_studio_is_drawn_in_one_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "bounds", "is_whole", "fault"),
+    ("value", "bounds", "is_integer", "fault"),
     [
         (5, (1, 5), True, ""),
         (None, (1, 5), True, ""),
@@ -100,5 +100,5 @@ def test_every_number_of_the_studio_is_drawn_in_one_place() -> None:
         (-3, (None, None), True, ""),
     ],
 )
-def test_a_fault_names_the_range(value: Any, bounds: tuple[Any, Any], is_whole: bool, fault: str) -> None:
-    assert number_fault("It", value, *bounds, is_whole) == fault
+def test_a_fault_names_the_range(value: Any, bounds: tuple[Any, Any], is_integer: bool, fault: str) -> None:
+    assert number_fault("It", value, *bounds, is_integer) == fault

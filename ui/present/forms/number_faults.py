@@ -8,14 +8,14 @@ from typing import Any
 from ui.present.forms.questions import Question
 
 
-def number_fault(label: str, value: float | None, lowest: float | None, highest: float | None, is_whole: bool) -> str:
+def number_fault(label: str, value: float | None, lowest: float | None, highest: float | None, is_integer: bool) -> str:
     """What is wrong with a number, and what it must be; empty where nothing is."""
     if value is None:
         return ""
     is_in_range = (lowest is None or lowest <= value) and (highest is None or value <= highest)
-    if is_in_range and (not is_whole or value == int(value)):
+    if is_in_range and (not is_integer or value == int(value)):
         return ""
-    kind = "a whole number" if is_whole else "a number"
+    kind = "a whole number" if is_integer else "a number"
     return f"{label} must be {kind}{_range_words(lowest, highest)}, not {_digits(value)}."
 
 
@@ -29,7 +29,7 @@ def number_faults(questions: Iterable[Question], answers: Mapping[tuple[str, ...
 def fault_of(question: Question, value: float | None) -> str:
     """What is wrong with a number as the answer to a question."""
     return number_fault(
-        question.label, value, question.minimum, question.maximum, is_whole=question.answer_type == "integer"
+        question.label, value, question.minimum, question.maximum, is_integer=question.answer_type == "integer"
     )
 
 

@@ -60,8 +60,8 @@ def show_new_mixture() -> None:
         name = write_text(st.text_input, "Name", key=_NAME, help=help["name"])
         members = choose_some(st.multiselect, "Experts", names, key=_EXPERTS, help=help["experts"])
         gate = draw_gate(_FORM, dump_gate(default_gate()), _GATE)
-        is_refused = cannot_change() or bool(faults_of(_FORM))
-        if st.button("Make the mixture", key="mixture.make", type="primary", disabled=is_refused):
+        is_faulty = bool(faults_of(_FORM))
+        if st.button("Make the mixture", key="mixture.make", type="primary", disabled=cannot_change() or is_faulty):
             with explained():
                 _make({"name": name, "experts": members, "gate": gate})
 
