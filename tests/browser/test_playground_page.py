@@ -17,6 +17,7 @@ from tests.browser.test_accessibility import serious
 from tests.ui.conftest import FakeHost, mixed  # noqa: F401
 from ui.api.app import create_app
 from ui.api.server import Server
+from ui.playground.player import Player
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -286,6 +287,33 @@ def test_switches_and_weights_of_a_pane_have_a_link_and_survive_a_reload(address
     page.reload()
     expect(page.locator("#chips-a").get_by_label("both/law", exact=True)).not_to_be_checked(timeout=LOADED)
     expect(page.locator("#prompt textarea")).to_have_value("pasted")
+
+
+def test_a_late_answer_does_not_take_the_address_back(
+    address: str, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, may_end, now = threading.Event(), threading.Event(), Player.address
+
+    def late_of_the_first(player: Player, *values: Any) -> str:
+        if "first" in values:
+            started.set()
+            may_end.wait(60)
+        return now(player, *values)
+
+    monkeypatch.setattr(Player, "address", late_of_the_first)
+    opened(page, address)
+    prompt = page.locator("#prompt textarea")
+    prompt.fill("")
+    prompt.press_sequentially("first")
+    assert started.wait(60)
+    prompt.press_sequentially(" second")
+    page.wait_for_url(lambda url: "prompt=first+second" in url)
+    page.locator("#chips-a").get_by_label("both/law").uncheck()
+    page.wait_for_url(lambda url: "left.set" in url)
+    newest = page.url
+    may_end.set()
+    expect(page.locator("#settings [data-settings*='prompt=first&']")).to_have_count(1)
+    assert page.url == newest
 
 
 def test_an_address_by_hand_is_answered_in_a_sentence_and_fills_no_grid(address: str, page: Page) -> None:

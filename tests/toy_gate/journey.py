@@ -95,11 +95,10 @@ def test_the_studio_shows_and_saves_its_settings(soft: Path) -> None:
     app = open_page("mixtures", mixture="soft")
     assert named(app.selectbox, "Weights come from").value == "tempered"
     softness = named(app.number_input, "Softness")
-    assert (softness.value, softness.max, softness.help) == (
-        4.0,
-        10.0,
-        "How alike the weights become: 1 leaves them as they are.",
-    )
-    app = softness.set_value(3.0).run()
+    assert (softness.value, softness.help) == (4.0, "How alike the weights become: 1 leaves them as they are.")
+    app = softness.set_value(30.0).run()
+    assert any("to 10, not 30" in one.value.replace("\\", "") for one in app.error)
+    assert named(app.button, "Save to the mixture").disabled
+    app = named(app.number_input, "Softness").set_value(3.0).run()
     named(app.button, "Save to the mixture").click().run()
     assert read(mixtures.get_mixture, "soft").gate == STORED | {"softness": 3.0}

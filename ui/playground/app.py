@@ -38,6 +38,7 @@ HERE = Path(__file__).parent
 PARTS_SENTENCE = "Layers beside a frozen backbone (MoDE). With no part selected, only the backbone is used."
 WITHOUT_SENTENCE = "Scores the answer again without each expert and each part: one forward pass for each."
 VOTES: dict[Choice, str] = {"a": "A", "b": "B", "tie": "Tie", "both_bad": "Both bad"}
+IN_TURN = "(...values) => window.workbench.inTurn(values)"  # puts the number of the event in the last input
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
@@ -120,6 +121,7 @@ class Page:
     blind: gr.Checkbox
     notice: gr.HTML
     settings: gr.HTML
+    turn: gr.Number
     copy: gr.Button
     legend: gr.HTML
     prompt: gr.Textbox
@@ -173,6 +175,7 @@ def _layout() -> Page:
             gr.HTML("", elem_classes="space")
             link = gr.HTML("", elem_id="permalink", apply_default_css=False)
             settings = gr.HTML("", elem_id="settings", apply_default_css=False)
+            turn = gr.Number(0, visible=False)
             gr.Button("X/Y grid", size="sm", elem_id="open-grid").click(None, js=_drawer("grid"), **PRIVATE)
             open_history = gr.Button("History", size="sm", elem_id="open-history")
             open_history.click(None, js=_drawer("history"), **PRIVATE)
@@ -204,7 +207,7 @@ def _layout() -> Page:
                 stop = gr.Button("Stop", elem_id="stop", size="md")
     memory = gr.State(Memory())
     arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
-    shared = (answer_format, count, blind, notice, settings, copy, legend, prompt, generate, stop)
+    shared = (answer_format, count, blind, notice, settings, turn, copy, legend, prompt, generate, stop)
     return Page(*shared, sampling, panes, memory, arena, grid)
 
 
@@ -309,12 +312,7 @@ def _wire_loading(player: Player, opening: Opening, blocks: gr.Blocks, page: Pag
     first = [page.memory, page.answer_format, page.count, page.prompt, *page.sampling[: len(SAMPLING)]]
     loading = blocks.load(opening.load, None, [*first, *page.choices(), page.notice, *page.grid.outputs()], **PRIVATE)
     loading.then(player.legend, page.inputs(), page.legend, **PRIVATE)
-    loading.then(
-        lambda *values: settings_html(player.address(*values), becomes_address=False),
-        page.inputs(),
-        page.settings,
-        **PRIVATE,
-    )
+    loading.then(partial(_link, player), page.inputs(), page.settings, **PRIVATE)
     loading.then(None, js="() => window.workbench.openGrid()", **PRIVATE)
     replaying = loading.then(player.replay, page.memory, [*page.answers(), page.memory], **PRIVATE)
     replaying.success(lambda memory: link_html(memory.replayed), page.memory, page.arena.link, **PRIVATE)
@@ -328,25 +326,31 @@ def _wire_address(player: Player, page: Page) -> None:
     """Connects what a user changes to the address of the page.
 
     Before typing is connected to the next tokens, which take longer: a browser sends the events of one change one after
-    another. Not `always_last`, as they are: a browser that defers two events of one change sends both without end.
+    another. Answers may overtake each other, so each event has a number. Not `always_last`, as they are: a browser that
+    defers two events of one change sends both without end.
     """
-    inputs, settings = page.inputs(), page.settings
+    inputs, settings = [*page.inputs(), page.turn], page.settings
 
-    address = partial(_settings, player, True)
+    address = partial(_settings, player)
     switched = [component.input for pane in page.panes for component in pane.switches()]
     drawn = [one.input for one in page.sampling[: len(SAMPLING)]]
     written = [page.prompt.input, page.prompt.blur]  # what is pasted is no input to Gradio
     changed = [*written, page.answer_format.input, page.count.input, *switched, *drawn]
-    gr.on(changed, address, inputs, settings, trigger_mode="multiple", **PRIVATE)
+    gr.on(changed, address, inputs, settings, js=IN_TURN, trigger_mode="multiple", **PRIVATE)
     for pane in page.panes:  # in one event with its switches, which would be those of the model before
         chosen = pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)
-        chosen.then(address, inputs, settings, **PRIVATE)
-    copying = page.copy.click(partial(_settings, player, False), inputs, settings, **PRIVATE)
+        chosen.then(address, inputs, settings, js=IN_TURN, **PRIVATE)
+    copying = page.copy.click(partial(_link, player), page.inputs(), settings, **PRIVATE)
     copying.then(None, js="() => window.workbench.link()", **PRIVATE)
 
 
-def _settings(player: Player, becomes_address: bool, *values: Any) -> str:
-    return settings_html(player.address(*values), becomes_address)
+def _settings(player: Player, *values: Any) -> str:
+    *wanted, turn = values
+    return settings_html(player.address(*wanted), turn)
+
+
+def _link(player: Player, *values: Any) -> str:
+    return settings_html(player.address(*values))
 
 
 def _wire_typing(player: Player, page: Page) -> None:

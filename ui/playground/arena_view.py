@@ -19,14 +19,16 @@ def link_html(id: str) -> str:
     return f'<a href="{address}" data-address="{address}">This comparison</a>' if id else ""
 
 
-def settings_html(address: str, becomes_address: bool) -> str:
-    """The address of the panes' settings, for the button that copies it; the page's, too, where one was changed."""
+def settings_html(address: str, turn: int | None = None) -> str:
+    """The address of the panes' settings, for the button that copies it; the page's, too, where one was changed.
+
+    `turn` is the number of that change: the page leaves out the answer to one that a later answer has overtaken.
+    """
     if not address:
         return ""
     own = html.escape(address if fits(address) else "", quote=True)
-    return (
-        f'<i data-settings="{own}" data-address="{own}"></i>' if becomes_address else f'<i data-settings="{own}"></i>'
-    )
+    as_page = "" if turn is None else f' data-address="{own}" data-turn="{int(turn)}"'
+    return f'<i data-settings="{own}"{as_page}></i>'
 
 
 def votes_html(tables: RatingTables, domain: str) -> str:

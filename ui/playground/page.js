@@ -66,7 +66,9 @@
   };
   window.addEventListener("popstate", () => location.reload());
   sendAddress();
+  let sent = 0;  // changes of settings, in the order of a user
   window.workbench = {
+    inTurn: (values) => [...values.slice(0, -1), ++sent],
     copy: (name) => put(answer(name), `Answer ${name.toUpperCase()} copied.`),
     put,
     say,
@@ -163,12 +165,14 @@
     const names = [..."ABCD"], panes = names.map((name) => one(`#answer-${name.toLowerCase()}`));
     if (panes.includes(null)) { setTimeout(begin, 50); return; }
     panes.forEach((pane, number) => watch(pane, names[number]));
-    let settings;
+    let settings, latest = 0;  // the turn of the newest answer
     for (const place of ["#permalink", "#settings", "#cells"].map(one)) {
       new MutationObserver(() => {
-        const { address, settings: own } = place.querySelector("[data-address], [data-settings]")?.dataset ?? {};
+        const { address, settings: own, turn } = place.querySelector("[data-address], [data-settings]")?.dataset ?? {};
+        if (Number(turn) < latest) return;  // a later answer has overtaken this one
+        latest = Number(turn ?? latest);
         const isChanged = own === undefined || own !== settings;  // a field that is only left changes nothing
-        settings = own ?? settings;
+        if (address !== undefined || settings === undefined) settings = own ?? settings;
         if (address !== undefined && isChanged) setAddress(address);
       }).observe(place, { childList: true, subtree: true, characterData: true, attributes: true });
     }

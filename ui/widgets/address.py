@@ -15,6 +15,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from ui.present.pages import TRAIN, Page
 from ui.present.text.formatting import listed, plain
+from ui.widgets.numbers import DrawnNumber, draw_number
 
 T = TypeVar("T")
 _PAGE = "address.page"  # the page that was drawn last
@@ -88,6 +89,24 @@ def write_text(widget: Callable[..., Any], label: str, *, key: str, **more: Any)
     text: str = widget(label, key=key, value=st.session_state.get(key, ""), **more)
     note(key, [text] if text else [])
     return text
+
+
+def choose_number(label: str, *, key: str, usual: int, lowest: int, highest: int, **more: Any) -> DrawnNumber:
+    """A field for a whole number. It stands in the address unless it is the usual one, or out of its range."""
+    _usual()[key] = usual
+    if (values := fresh(key)) is not None:
+        text = values[-1] if values else str(usual)
+        is_known = text.isascii() and text.isdecimal() and lowest <= float(text) <= highest
+        st.session_state[key] = float(text) if is_known else float(usual)
+        fault = f"{label} in the address: “{text}” is no whole number from {lowest:,} to {highest:,}."
+        note_fault(key, "" if is_known else fault, usual)
+    default = st.session_state.get(key, usual)  # also as the widget's: see `choose_one`
+    number = draw_number(label, key=key, default=default, lowest=lowest, highest=highest, **more)
+    show_fault(key, number.value, str(number.value))
+    if not number.fault:
+        is_named = st.query_params.get_all(key) == [str(number.value)]
+        note(key, [str(number.value)] if number.value != usual or is_named else [])
+    return number
 
 
 def open_tabs(labels: Sequence[str], *, key: str) -> Sequence[Any]:

@@ -8,8 +8,10 @@ from typing import Any
 
 import streamlit as st
 
+from ui.present.forms.number_faults import fault_of
 from ui.present.forms.questions import Question
 from ui.present.text.formatting import plain
+from ui.widgets.numbers import draw_number
 
 Answers = dict[tuple[str, ...], Any]
 
@@ -68,6 +70,26 @@ def draw_widget(form: str, question: Question) -> Any:
     return _WIDGETS[question.answer_type](key_of(form, question), question)
 
 
+def draw_valid(form: str, question: Question) -> Any:
+    """One widget of a form whose values are used at once; while a number is at fault, the question's own default is.
+
+    What the session holds is drawn, as it is of a form whose values stand in the address.
+    """
+    shown = held(form, question)
+    if question.answer_type not in ("integer", "number"):
+        return draw_widget(form, shown)
+    value = _number(key_of(form, question), shown, question.default)
+    if fault := fault_of(question, value):
+        faults_of(form)[question.path] = fault
+    return question.default if fault else value
+
+
+def faults_of(form: str) -> dict[tuple[str, ...], str]:
+    """What `draw_valid` found wrong with the numbers of a form; whoever draws the form anew clears it before."""
+    faults: dict[tuple[str, ...], str] = st.session_state.setdefault(f"{form}.faults", {})
+    return faults
+
+
 def key_of(form: str, question: Question) -> str:
     return ".".join((form, *question.path))
 
@@ -82,22 +104,20 @@ def _text(key: str, q: Question) -> str | None:
     return st.text_input(q.label, q.default or "", key=key, help=q.help) or (None if q.optional else "")
 
 
-def _integer(key: str, q: Question) -> int | None:
-    value: int | None = _number(key, q, int, step=1)
-    return value
-
-
-def _decimal(key: str, q: Question) -> float | None:
-    step = 0.01 if q.maximum == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
-    value: float | None = _number(key, q, float, step=step, format="%g")
-    return value
-
-
-def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:
-    lowest, highest = (None if bound is None else kind(bound) for bound in (q.minimum, q.maximum))
-    if q.default is not None or q.optional:
-        options["value"] = None if q.default is None else kind(q.default)
-    return st.number_input(q.label, min_value=lowest, max_value=highest, key=key, help=q.help, **options)
+def _number(key: str, q: Question, instead: float | None = None) -> Any:
+    is_integer = q.answer_type == "integer"
+    fraction = 0.01 if q.maximum == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
+    return draw_number(
+        q.label,
+        key=key,
+        default=q.default if q.default is not None or q.optional else q.minimum or 0,
+        lowest=q.minimum,
+        highest=q.maximum,
+        is_integer=is_integer,
+        step=1 if is_integer else fraction,
+        help=q.help,
+        instead=instead,
+    ).value
 
 
 def _switch(key: str, q: Question) -> bool:
@@ -135,8 +155,8 @@ def _integers(key: str, q: Question) -> list[int]:
 
 _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
     "text": _text,
-    "integer": _integer,
-    "number": _decimal,
+    "integer": _number,
+    "number": _number,
     "toggle": _switch,
     "choice": _choice,
     "name": _name,

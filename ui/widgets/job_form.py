@@ -13,6 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.errors import Problem
 from jobs.queue.submit import submit
 from ui.present.forms.job_forecast import not_measured_words, request_of
+from ui.present.forms.number_faults import number_faults
 from ui.present.forms.questions import Offers, assemble, changed, limited, questions_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import style_of
@@ -59,23 +60,26 @@ def show_job_form(
 
     Where the kind has a probe, what the job will take stands at the right, measured as soon as the answers are valid.
     `skip` are fields without a question, `given` those answered elsewhere. `complaints` say what is wrong with the
-    answers given elsewhere; `beside` are options of the command that are not in the spec; `send` submits the spec, with
+    answers given elsewhere, when it is submitted; a number out of its range says so itself, and no button submits it.
+    `beside` are options of the command that are not in the spec; `send` submits the spec, with
     jobs that belong to it, and returns the id of the job to show; `limits` are upper bounds of whole numbers.
     """
     questions = questions_of(kind_named(kind).spec, offers, skip=("kind", *skip))
     left, right = _columns(kind)
     with left:
         draw_preset(kind, questions)
-        answers = draw_questions(kind, limited(questions, limits or {}), tucked) | (given or {})
+        shown = limited(questions, limits or {})
+        answers = draw_questions(kind, shown, tucked) | (given or {})
+    faults = number_faults(shown, answers)
     line = command(changed(questions, answers) | (given or {}) | (beside or {})) if command else ""
     with right:
-        expected = _expect(kind, answers) if left is not right else None
+        expected = _expect(kind, answers, faults) if left is not right else None
     with left:
         if expected is not None:
             show_first_batch(expected)
         show_command(line, _request(kind, answers), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))
     with right:
-        is_refused = expected is not None and expected.fits is False
+        is_refused = bool(faults) or (expected is not None and expected.fits is False)
         if expected is not None and expected.nearest:
             _offer_nearest(kind, expected)
         outcome = st.container()  # above the button, since what is below it may lie outside of the window
@@ -110,9 +114,12 @@ def _columns(kind: str) -> tuple[DeltaGenerator, DeltaGenerator]:
     return left, right.container(border=True)
 
 
-def _expect(kind: str, answers: Answers) -> Forecast | None:
+def _expect(kind: str, answers: Answers, faults: Sequence[str]) -> Forecast | None:
     """Shows the forecast of the job and returns it; None as long as it is not known."""
     st.markdown("**What it will take**")
+    if faults:
+        st.caption(plain(f"Not measured yet. {faults[0]}"))
+        return None
     named = {("name",): answers["name",] or UNNAMED} if ("name",) in answers else {}
     try:
         spec: Spec = parse_spec(_spec_json(kind, answers | named))

@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from jobs.attempt.work import log_path
+from tests.ui.clusterings import fill_clustering
 from ui.cli.app import main
 from ui.cli.output import print_fields
 from workbench.answers.perplexities import MixedDomain, MixedScores
+from workbench.gate_configs import load_gate
 from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
-from workbench.registry.mixtures import get_mixture
+from workbench.registry.mixtures import get_mixture, set_gate
 from workbench.settings import get_settings
+from workbench.store.storage import get_storage
+from workbench.tables import Cluster
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -226,6 +232,19 @@ def test_a_mixture_that_was_changed_meanwhile_is_left_as_it_is(
     assert main(["mixture", "show", "both"]) == 0
     assert f"Version {new}." in capsys.readouterr().out
     assert main(["mixture", *change, "--if-version", new]) == 0
+
+
+@pytest.mark.usefixtures("mixed")
+def test_the_clustering_of_a_gate_is_printed_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        id = fill_clustering(session, get_storage(get_settings()), name="subjects").id
+        session.scalars(select(Cluster).where(Cluster.clustering_id == id)).first().domain = domain_row(session, "code")
+        set_gate(session, "both", load_gate({"kind": "cluster-posterior", "clustering": id}))
+    assert main(["mixture", "show", "both"]) == 0
+    printed = capsys.readouterr().out
+    assert "subjects" in printed
+    assert id not in printed
+    assert ask(capsys, "mixture", "show", "both")["gate"]["clustering"] == id
 
 
 @pytest.mark.usefixtures("mixed")

@@ -96,6 +96,53 @@ def test_the_gate_of_a_mixture_has_an_address() -> None:
     assert named(app.selectbox, "Weights come from").value == "posterior"
 
 
+def test_a_new_mixture_has_an_address() -> None:
+    address = {
+        "mixture.new.name": "fresh",
+        "mixture.new.experts": ["first/code", "first/prose"],
+        "mixture.new.gate": ["kind:updating", "newest_weight:0.75"],
+    }
+    app = visit("mixtures", address)
+    assert next(one for one in app.expander if one.label == "New mixture").proto.expanded
+    assert app.text_input(key="mixture.new.name").value == "fresh"
+    assert app.multiselect(key="mixture.new.experts").value == ["first/code", "first/prose"]
+    assert app.number_input(key="mixture.new.gate.newest_weight").value == 0.75
+    assert app.query_params == address
+    app.text_input(key="mixture.new.name").set_value("").run()
+    assert "mixture.new.name" not in app.query_params
+    app = visit("mixtures", {"mixture.new.experts": ["nobody", "first/code"], "mixture.new.gate": "kind:magic"})
+    assert any("Experts in the address: there is no “nobody” here." in one for one in warnings(app))
+    assert any("There is no gate “magic”" in one for one in warnings(app))
+    assert app.query_params == {"mixture.new.experts": "first/code"}
+    assert not next(one for one in visit("mixtures").expander if one.label == "New mixture").proto.expanded
+
+
+@pytest.mark.parametrize(
+    ("key", "page", "address", "label"),
+    [
+        ("posteriors.blocks", "posteriors", {"posterior.view": "All domains"}, "Max blocks"),
+        ("modes.blocks", "mixtures", {}, "Dev blocks behind a cached prior"),
+    ],
+)
+def test_a_number_of_blocks_has_an_address(key: str, page: str, address: dict[str, Any], label: str) -> None:
+    app = visit(page, address | {key: "40"})
+    assert app.number_input(key=key).value == 40
+    app.number_input(key=key).set_value(60).run()
+    assert app.query_params[key] == "60"
+    app.number_input(key=key).set_value(20_000).run()
+    errors = [one.value.replace("\\", "") for one in app.error]
+    assert any("must be a whole number from 1 to 10,000, not 20,000" in one for one in errors)
+    assert app.query_params[key] == "60"  # what is no state of the page has no address
+    app.number_input(key=key).set_value(100).run()
+    assert key not in app.query_params
+    for wrong in ("0", "many", "1.5", "²", "9" * 5000):
+        app = visit(page, address | {key: wrong})
+        fault = f"{label} in the address: “{wrong}” is no whole number from 1 to 10,000. Shown instead: 100."
+        assert fault in warnings(app)
+        assert app.number_input(key=key).value == 100
+        assert key not in app.query_params
+
+
 def test_evidence_by_numbers_has_an_address() -> None:
     numbers = ["evidence.decay:0.9", "evidence.power:0.3", "evidence.slow_decay:1.0", "evidence.slow_power:0.0"]
     app = visit("mixtures", {"mixture": "first", "mixture.gate": numbers})

@@ -89,10 +89,14 @@ def test_what_cannot_be_is_refused_before_a_job_exists() -> None:
     assert "need the random init" in app.error[0].value
 
 
-def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
+def test_no_more_blocks_are_taken_than_the_seed_model_has_layers() -> None:
     app = open_page("train", train__what=MODE)
     blocks = app.number_input(key="train-mode.shape.num_blocks")
-    assert (blocks.value, blocks.max) == (2, 2)
+    assert blocks.value == 2
+    blocks.set_value(3).run()
+    assert "must be a whole number from 1 to 2, not 3" in app.error[0].value.replace("\\", "")
+    assert named(app.button, "Train the expert").disabled
+    app.number_input(key="train-mode.shape.num_blocks").set_value(2).run()
     fill(app, "text_input", "Name", "poet")
     fill(app, "multiselect", "Domains", ["poems"])
     assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2"

@@ -441,8 +441,20 @@ def _print(card: MixtureCard, as_json: bool) -> None:
         say(words)
 
 
-def _print_members(card: MixtureCard) -> None:
+def _named_settings(card: MixtureCard) -> dict[str, Any]:
+    """The settings of its gate, with the name of the clustering that the gate knows by its id."""
     settings = {name: value for name, value in card.gate.items() if name != "kind" and value is not None}
+    if "clustering" in settings:
+        from workbench.registry.clusters.cluster_routing import clustering_names
+        from workbench.registry.database import reading
+
+        with reading() as session:
+            settings["clustering"] = clustering_names(session).get(settings["clustering"], settings["clustering"])
+    return settings
+
+
+def _print_members(card: MixtureCard) -> None:
+    settings = _named_settings(card)
     say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([shown(settings)] if settings else [])]))
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")

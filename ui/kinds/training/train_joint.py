@@ -14,6 +14,7 @@ from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import is_untrained
+from ui.present.forms.number_faults import number_faults
 from ui.present.forms.questions import Offers, changed, config_questions
 from ui.present.pages import EXPERTS
 from ui.present.text.formatting import pluralize
@@ -39,9 +40,10 @@ def _draw(offers: Offers) -> None:
     if not method.only_expert:
         skip.add("retain")  # it is measured under a single expert
     given: Answers = {("method",): name}
-    if options := _method_options(method):
+    options, faults = _method_options(method)
+    if options:
         given["options",] = options
-    show_job_form("train-joint", offers, _label(method), command=_command, skip=skip, given=given)
+    show_job_form("train-joint", offers, _label(method), command=_command, skip=skip, given=given, complaints=faults)
 
 
 def _label(method: Method) -> str:
@@ -55,13 +57,17 @@ def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {f"train-joint.{spec['method']}.{name}": value for name, value in spec["options"].items()}
 
 
-def _method_options(method: Method) -> dict[str, Any]:
-    """The settings of a method that has no group of its own in the spec, where they differ from its defaults."""
+def _method_options(method: Method) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a method that has no group of its own in the spec, where they differ from its defaults.
+
+    With them what is wrong with their numbers.
+    """
     if method.config is None or method.config_field != "options":
-        return {}
+        return {}, []
     questions = config_questions(method.name, method.config())
     answers = {question.path: draw_widget("train-joint", question) for question in questions}
-    return {path[-1]: value for path, value in changed(questions, answers).items()}
+    options = {path[-1]: value for path, value in changed(questions, answers).items()}
+    return options, number_faults(questions, answers)
 
 
 def _outcome(label: str, position: int, title: str, about: str, others: str = "new base") -> Outcome:

@@ -19,6 +19,7 @@ from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.train_mode import TrainMode
 
 _BLOCKS = "train-mode.shape.num_blocks"
+_MEASURE = "train-mode.blocks_of"  # the seed model whose layers the number of blocks was held to
 
 _command = partial(command_line, "train mode", TrainMode, ("name",))
 
@@ -29,8 +30,10 @@ def _draw(offers: Offers) -> None:
     if is_untrained(seed_model):
         st.warning(UNTRAINED)
     most = num_layers(seed_model)
-    if st.session_state.get(_BLOCKS, 1) > most:
-        st.session_state[_BLOCKS] = most
+    if st.session_state.get(_MEASURE) != seed_model:  # a larger number that is written afterwards is a fault
+        st.session_state[_MEASURE] = seed_model
+        if st.session_state.get(_BLOCKS, 1) > most:
+            st.session_state[_BLOCKS] = most
     limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
     show_job_form("train-mode", offers, "Train the expert", command=_command, limits=limits)
 

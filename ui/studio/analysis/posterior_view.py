@@ -20,7 +20,7 @@ from ui.request_fields import PosteriorMapOptions
 from ui.studio.analysis.posterior_passages import choose_domain, show_passages
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
-from ui.widgets.address import choose_one
+from ui.widgets.address import choose_number, choose_one
 from ui.widgets.background import fetch_from_scores
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import clicked, show_chart
@@ -37,7 +37,8 @@ _KEYS = {True: "training", False: "novel"}
 def show_domains(saved: MixtureRequest) -> None:
     """Heatmaps of training and of novel domains, a passage of one, and how the posterior changed block by block."""
     mixture = saved.model
-    answer = _fetch(saved, _draw_options(saved.gate))
+    options = _draw_options(saved.gate)
+    answer = _fetch(saved, options) if options else None
     if answer is None:
         return
     answer = _in_order_of_experts(answer)
@@ -80,7 +81,8 @@ def _in_order_of_experts(answer: PosteriorMap) -> PosteriorMap:
     return answer.model_copy(update={"domains": [rows[name] for name in in_order_of_homes([*rows], answer.homes)]})
 
 
-def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions:
+def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions | None:
+    """The choices above the heatmaps; None while the number of blocks is out of its range."""
     columns = st.columns([2, 2, 2, 1], vertical_alignment="bottom")
     evidence = choose_evidence(columns[0], "posteriors.evidence", gate)
     estimate = choose_one(
@@ -93,10 +95,16 @@ def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions:
         help="updating: the prior that learns from block to block (paper, figure 4); mean: the mean of all blocks.",
     )
     split = choose_split(columns[2], "posteriors.split", default="dev")
-    blocks = columns[3].number_input(
-        "Max blocks", 1, 10_000, PAPER_BLOCKS, key="posteriors.blocks", help="The paper: 100."
+    blocks, fault = choose_number(
+        "Max blocks",
+        key="posteriors.blocks",
+        usual=PAPER_BLOCKS,
+        lowest=1,
+        highest=10_000,
+        help="The paper: 100.",
+        place=columns[3],
     )
-    return PosteriorMapOptions(evidence=evidence, estimate=estimate, split=split, num_blocks=int(blocks))
+    return None if fault else PosteriorMapOptions(evidence=evidence, estimate=estimate, split=split, num_blocks=blocks)
 
 
 def _fetch(saved: MixtureRequest, options: PosteriorMapOptions) -> PosteriorMap | None:

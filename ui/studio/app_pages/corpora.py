@@ -16,6 +16,7 @@ from ui.studio.shared.examples import show_example_domains
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
+from ui.widgets.numbers import draw_number
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard
@@ -80,15 +81,17 @@ def _show_domain(domain: DomainCard) -> None:
     st.caption(plain(SPLIT_RULE))
     st.caption(plain(f"{size(domain.num_bytes)} of text; SHA-256 of the documents {short(domain.data_sha256)}…"))
     split = choose_one(st.segmented_control, "Documents of", SPLITS, default="train", key="split", required=True)
-    number = st.number_input(
+    number, fault = draw_number(
         "First document",
-        min_value=0,
-        max_value=max(0, domain.num_documents - 1),
+        key=f"first.{domain.id}",
+        default=0,
+        lowest=0,
+        highest=max(0, domain.num_documents - 1),
         step=PREVIEW_DOCUMENTS,
-        key="first",
     )
-    with explained():
-        _show_documents(domain, split, int(number))
+    if not fault:
+        with explained():
+            _show_documents(domain, split, number)
 
 
 def _show_documents(domain: DomainCard, split: Split, first: int) -> None:

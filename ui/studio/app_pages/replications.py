@@ -28,6 +28,7 @@ from ui.studio.shared.examples import show_example_claims
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
+from ui.widgets.numbers import draw_number
 from ui.widgets.page_head import show_head
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
@@ -98,8 +99,14 @@ def _show_form() -> str:
     size = columns[0].selectbox(
         "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {paper.sizes[one].about}"
     )
-    seeds = columns[1].number_input(
-        "Seeds", 1, 20, SEEDS, key="replication.seeds", help="Five show how much results differ; fewer show it badly."
+    seeds, fault = draw_number(
+        "Seeds",
+        key="replication.seeds",
+        default=SEEDS,
+        lowest=1,
+        highest=20,
+        help="Five show how much results differ; fewer show it badly.",
+        place=columns[1],
     )
     free = f"{paper.name}-{size}"
     name = columns[2].text_input("Name", key="replication.new", placeholder=free) or free
@@ -109,7 +116,7 @@ def _show_form() -> str:
         type="primary",
         icon=":material/experiment:",
         key="replication.submit",
-        disabled=cannot_change(),
+        disabled=cannot_change() or bool(fault),
     ):
         with explained():
             ids = submit_replication(_spec(paper, answers, name, size, seeds))

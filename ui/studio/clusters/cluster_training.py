@@ -13,6 +13,7 @@ from jobs.plans.clusterings import submit_training
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import missing, offers_now
 from ui.present.forms.job_forecast import not_measured_words
+from ui.present.forms.number_faults import number_faults
 from ui.present.forms.questions import Question, assemble, changed, questions_of
 from ui.present.pages import TRAIN
 from ui.present.text.clusters import stale_words
@@ -77,11 +78,12 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
     left, right = st.columns([5, 2], gap="medium")
     with left:
         answers = draw_questions(_FORM, shown) | {("clustering",): card.name}
+    faults = number_faults(shown, answers)
     options = changed(questions, answers) | {("clustering",): card.name}
     spec_json = assemble(answers)
     with right, st.container(border=True):
-        expected = _expect(spec_json)
-        is_refused = expected is not None and expected.fits is False
+        expected = _expect(spec_json, faults)
+        is_refused = bool(faults) or (expected is not None and expected.fits is False)
         label, icon = "Train a model on each", ":material/send:"
         starts = st.button(
             label, type="primary", icon=icon, key=f"{_FORM}.submit", disabled=cannot_change() or is_refused
@@ -104,9 +106,12 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
             st.session_state[f"{_FORM}.job"] = ids[-1]  # the mixture of them all
 
 
-def _expect(spec_json: dict[str, Any]) -> Forecast | None:
+def _expect(spec_json: dict[str, Any], faults: Sequence[str]) -> Forecast | None:
     """What all models together will take, measured on one of them; None as long as that is not known."""
     st.markdown("**What it will take**")
+    if faults:
+        st.caption(plain(f"Not measured yet. {faults[0]}"))
+        return None
     try:
         spec = parse_as(TrainClusters, {**spec_json, "name": spec_json.get("name") or UNNAMED})
     except BadSpec as bad:

@@ -15,6 +15,7 @@ from ui.present.pages import TRAIN
 from ui.present.text.formatting import pluralize
 from ui.widgets.fields import drop_unknown
 from ui.widgets.notices import explained
+from ui.widgets.numbers import draw_number
 from ui.widgets.rights import cannot_change
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.kinds.training.train_expert import TrainExpert
@@ -83,15 +84,19 @@ def _offer_training(fields: dict[str, Any]) -> None:
     expert = left.text_input("Name of the expert", proposal, key=f"{_EXPERT}.{proposal}")
     drop_unknown(_MIXTURE, mixtures)
     mixture = middle.selectbox("Joins the mixture", mixtures, key=_MIXTURE)
-    steps = right.number_input("Steps", min_value=1, value=300, key=_STEPS)
+    steps, fault = draw_number("Steps", key=_STEPS, default=300, lowest=1, place=right)
     st.caption(
         "First a job makes the domain, then one trains the expert on it. Both can be cancelled on the page Jobs."
     )
     if st.button(
-        "Start both", type="primary", key="cluster_map.start", icon=":material/send:", disabled=cannot_change()
+        "Start both",
+        type="primary",
+        key="cluster_map.start",
+        icon=":material/send:",
+        disabled=cannot_change() or bool(fault),
     ):
         with explained():
-            training = _training(expert, str(fields["name"]), mixture, int(steps), offers["seed_model"])
+            training = _training(expert, str(fields["name"]), mixture, steps, offers["seed_model"])
             domain = parse_spec({"kind": "make-domain", **fields})
             assert isinstance(domain, MakeDomain)
             st.session_state[f"{JOBS}.jobs"] = submit_selection(domain, training)

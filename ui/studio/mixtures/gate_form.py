@@ -15,21 +15,21 @@ from ui.present.forms.questions import Question
 from ui.present.forms.settings_in_address import gate_fault, gate_values, read_gate
 from ui.studio.shared.evidence import RULE, draw_evidence
 from ui.widgets.address import fresh, note, note_fault, show_fault
-from ui.widgets.fields import draw_widget, held, key_of
+from ui.widgets.fields import draw_valid, draw_widget, faults_of, held, key_of
 
 
 def draw_gate(form: str, saved: Mapping[str, Any], address: str = "") -> dict[str, Any]:
-    """Draws the form; gives the gate as it is stored.
+    """Draws the form; gives the gate as it is stored. While `faults_of(form)` holds any, no button may store it.
 
     What differs from the saved gate stands in the page's address under the key `address`, if there is one.
     """
     if address:
         recall_gate(form, saved, address)
+    faults_of(form).clear()
     with st.expander("Gate settings", icon=":material/tune:"):
         kind = draw_widget(form, held(form, kind_question(saved)))
         gate = {"kind": kind} | {
-            one.path[-1]: _draw_setting(form, held(form, one))
-            for one in with_clusterings(setting_questions(kind, saved))
+            one.path[-1]: _draw_setting(form, one) for one in with_clusterings(setting_questions(kind, saved))
         }
     if address:
         note_gate(saved, gate, address)
@@ -38,7 +38,9 @@ def draw_gate(form: str, saved: Mapping[str, Any], address: str = "") -> dict[st
 
 
 def _draw_setting(form: str, question: Question) -> Any:
-    return (draw_evidence if question.path[-1] == "evidence" else draw_widget)(form, question)
+    if question.path[-1] == "evidence":
+        return draw_evidence(form, held(form, question))
+    return draw_valid(form, question)
 
 
 def recall_gate(form: str, saved: Mapping[str, Any], address: str, only: Sequence[str] = ()) -> None:

@@ -30,6 +30,7 @@ from ui.present.text.inference_modes import (
 )
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
+from ui.widgets.address import choose_number
 from ui.widgets.background import fetch_from_scores
 from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
@@ -43,15 +44,16 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     """Perplexities of a saved mixture on every domain under each inference mode, and their means."""
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     evidence = choose_evidence(left, "modes.evidence", saved.gate)
-    blocks = right.number_input(
+    blocks, fault = choose_number(
         "Dev blocks behind a cached prior",
-        1,
-        10_000,
-        PAPER_BLOCKS,
         key="modes.blocks",
+        usual=PAPER_BLOCKS,
+        lowest=1,
+        highest=10_000,
         help="Exactly this many (paper: 100).",
+        place=right,
     )
-    answer = _fetch(saved, split, evidence, int(blocks))
+    answer = None if fault else _fetch(saved, split, evidence, blocks)
     if answer is None or _is_empty(answer, saved.model, split, "modes"):
         return
     modes = shown_modes(answer)
@@ -70,7 +72,7 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     st.caption(
         "Perplexity per token, lower is better; bold is the lowest but for naive, which uses the test text. "
         + " ".join(f"*{mode_title(mode)}*: {ALL_WORDS[mode]}." for mode in modes)
-        + f" {plain(f'{missing_words(answer, int(blocks))} {trained_words(answer)}'.strip())}"
+        + f" {plain(f'{missing_words(answer, blocks)} {trained_words(answer)}'.strip())}"
     )
 
 

@@ -13,6 +13,7 @@ from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.widgets.address import fresh, note, note_fault, show_fault
+from ui.widgets.fields import faults_of
 from workbench.formatting.palette import Look
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import MemberCard, MixtureCard
@@ -162,6 +163,11 @@ def reset(mixture: MixtureCard) -> None:
     st.session_state[_times_key(mixture)] = st.session_state.get(_times_key(mixture), 0) + 1
     for key in (_CHANGES, _GATE):
         note_fault(key)
+
+
+def is_at_fault(mixture: MixtureCard) -> bool:
+    """Whether a number of its gate is out of its range, so that nothing can be saved."""
+    return bool(faults_of(_form_key(mixture)))
 
 
 def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:

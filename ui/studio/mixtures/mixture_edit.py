@@ -8,12 +8,12 @@ import streamlit as st
 from pydantic import ValidationError
 
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from ui.present.forms.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
 from ui.studio.mixtures.calibration_view import propose_for
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import base_of, reset
-from ui.widgets.fields import draw_questions
+from ui.widgets.address import choose_some, opened_with, write_text
+from ui.widgets.fields import faults_of
 from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
@@ -28,6 +28,8 @@ from workbench.request_specs import MixtureSpec
 from workbench.specs import complaints_of
 
 _NEW = "mixture.new_one"  # an expander
+_FORM = "mixture.new"
+_NAME, _EXPERTS, _GATE = f"{_FORM}.name", f"{_FORM}.experts", f"{_FORM}.gate"  # in the address
 
 
 def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
@@ -48,17 +50,20 @@ def show_new_mixture() -> None:
         names = sorted(name for _, name, _ in experts.list_states(session))
     if not names:
         return
-    box = st.expander("New mixture", icon=":material/add:", key=_NEW, on_change="rerun")
+    is_named = any(key in opened_with() for key in (_NAME, _EXPERTS, _GATE))
+    box = st.expander("New mixture", is_named, icon=":material/add:", key=_NEW, on_change="rerun")
     content = content_of(box, _NEW)
     if content is None:
         return
     with content:
-        skip = (*DERIVED_FIELDS, "weights", "gate")
-        answers = draw_questions("mixture.new", questions_of(MixtureSpec, {"experts": names}, skip))
-        gate = draw_gate("mixture.new", dump_gate(default_gate()))
-        if st.button("Make the mixture", key="mixture.make", type="primary", disabled=cannot_change()):
+        help = {name: field.description for name, field in MixtureSpec.model_fields.items()}
+        name = write_text(st.text_input, "Name", key=_NAME, help=help["name"])
+        members = choose_some(st.multiselect, "Experts", names, key=_EXPERTS, help=help["experts"])
+        gate = draw_gate(_FORM, dump_gate(default_gate()), _GATE)
+        is_faulty = bool(faults_of(_FORM))
+        if st.button("Make the mixture", key="mixture.make", type="primary", disabled=cannot_change() or is_faulty):
             with explained():
-                _make(assemble(answers) | {"gate": gate})
+                _make({"name": name, "experts": members, "gate": gate})
 
 
 def _make(data: dict[str, Any]) -> None:

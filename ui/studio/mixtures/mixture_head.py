@@ -9,7 +9,7 @@ from ui.present.mixture_effect import changes_words, command_of
 from ui.present.model_use import curl_line
 from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import plain
-from ui.studio.mixtures.mixture_controls import base_of, reset, saved_request
+from ui.studio.mixtures.mixture_controls import base_of, is_at_fault, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice
 from ui.studio.shared.aliases import show_aliases
 from ui.studio.shared.job_popover import show_job_popover
@@ -33,7 +33,7 @@ def offer_saving(mixture: MixtureCard, saved: MixtureRequest, choice: MixtureReq
     if not is_base and choice in (saved, base):
         reset(mixture)
         st.rerun()  # nothing is lost: these controls hold no changes of their own
-    can_save = bool(choice.active) and not is_saved and is_base
+    can_save = bool(choice.active) and not is_saved and is_base and not is_at_fault(mixture)
     if not is_base:
         changes = changes_words(base, saved) or "other names or notes"
         st.badge(plain(f"saved elsewhere meanwhile: {changes}"), color="red")
@@ -42,7 +42,8 @@ def offer_saving(mixture: MixtureCard, saved: MixtureRequest, choice: MixtureReq
         st.badge(plain(f"not saved: {changes_words(saved, choice)}"), color="orange")
     with st.container(width="content", key="other_step"):
         st.page_link(PLAYGROUND.script, label="Open in playground", icon="", query_params={"left": mixture.name})
-    st.button("Discard changes", disabled=is_saved, key="mixture.reset", on_click=reset, args=(mixture,))
+    has_changes = not is_saved or is_at_fault(mixture)
+    st.button("Discard changes", disabled=not has_changes, key="mixture.reset", on_click=reset, args=(mixture,))
     if st.button("Save to the mixture", type="primary", disabled=cannot_change() or not can_save, key="mixture.save"):
         save_choice(mixture, choice)
 

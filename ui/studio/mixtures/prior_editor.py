@@ -11,6 +11,7 @@ from ui.present.text.posteriors import evidence_words
 from ui.studio.mixtures.mixture_controls import set_weights
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
+from ui.widgets.numbers import draw_number
 from ui.widgets.rights import cannot_change
 from workbench.answers.posteriors import PriorSource
 from workbench.mixture_request import MixtureRequest
@@ -98,13 +99,19 @@ def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
         name = st.text_input("Estimate a prior on held-out text", key="prior.estimate.name", placeholder="its name")
         left, right = st.columns(2)
         domain = left.selectbox("Domain", domains, key="prior.estimate.domain")
-        blocks = right.number_input("Blocks of dev text", 1, 10_000, PAPER_BLOCKS, key="prior.estimate.blocks")
+        blocks, fault = draw_number(
+            "Blocks of dev text",
+            key="prior.estimate.blocks",
+            default=PAPER_BLOCKS,
+            lowest=1,
+            highest=10_000,
+            place=right,
+        )
         evidence = {name: value for name, value in mixture.gate.items() if name == "evidence"}
-        if st.form_submit_button("Estimate", icon=":material/calculate:", disabled=cannot_change()):
+        # Not disabled by a fault: a form sends its fields with this button alone, so that nothing else could mend it.
+        if st.form_submit_button("Estimate", icon=":material/calculate:", disabled=cannot_change()) and not fault:
             with explained():
                 with Client(get_settings()) as client:
-                    client.estimate_prior(
-                        name=name, mixture=mixture.name, domain=domain, num_blocks=int(blocks), **evidence
-                    )
+                    client.estimate_prior(name=name, mixture=mixture.name, domain=domain, num_blocks=blocks, **evidence)
                 keep(f"The prior {name} is estimated.")
                 st.rerun()

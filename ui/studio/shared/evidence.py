@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.mixing.evidence import READINGS, EvidenceRule
 from ui.present.forms.questions import Question, config_questions
 from ui.widgets.address import choose_one
-from ui.widgets.fields import draw_widget, held
+from ui.widgets.fields import draw_valid, draw_widget, held
 
 RULE = "decay and power"
 _SAVED = "as saved"
@@ -28,7 +28,7 @@ def draw_evidence(form: str, question: Question) -> Any:
         return chosen
     rule = EvidenceRule(**saved) if has_rule else _START
     inside = [replace(one, path=(*question.path, one.path[-1])) for one in config_questions("evidence", rule)]
-    return {one.path[-1]: draw_widget(form, held(form, one)) for one in inside}
+    return {one.path[-1]: draw_valid(form, one) for one in inside}
 
 
 def choose_evidence(column: DeltaGenerator, key: str, gate: Mapping[str, Any]) -> Any:
