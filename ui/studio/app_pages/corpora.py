@@ -82,13 +82,13 @@ def _show_domain(domain: DomainCard) -> None:
     split = choose_one(st.segmented_control, "Documents of", SPLITS, default="train", key="split", required=True)
     number = st.number_input(
         "First document",
-        min_value=0,
-        max_value=max(0, domain.num_documents - 1),
+        min_value=1,
+        max_value=max(1, domain.num_documents),
         step=PREVIEW_DOCUMENTS,
         key="first",
     )
     with explained():
-        _show_documents(domain, split, int(number))
+        _show_documents(domain, split, int(number) - 1)
 
 
 def _show_documents(domain: DomainCard, split: Split, first: int) -> None:
@@ -96,7 +96,7 @@ def _show_documents(domain: DomainCard, split: Split, first: int) -> None:
         storage = get_storage(get_settings())
         documents = list(corpora.preview_documents(session, storage, domain.name, split, PREVIEW_DOCUMENTS, first))
     if not documents:
-        st.caption(plain(f"There is no document {first} in this part."))
+        st.caption(plain(f"There is no document {first + 1} in this part."))
     for column, document in zip(st.columns(PREVIEW_DOCUMENTS), documents, strict=False):
         with column.container(border=True):
             st.caption(plain(source_of(domain.source, document.source or "no source stated")))
