@@ -153,7 +153,7 @@ def test_nothing_pending_is_suggested() -> None:
     demix = job("queued", kind="train-joint", title="Experts", created_at=1.0)
     shown = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
     assert shown == [
-        "“Seed” is running, about 1 min 10 s left. All experts start from it.",
+        "“Seed” is running, about 1 min 10 s left. All experts start from the seed model.",
         "“Experts” waits for its turn behind 1 job. Then you can generate text with a mixture.",
     ]
 
