@@ -375,6 +375,7 @@ def test_a_blind_round_shows_its_names_after_the_vote(address: str, page: Page) 
     page.get_by_role("button", name="Generate", exact=True).click()
     wait_for_answers(page)
     expect(page.locator("#model-a")).to_be_hidden()
+    assert page.locator("#chips-a").bounding_box() is None  # not even its height, by which a mixture could be known
     expect(page.locator("#next-a")).to_be_hidden()  # it names experts
     expect(page.locator("#permalink a")).to_have_count(1)
     page.get_by_role("button", name="Tie", exact=True).click()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -60,15 +60,28 @@ def _print_state(card: JobCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
     elif card.state == "done":
-        result = {name: value for name, value in card.result.items() if name not in MEASURED}
-        sentence = result.get("sentence") or (shown(result) if result else "")
-        say(f"{card.title}: done in {duration(_seconds(card))}. {sentence}".rstrip())
+        say(f"{card.title}: done in {duration(_seconds(card))}. {_result_words(card.result)}".rstrip())
         if measured := card.result.get("throughput"):
             say(throughput_words(measured))
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         if card.state == "queued" and not _has_local_worker():
             print_note("No worker runs on this machine. Start one with: workbench up")
+
+
+def _result_words(result: Mapping[str, Any]) -> str:
+    """A job's own sentence, or its known values by readable names: “documents 48” for `num_documents`."""
+    if sentence := result.get("sentence"):
+        return str(sentence)
+    known = {name: value for name, value in result.items() if name not in MEASURED and value not in (None, "")}
+    sentences = [value for value in known.values() if str(value).endswith(".")]  # they need no name
+    named = {_readable(name): value for name, value in known.items() if value not in sentences}
+    first = f"{shown(named)}{'.' if sentences else ''}" if named else ""
+    return " ".join([first, *sentences]).strip()
+
+
+def _readable(name: str) -> str:
+    return name.removeprefix("num_").replace("_", " ")
 
 
 def follow(job_id: str, quiet: bool = False) -> JobCard:

@@ -29,4 +29,5 @@ async def merge_streams(*streams: AsyncGenerator[T, None]) -> AsyncGenerator[tup
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # `together` too: asyncio logs a traceback for an error that nobody has asked it for.
+        await asyncio.gather(together, *tasks, return_exceptions=True)

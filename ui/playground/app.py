@@ -246,7 +246,12 @@ def _grid_drawer() -> GridParts:
     with gr.Sidebar("X/Y grid", position="right", open=False, elem_id="grid", width="min(960px, 100vw)"):
         gr.HTML("<h2>X/Y grid</h2>", apply_default_css=False)
         models = gr.Dropdown([], multiselect=True, label="Mixtures and experts")
-        prompts = gr.Textbox(label="Prompts, one in a line", lines=4, max_lines=8)
+        prompts = gr.Textbox(
+            label="Prompts, one in a line",
+            placeholder="Every model answers every prompt: a row for each prompt, a column for each model.",
+            lines=4,
+            max_lines=8,
+        )
         with gr.Row():
             run = gr.Button("Fill the grid", variant="primary", elem_id="fill-grid")
             stop = gr.Button("Stop filling", elem_id="stop-grid")

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from workbench.requests.generation import GenerationPlan
 
 CHOOSE = "Choose a mixture or an expert first."
+FAILED_BLIND = "This model gave no answer. Turn “Blind” off to see which it is, and why."
 _NO_MANIFEST = Manifest(model="", experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None)  # until planned
 NUM_NEXT = 3  # most probable next tokens that are shown while one types
 log = logging.getLogger(__name__)
@@ -238,7 +239,7 @@ class Player:
                 async for answer in answers:
                     yield answer
         except Problem as problem:
-            yield problem_text(problem)
+            yield FAILED_BLIND if memory.order else problem_text(problem)  # the text may name the model
         except Exception:
             log.exception("A generation of the playground failed.")
             yield "The server raised an unexpected error. See its log."

@@ -24,6 +24,7 @@ class Step:
     words: str
     state: StepState
     job: JobCard | None = None
+    progress: float = 0.0  # of the whole step, 0 to 1, while a job is at work on it
 
 
 def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> list[Step]:
@@ -56,11 +57,12 @@ def first_visit_title(have: Holdings) -> str:
 
 
 def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> Step:
-    waiting = [job for job in have.unfinished if job.kind == "import-corpus"]
+    waiting = by_turn([job for job in have.unfinished if job.kind == "import-corpus"])  # the one at work first
     ended = sum(job.kind == "import-corpus" and job.state == "done" for job in over)
     if waiting:
         title = f"Text becomes domains: {ended} of {ended + len(waiting)} imported"
-        return Step(title, sentence_of(waiting[0]), "now", waiting[0])
+        progress = (ended + sum(job.progress for job in waiting)) / (ended + len(waiting))
+        return Step(title, sentence_of(waiting[0]), "now", waiting[0], progress)
     if domains:
         return Step(f"{pluralize(len(domains), 'domain')} of text imported", listed(list(domains), 8), "done")
     return Step("Text becomes domains", "each kind of text is a domain that one expert can learn", "later")
@@ -69,7 +71,7 @@ def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) ->
 def _step(have: Holdings, kinds: Sequence[str], count: int, title: str, words: str) -> Step:
     job = _at_work(have, kinds)
     if job and job.state != "queued":
-        return Step(job.title, sentence_of(job), "now", job)
+        return Step(job.title, sentence_of(job), "now", job, job.progress)
     if count:
         return Step(title, words, "done")
     return Step(job.title if job else title, words, "later")

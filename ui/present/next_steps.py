@@ -112,7 +112,7 @@ _STEPS = (
     (
         "seeds",
         "make-seed",
-        "All experts start from it.",
+        "All experts start from the seed model.",
         Suggestion(
             "Make a seed model: the small decoder that all experts start from.", TRAIN, "Make a seed model", "make-seed"
         ),

@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
-from engine.events import Event, Note
+from engine.events import Event, Note, Progress
 from engine.files import ArtifactRef
 from engine.text.blocks import pack_domain
 from engine.text.chat.blocks import ChatEncoder, pack_conversations
@@ -76,14 +76,14 @@ def pack(
         return (yield from _pack_chat(work, domain, _encoder(domain, tokenizer, base), block_size))
 
     def fill(folder: Path) -> Iterator[Event]:
-        yield from pack_domain(domain.documents(), tokenizer, folder)
+        yield from _named(domain, pack_domain(domain.documents(), tokenizer, folder))
 
     return (yield from cached_artifact(work, tokens_key(domain.id, tokenizer.sha256), artifact_kinds.TOKENS, fill))
 
 
 def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size: int) -> Generator[Event, None, Path]:
     def fill(folder: Path) -> Iterator[Event]:
-        yield from pack_conversations(domain.documents(), encoder, folder, block_size)
+        yield from _named(domain, pack_conversations(domain.documents(), encoder, folder, block_size))
 
     key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size)
     folder = yield from cached_artifact(work, key, artifact_kinds.TOKENS, fill)
@@ -96,6 +96,12 @@ def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size
             "tokens and were cut; the others are whole."
         )
     return folder
+
+
+def _named(domain: DomainFiles, events: Iterator[Progress]) -> Iterator[Progress]:
+    """The progress of one split after another, each with what is done to which domain."""
+    for event in events:
+        yield replace(event, note=f"tokenizing {domain.name} ({event.note})")
 
 
 def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path) -> ChatEncoder:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.clusters import umap_projection
 from engine.clusters.centroids import Clusters
 from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
@@ -133,3 +134,12 @@ def test_a_machine_without_umap_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(EngineError, match="pip install umap-learn"):
         list(project(np.eye(10)))
+
+
+def test_a_map_says_that_it_is_fitted_before_the_slow_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[int] = []
+    monkeypatch.setattr(umap_projection, "_umap", lambda *given: imported.append(given[0]))
+    first = next(project(np.eye(10)))
+    assert isinstance(first, Progress)
+    assert first.note.startswith("fitting the map")
+    assert imported == []

@@ -6,13 +6,14 @@ import json
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from ui.cli.app import main
 from ui.cli.listing import Column, Selection
 from ui.errors import BadUsage
+from ui.present.forms.uploads import keep_uploads
 from workbench.job_records.jobs import create_job, request_stop
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
@@ -35,6 +36,16 @@ LISTS = {  # the columns of each list
     "view list": ("view", "_COLUMNS"),
 }
 SHAPES = (Column("Name", lambda row: row[0]), Column("Stale experts", lambda row: row[1]))
+
+
+class Upload(NamedTuple):
+    """A file as the browser sends it."""
+
+    name: str
+    content: bytes
+
+    def getbuffer(self) -> memoryview:
+        return memoryview(self.content)
 
 
 def columns_of(line: str) -> Sequence[Column]:
@@ -114,3 +125,16 @@ def test_a_stale_or_disabled_expert_says_so_in_its_status(capsys: pytest.Capture
     assert main(["expert", "disable", "both/law", "--json"]) == 0
     capsys.readouterr()
     assert [row["name"] for row in listed(capsys, "expert list", "--filter", "status=disabled")] == ["both/law"]
+
+
+def test_an_uploaded_file_is_shown_by_the_name_that_its_owner_gave_it(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = b"".join(b'{"text": "Sentence %d."}\n' % number for number in range(60))
+    folder = keep_uploads([Upload("bees.jsonl", text)], home)
+    assert main(["corpus", "add", "bees", str(folder), "--here"]) == 0
+    capsys.readouterr()
+    assert main(["corpus", "show", "bees"]) == 0
+    shown = capsys.readouterr().out
+    assert "— bees.jsonl:" in shown
+    assert str(folder) not in shown

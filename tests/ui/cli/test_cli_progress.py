@@ -53,6 +53,12 @@ def test_an_import_in_a_pipe_prints_lines_on_stderr_and_only_the_result_on_stdou
     assert "100 %" in lines[-1]
     assert "\x1b" not in output.err
     assert "done in" in output.out
+    assert "documents 40" in output.out  # not the field's name, and nothing that is not known
+    assert not [word for word in ("num_", "cut", "—") if word in output.out]
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n\n".join(f"Sentence {number}." for number in range(4000)), encoding="utf-8")
+    assert main(["corpus", "add", "plain", str(plain), "--here"]) == 0
+    assert "documents 7. Plain text was cut into documents" in capsys.readouterr().out
     assert not [line for line in output.out.splitlines() if line.startswith("[")]
     assert main(["corpus", "add", "law2", str(text), "--here", "--json"]) == 0
     assert capsys.readouterr().err == ""

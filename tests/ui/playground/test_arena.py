@@ -10,13 +10,14 @@ import gradio as gr
 import pytest
 from starlette.datastructures import QueryParams
 
+from engine.errors import ModelError
 from tests.ui.playground.test_playground import HOSTILE, inputs, played
 from ui.api.app import create_app
 from ui.playground.arena import Arena, pairs_of
 from ui.playground.arena_view import history_html, votes_html
 from ui.playground.opening import Opening
-from ui.playground.player import Player
-from ui.playground.rounds import Memory
+from ui.playground.player import FAILED_BLIND, Player
+from ui.playground.rounds import Memory, Round
 from workbench.answers.ratings import Rating, RatingTable, RatingTables
 from workbench.registry.comparisons import get_comparison, list_comparisons
 from workbench.registry.database import reading, transaction
@@ -97,6 +98,21 @@ def test_a_blind_round_names_nobody_until_the_vote(state: Any, monkeypatch: pyte
         card = get_comparison(session, memory.comparison)
     assert [one.model for one in card.answers] == ["both/law", "both"]
     assert card.votes[0].is_blind
+
+
+def test_a_model_that_fails_in_a_blind_round_is_not_named(state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise ModelError("“both” has no chat template.", "Ask for a completion.")
+
+    async def shown(memory: Memory) -> list[Any]:
+        return [frame async for frame in player.answer(Round.of(values), 0, memory)]
+
+    player = Player(state)
+    monkeypatch.setattr(player, "request_of", refuse)
+    values = inputs(player, "both", "both/law", blind=True)
+    assert "“both” has no chat template" in str(asyncio.run(shown(Memory())))
+    assert asyncio.run(shown(Memory(order=(0, 1)))) == [FAILED_BLIND]
+    assert "“both”" not in FAILED_BLIND
 
 
 class Query:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
+from tests.ui.studio.visits import named, open_page
 from ui.widgets.data_table import NO_VALUE
 
 
@@ -20,3 +22,16 @@ def test_a_table_explains_its_dashes_and_only_one_that_has_some() -> None:
     assert not app.exception
     assert [one.value for one in app.caption] == [NO_VALUE]
     assert len(app.dataframe) == 3
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_what_a_job_waits_for_is_not_cut_off_at_the_end_of_the_table() -> None:
+    columns = list(open_page("jobs_page").dataframe[0].value.columns)
+    assert columns[:3] == ["Job", "Status", "Waits for"]
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_documents_are_counted_from_one() -> None:
+    app = open_page("corpora")
+    first = named(app.number_input, "First document")
+    assert (first.value, first.min) == (1, 1)

@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from engine.errors import CorpusError
 from ui.cli.plan_progress import line as several_line
 from ui.kinds.job_results import result_places, result_sentence
+from ui.present.first_steps import first_steps
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
 from ui.present.forms.uploads import keep_uploads, own_names, require_text, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
@@ -19,7 +20,7 @@ from ui.present.jobs.job_status import actions_of, eta_range, percent_of, places
 from ui.present.jobs.pending_jobs import coming
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
-from ui.present.text.formatting import ago, duration, plain, size, spoken
+from ui.present.text.formatting import ago, duration, moment, plain, size, spoken
 from ui.present.text.posteriors import posterior_title
 from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared import health
@@ -88,6 +89,7 @@ def test_only_our_own_backticks_are_code() -> None:
 
 def test_numbers_carry_their_unit() -> None:
     assert (size(812), size(1_400_000)) == ("812 B", "1.4 MB")
+    assert (moment(0.0372), moment(0.9996), moment(3.643)) == ("37 ms", "1.0 s", "3.6 s")
     assert (duration(8), duration(200), duration(7500)) == ("8 s", "3 min 20 s", "2 h 5 min")
     assert ago(0, now=3 * 86400) == "3 days ago"
 
@@ -151,9 +153,19 @@ def test_nothing_pending_is_suggested() -> None:
     demix = job("queued", kind="train-joint", title="Experts", created_at=1.0)
     shown = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
     assert shown == [
-        "“Seed” is running, about 1 min 10 s left. All experts start from it.",
+        "“Seed” is running, about 1 min 10 s left. All experts start from the seed model.",
         "“Experts” waits for its turn behind 1 job. Then you can generate text with a mixture.",
     ]
+
+
+def test_the_imports_of_a_first_visit_are_one_step_with_the_one_at_work_and_all_that_is_done() -> None:
+    last = job("queued", kind="import-corpus", title="Licences", created_at=1.0, progress=0.0)
+    at_work = job("running", kind="import-corpus", title="Python", progress=0.5, progress_note="1 of 2 files")
+    over = [job("done", kind="import-corpus")] * 2
+    step = first_steps(Holdings(domains=2, unfinished=[last, at_work]), ["a", "b"], over)[0]
+    assert (step.title, step.job) == ("Text becomes domains: 2 of 4 imported", at_work)
+    assert step.words.startswith("1 of 2 files")
+    assert step.progress == pytest.approx(2.5 / 4)
 
 
 def test_an_expert_without_scores_is_named_with_what_to_do() -> None:

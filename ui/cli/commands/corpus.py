@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -78,22 +79,26 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a domain: its sizes, source, licence and first documents."""
+    from ui.present.forms.uploads import own_names
     from ui.present.splits import split_words  # here, because it needs Arrow
     from workbench.registry import corpora
     from workbench.registry.database import reading
     from workbench.settings import get_settings
     from workbench.store.storage import get_storage
 
+    settings = get_settings()
     with reading() as session:
         card = corpora.get_domain(session, name)
-        preview = corpora.preview_documents(session, get_storage(get_settings()), name, split, documents, 0)
+        preview = corpora.preview_documents(session, get_storage(settings), name, split, documents, 0)
     if as_json:
         print_json({"domain": card, "documents": list(preview)})
         return
-    print_fields(card.model_dump(exclude={"id", "created_at"}) | {"imported": day(card.created_at)})
+    own = partial(own_names, source=card.source, home=settings.root)  # uploaded files as their owner called them
+    imported = {"source": own(card.source), "imported": day(card.created_at)}
+    print_fields(card.model_dump(exclude={"id", "created_at"}) | imported)
     say(split_words(card))
     for document in preview:
-        say(f"\n— {document.source}\n{document.text[:400]}")
+        say(f"\n— {own(document.source or 'no source stated')}\n{document.text[:400]}")
 
 
 @app.command("report")

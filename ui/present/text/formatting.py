@@ -65,6 +65,11 @@ def duration(seconds: float, *, to_minutes: bool = False) -> str:
     return f"{rounded // 3600} h {rounded % 3600 // 60} min"
 
 
+def moment(seconds: float) -> str:
+    """A short time: `37 ms`, and from a second on `3.6 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:,.1f} s"
+
+
 def ago(at: float, now: float | None = None) -> str:
     """How long ago, in one unit: `just now`, `5 min ago`, `3 days ago`."""
     seconds = (time.time() if now is None else now) - at

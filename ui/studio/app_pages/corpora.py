@@ -84,14 +84,14 @@ def _show_domain(domain: DomainCard) -> None:
     number, fault = draw_number(
         "First document",
         key=f"first.{domain.id}",
-        default=0,
-        lowest=0,
-        highest=max(0, domain.num_documents - 1),
+        default=1,
+        lowest=1,
+        highest=max(1, domain.num_documents),
         step=PREVIEW_DOCUMENTS,
     )
     if not fault:
         with explained():
-            _show_documents(domain, split, number)
+            _show_documents(domain, split, number - 1)
 
 
 def _show_documents(domain: DomainCard, split: Split, first: int) -> None:
@@ -99,7 +99,7 @@ def _show_documents(domain: DomainCard, split: Split, first: int) -> None:
         storage = get_storage(get_settings())
         documents = list(corpora.preview_documents(session, storage, domain.name, split, PREVIEW_DOCUMENTS, first))
     if not documents:
-        st.caption(plain(f"There is no document {first} in this part."))
+        st.caption(plain(f"There is no document {first + 1} in this part."))
     for column, document in zip(st.columns(PREVIEW_DOCUMENTS), documents, strict=False):
         with column.container(border=True):
             st.caption(plain(source_of(domain.source, document.source or "no source stated")))

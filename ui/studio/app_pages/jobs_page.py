@@ -83,7 +83,7 @@ def _show_table(jobs: list[JobCard]) -> None:
             st.session_state["job"] = jobs[places[-1]].id
 
     waiting = any(job.waits_for for job in jobs)
-    table = [_row(job) | ({"Waits for": job.waits_for} if waiting else {}) for job in jobs]
+    table = [_row(job, waiting) for job in jobs]
     show_table(table, "jobs", "All jobs, the newest first", on_select=choose, max_height=_MOST_PIXELS, widths=_WIDTHS)
 
 
@@ -117,10 +117,12 @@ def _entry(entry: AuditCard) -> dict[str, object]:
     }
 
 
-def _row(job: JobCard) -> dict[str, object]:
+def _row(job: JobCard, waiting: bool) -> dict[str, object]:
+    """A row of the table; what jobs wait for stands before the columns that a narrow window cuts off."""
     return {
         "Job": job.title,
         "Status": style_of(job).word,
+        **({"Waits for": job.waits_for} if waiting else {}),
         "Progress (%)": percent_of(job),
         "ETA": eta_range(job),
         "Created": clock(job.created_at),

@@ -8,7 +8,7 @@ from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.cluster_grid import grid_picture, temperature_words
 from ui.present.missing_scores import gap_words
-from ui.present.text.formatting import plain
+from ui.present.text.formatting import moment, plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.address import choose_one
@@ -57,9 +57,7 @@ def _show(grid: ClusterGrid, mixture: str, split: HeldOutSplit) -> None:
     by_domain = {row.domain: row.perplexity for row in grid.domains}
     text = choose_one(st.selectbox, "Text", [_ALL, *by_domain], key="clusters.grid_text")
     show_chart(grid_picture(grid, by_domain.get(text, grid.perplexity)), "cluster_grid")
-    caption = (
-        f"Exact, from stored scores of the {split} split, in {grid.seconds * 1000:.0f} ms; all experts weigh alike."
-    )
+    caption = f"Exact, from stored scores of the {split} split, in {moment(grid.seconds)}; all experts weigh alike."
     st.caption(plain(caption))
     if grid.proposed:
         st.markdown(plain(temperature_words(grid.proposed)))

@@ -10,7 +10,7 @@ from ui.present.comparability import RULE
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.missing_scores import gap_words
 from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, effect_title, effect_words, unlike_words
-from ui.present.text.formatting import plain
+from ui.present.text.formatting import moment, plain
 from ui.present.text.measures import measure_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.server import kept_client
@@ -47,7 +47,7 @@ def show_effect(
     if unlike := _why_unlike(before, now, other, has_one_tokenizer):
         st.warning(plain(unlike))
     show_domain_bars(bars_of(rows, looks, other.model if other else "Saved"), "domain_bars")
-    took = f"in {now.seconds * 1000:.0f} ms"
+    took = f"in {moment(now.seconds)}"
     exact = f"Exact, from stored scores of the {split} split, {took}."
     st.caption(plain(f"{effect_words(rows)} {exact} {measure_words(now.domains)}"))
     if other:

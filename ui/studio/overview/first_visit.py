@@ -54,7 +54,7 @@ def _show_step(number: int, step: Step) -> None:
     label = f"{number}. {plain(step.title)} ({_WORDS[step.state]})"
     st.markdown(f"{_ICONS[step.state]} **{label}**" if step.state != "later" else f"{_ICONS[step.state]} {label}")
     if step.job:
-        st.progress(step.job.progress)
+        st.progress(step.progress)
     st.caption(plain(step.words))
 
 
