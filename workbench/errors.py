@@ -71,11 +71,13 @@ class NameTaken(WorkbenchError):
 class Complaint:
     """One complaint of validating a spec, with the path of its field; the path is empty for the spec as a unit."""
 
-    message: str
+    reason: str
     field: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.message
+        if not self.field:
+            return self.reason[:1].upper() + self.reason[1:]
+        return f"{'.'.join(self.field)}: {self.reason}"
 
 
 class BadSpec(WorkbenchError):
@@ -85,6 +87,7 @@ class BadSpec(WorkbenchError):
     """
 
     def __init__(self, complaints: Sequence[str | Complaint], next_step: str = "Correct it and try again.") -> None:
+        self.given = list(complaints)
         self.complaints = [str(complaint) for complaint in complaints]
         self.field_complaints = [str(one) for one in complaints if not isinstance(one, Complaint) or one.field]
         super().__init__(" ".join(self.complaints), next_step)

@@ -68,7 +68,7 @@ def complaints_of(error: ValidationError) -> list[Complaint]:
     for details in error.errors():
         if details["type"] != "default_factory_not_called":  # the field that it waits for has a fault of its own
             field = tuple(str(part) for part in details["loc"])
-            complaints.append(Complaint(f"{'.'.join(field) or 'spec'}: {_complaint(details)}.", field))
+            complaints.append(Complaint(f"{_complaint(details)}.", field))
     return complaints
 
 

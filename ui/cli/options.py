@@ -18,6 +18,7 @@ from engine.text.split_names import HeldOutSplit
 from ui.cli.completion import names_for
 
 if TYPE_CHECKING:
+    from workbench.errors import Complaint
     from workbench.request_specs import MixtureSpec
     from workbench.spec_base import Spec
 
@@ -109,7 +110,7 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
             chosen = RunOptions(**{name: given.pop(name) for name in RUN_OPTIONS})
             is_forecast = "forecast" in run_options and given.pop("forecast")  # else the function's own, if it has one
             extra = {parameter.name: given.pop(parameter.name) for parameter in own}
-            built = build(spec, {**given, **fixed})
+            built = build(spec, {**given, **fixed}, arguments)
             if is_forecast:
                 beside: dict[tuple[str, ...], Any] = {
                     (one.name,): extra[one.name] for one in own if extra[one.name] != one.default
@@ -142,11 +143,23 @@ def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> 
     print_forecast(stages, type(spec), as_json)
 
 
-def build(spec: type[Spec], given: dict[str, Any]) -> Any:
-    """A spec with the given values; the others keep their defaults."""
+def build(spec: type[Spec], given: dict[str, Any], arguments: Sequence[str]) -> Any:
+    """A spec with the given values; the others keep their defaults. Complaints name the options and arguments."""
     from ui.present.forms.spec_of_options import spec_of_options
+    from workbench.errors import BadSpec
 
-    return spec_of_options(spec, {name: _parse(value) for name, value in given.items() if value is not None})
+    try:
+        return spec_of_options(spec, {name: _parse(value) for name, value in given.items() if value is not None})
+    except BadSpec as bad:
+        raise BadSpec([_as_typed(one, arguments) for one in bad.given], bad.next_step) from None
+
+
+def _as_typed(complaint: str | Complaint, arguments: Sequence[str]) -> str | Complaint:
+    """A complaint that names an option as it was typed: “--steps: must be at least 1, not 0.”"""
+    if isinstance(complaint, str) or not complaint.field:
+        return complaint
+    [name] = complaint.field
+    return replace(complaint, field=(name.upper() if name in arguments else option_name(name),))
 
 
 def parse_mixture(**given: Any) -> MixtureSpec:

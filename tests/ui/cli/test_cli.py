@@ -195,8 +195,8 @@ def test_an_impossible_spec_lists_every_complaint(capsys: pytest.CaptureFixture[
     assert main(["seed", "make", "x", "--domains", "a", "--vocab-size", "3", "--layers", "0"]) == 2
 
     message = capsys.readouterr().err
-    assert "vocab_size" in message
-    assert "num_layers" in message
+    assert "--vocab-size" in message
+    assert "--layers" in message
 
 
 @pytest.mark.parametrize("weight", ["inf", "nan", "1e400", "5e-324"])
@@ -224,7 +224,7 @@ def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
     assert main(options.split()) == 2
 
     message = capsys.readouterr().err
-    assert options.split("--")[-1].split()[0].replace("-", "_") in message
+    assert options.split("--")[-1].split()[0] in message
     assert "Traceback" not in message
 
 

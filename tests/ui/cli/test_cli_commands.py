@@ -47,6 +47,27 @@ def test_a_typo_in_a_path_leaves_no_job_behind(home: Path, capsys: pytest.Captur
     assert ask(capsys, "job", "list") == []
 
 
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        (["--steps", "0"], "--steps: must be at least 1, not 0."),
+        (["--learning-rate", "-1"], "--learning-rate: must be greater than 0.0, not -1.0."),
+        (["--method", "quux"], "--method: there is no such method; choose one of "),
+        (["--domains", "code"], "Name each domain once."),
+    ],
+)
+def test_a_refusal_names_the_option_that_was_typed(
+    options: list[str], printed: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "joint", "m", "--seed-model", "s", "--domains", "code", *options]) == 2
+    assert capsys.readouterr().err.startswith(printed)
+
+
+def test_a_refusal_names_the_argument_that_was_typed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["seed", "make", "", "--domains", "code"]) == 2
+    assert capsys.readouterr().err.startswith("NAME: a name must have 1 to 80 characters.")
+
+
 def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -161,7 +161,7 @@ def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest
         (["demix", "--domains", "a", "--novel", "c"], "at least 2"),
         (["demix", "/no/such/folder"], "There is no file or folder at this path"),
         (["demix", "FOLDER", "--name", "n" * 75], "at most 80 characters"),
-        (["demix", "FOLDER", "--removed", "poems"], "only a training domain"),
+        (["demix", "FOLDER", "--removed", "poems"], "Only a training domain"),
         (["cbtm", "FOLDER", "--tasks", "/no/such"], "a folder for each task"),
         (["report", "nobody"], "no replication “nobody”"),
         (["show", "nobody"], "no report of “nobody” yet"),

@@ -217,7 +217,7 @@ def import_(
 ) -> None:
     """Import an expert that another tool trained from a seed model: a PEFT adapter, or a fine-tuned model."""
     given = {"source": source, "seed_model": seed_model, "name": name, "method": method}
-    submit(build(ImportExpert, given), RunOptions(in_process, wait, as_json))
+    submit(build(ImportExpert, given, ("source",)), RunOptions(in_process, wait, as_json))
 
 
 @app.command("pack")

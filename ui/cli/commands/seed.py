@@ -56,7 +56,7 @@ def add(
     given = [source for source, place in zip(sources, (folder, hub, expert), strict=True) if place]
     if len(given) != 1:
         raise BadUsage("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
-    submit(build(MakeSeed, {"name": name, **given[0]}), RunOptions(in_process, wait, as_json))
+    submit(build(MakeSeed, {"name": name, **given[0]}, ("name",)), RunOptions(in_process, wait, as_json))
 
 
 @app.command("list")

@@ -28,8 +28,8 @@ Command = Callable[[Options], str]  # of a Screen: the command line with these o
 
 
 def not_measured_words(bad: BadSpec) -> str:
-    """Why there is no forecast of a form: the first complaint, without the word spec of one about all of its fields."""
-    complaint = bad.complaints[0].removeprefix("spec: ")
+    """Why there is no forecast of a form: the first complaint."""
+    complaint = bad.complaints[0]
     return f"Not measured yet. {complaint[:1].upper()}{complaint[1:]}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -16,6 +16,14 @@ def groups_of(spec: type[Spec]) -> Iterator[tuple[str, Any]]:
     for name, field in spec.model_fields.items():
         if is_dataclass(field.annotation) and field.default is PydanticUndefined:
             yield name, field.annotation
+
+
+def option_of_path(spec: type[Spec], path: Sequence[str]) -> str:
+    """The name of the option that gives the field at a path of a spec, or the first part of a longer path."""
+    group = dict(groups_of(spec)).get(path[0])
+    if group is not None and len(path) > 1 and path[1] in {one.name for one in fields(group)}:
+        return option_of(spec, path[0], path[1])
+    return path[0]
 
 
 def option_of(spec: type[Spec], group: str, knob: str) -> str:
