@@ -34,4 +34,6 @@ def test_what_a_job_waits_for_is_not_cut_off_at_the_end_of_the_table() -> None:
 def test_documents_are_counted_from_one() -> None:
     app = open_page("corpora")
     first = named(app.number_input, "First document")
-    assert (first.value, first.min) == (1, 1)
+    assert first.value == 1
+    first.set_value(0).run()
+    assert any("First document must be a whole number from 1 to " in error.value for error in app.error)
