@@ -84,7 +84,7 @@ def test_a_folder_with_too_few_domains_is_refused_with_its_place(folder: Path, m
 
 
 def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> None:
-    with pytest.raises(BadSpec, match="name each domain once"):
+    with pytest.raises(BadSpec, match="Name each domain once"):
         spec_for_domains(["a", "b"], ["a"], "rep", "smoke", 1)
     with pytest.raises(BadSpec, match="at least 2"):
         spec_for_domains(["a"], ["b"], "rep", "smoke", 1)
