@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import plotly.graph_objects as go
@@ -26,6 +25,7 @@ _IN_LEGEND = 24  # characters of a name in a legend, which has a row for each wh
 _MOST_NAMES = 6  # at line ends: of more series there is a legend
 _MOST_LETTERS = 18  # of a name at a line's end: on a phone the drawing must be wider than the names
 _BESIDE = 0.015  # of the x axis, free at both ends: a marker on the edge would be cut in half
+_ABOVE = 0.06  # of the y axis, free above and below the lines
 _APART, _SIGN, _AROUND = 15, 7, 80  # pixels: between two names, of a sign of one, of all that is not the drawing
 Better = Literal["lower", "higher"]
 
@@ -140,21 +140,37 @@ def _end(line: Any) -> tuple[Any, float] | None:
     return points[-1] if points else None
 
 
-def _pixels(figure: go.Figure, is_log: bool) -> Any:
-    """A function that gives the height of a value in the drawing, in pixels."""
-    scale = math.log10 if is_log else float
-    shown = figure.layout.yaxis.range if not is_log else None
-    values = [scale(value) for line in figure.data for value in line.y if value is not None]
-    low, high = (shown[0], shown[1]) if shown else (min(values), max(values))
-    wide = (high - low) or 1.0
-    return lambda value: (scale(value) - low) / wide * (figure.layout.height - _AROUND)
+def _pixels(figure: go.Figure, is_log: bool) -> Callable[[float], float]:
+    """A function that gives the height of a value in the drawing, in pixels.
+
+    The y axis is fixed at the range by which they are counted: Plotly's own is wider where lines have markers.
+    """
+    scale: Callable[[float], float] = math.log10 if is_log else float
+    if not (shown := figure.layout.yaxis.range):
+        values = [scale(value) for line in figure.data for value in line.y if value is not None]
+        beside = _ABOVE * (max(values) - min(values) or 1.0)
+        shown = (min(values) - beside, max(values) + beside)
+        figure.update_yaxes(range=shown)
+    low, high = shown
+    return lambda value: (scale(value) - low) / (high - low) * (figure.layout.height - _AROUND)
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """The heights moved apart, in their order, as little as their middle moves."""
+    """The heights moved apart, in their order. Those that meet move about their middle; the others stay."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
+    groups: list[list[int]] = []  # from the bottom: places in `heights` whose names touch
+    for place in order:
+        group = [place]
+        while groups and _lowest(group, heights) < _lowest(groups[-1], heights) + _APART * len(groups[-1]):
+            group = groups.pop() + group
+        groups.append(group)
     moved = list(heights)
-    for lower, upper in pairwise(order):
-        moved[upper] = max(moved[upper], moved[lower] + _APART)
-    shift = (sum(moved) - sum(heights)) / len(heights)
-    return [height - shift for height in moved]
+    for group in groups:
+        for number, place in enumerate(group):
+            moved[place] = _lowest(group, heights) + _APART * number
+    return moved
+
+
+def _lowest(group: Sequence[int], heights: Sequence[float]) -> float:
+    """The height of the lowest name of a group that stands about its middle."""
+    return sum(heights[place] for place in group) / len(group) - _APART * (len(group) - 1) / 2
