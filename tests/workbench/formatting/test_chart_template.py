@@ -42,7 +42,7 @@ def test_names_at_line_ends_stand_apart_and_in_the_order_of_their_lines(log: boo
     assert near[2] - near[1] == pytest.approx(15, abs=1)
 
 
-def test_names_of_lines_with_markers_do_not_meet_and_a_name_alone_stays_at_its_line() -> None:
+def test_names_of_lines_with_markers_do_not_meet_and_a_distant_one_stays_at_its_line() -> None:
     ends = [4.97, 5.32, 5.34, 5.35, 5.38, 6.02]
     layout = figure(*ends).layout  # type: ignore[attr-defined]
     low, high = layout.yaxis.range  # fixed, or Plotly would draw the lines nearer to each other than was counted
@@ -53,8 +53,8 @@ def test_names_of_lines_with_markers_do_not_meet_and_a_name_alone_stays_at_its_l
     ]
     assert all(upper - lower > 14.9 for lower, upper in pairwise(places))
     assert layout.annotations[-1].yshift == pytest.approx(places[-1] - (6.02 - low) / (high - low) * drawing)
-    alone = figure(1.0, 5.0, 5.01).layout.annotations  # type: ignore[attr-defined]
-    assert [round(note.yshift, 1) for note in alone] == [0.0, pytest.approx(-7.4, abs=0.3), pytest.approx(7.4, abs=0.3)]
+    distant = figure(1.0, 5.0, 5.01).layout.annotations  # type: ignore[attr-defined]
+    assert [round(note.yshift, 1) for note in distant] == [0.0, pytest.approx(-7.4, abs=0.3), pytest.approx(7.4, abs=0.3)]
 
 
 def test_of_one_line_and_of_more_than_six_there_are_no_names_at_the_ends() -> None:
