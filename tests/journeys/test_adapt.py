@@ -316,7 +316,7 @@ def test_two_that_are_trained_concurrently_both_end_up_in_the_mixture(trained: D
     [
         ({"watch": ["moon"]}, "no domain called “moon”"),
         ({"watch": ["sea"]}, "not the training domain"),
-        ({"watch": ["court", "court"]}, "name each domain to watch once"),
+        ({"watch": ["court", "court"]}, "Name each domain to watch once"),
         ({"full_model": True, "name": "small"}, "A mixture called “small” exists already"),
         ({"training": {"patience": 0}}, "patience"),
     ],

@@ -54,7 +54,7 @@ TRAIN = ("train", "mode")
         ),
         ([*TRAIN, "away", "--seed-model", "sed", "--domains", "court"], "no seed model called “sed”"),
         (["mode", "compose", "x", "--experts", "small/court,small/kitchen"], "not MoDE"),
-        (["mode", "compose", "x", "--experts", "a,a"], "name each expert once"),
+        (["mode", "compose", "x", "--experts", "a,a"], "Name each expert once"),
     ],
 )
 def test_what_cannot_be_is_refused_immediately(

@@ -108,7 +108,7 @@ def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
             place=right,
         )
         evidence = {name: value for name, value in mixture.gate.items() if name == "evidence"}
-        # Not disabled by a fault: a form sends its fields with this button alone, so that nothing else could mend it.
+        # Not disabled by a fault: only this button sends the fields, the corrected one among them.
         if st.form_submit_button("Estimate", icon=":material/calculate:", disabled=cannot_change()) and not fault:
             with explained():
                 with Client(get_settings()) as client:
