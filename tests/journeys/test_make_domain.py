@@ -108,7 +108,7 @@ def test_an_area_needs_a_map(topics: Do) -> None:
 @pytest.mark.parametrize(
     ("areas", "words"),
     [
-        ([], "name areas, clusters, or both"),
+        ([], "Name areas, clusters, or both"),
         (["1 2 3 4"], "three corners"),
         (["a b c d e f"], "must be numbers"),
         (["0 0 1 nan 1 1"], "pairs of numbers"),

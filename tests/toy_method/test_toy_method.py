@@ -118,14 +118,14 @@ def test_it_is_trained_scored_opened_and_used_like_the_built_in_methods(seeded: 
 
 
 def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
-    for options, words in (({"strength": -1}, "strength must be above 0"), ({"size": 2}, "It takes: strength")):
+    for options, words in (({"strength": -1}, "Strength must be above 0"), ({"size": 2}, "It takes: strength")):
         with pytest.raises(BadSpec, match=words):
             parse_spec({**TRAIN, "options": options})
     with pytest.raises(BadSpec, match="has no options"):
         parse_spec({**TRAIN, "method": "domain-token"})
     with pytest.raises(BadSpec, match="set lora instead"):
         parse_spec({**TRAIN, "method": "lora"})
-    with pytest.raises(BadSpec, match=r"there is no such method; choose one of demix, .*toy"):
+    with pytest.raises(BadSpec, match=r"There is no such method; choose one of demix, .*toy"):
         parse_spec({**TRAIN, "method": "nothing"})
 
 

@@ -47,14 +47,12 @@ def test_names_of_lines_with_markers_do_not_meet_and_a_distant_one_stays_at_its_
     layout = figure(*ends).layout  # type: ignore[attr-defined]
     low, high = layout.yaxis.range  # fixed, or Plotly would draw the lines nearer to each other than was counted
     assert (low < 4.97, high > 9.0) == (True, True)
-    drawing = layout.height - 80
-    places = [
-        (end - low) / (high - low) * drawing + note.yshift for end, note in zip(ends, layout.annotations, strict=True)
-    ]
-    assert all(upper - lower > 14.9 for lower, upper in pairwise(places))
-    assert layout.annotations[-1].yshift == pytest.approx(places[-1] - (6.02 - low) / (high - low) * drawing)
-    distant = figure(1.0, 5.0, 5.01).layout.annotations  # type: ignore[attr-defined]
-    assert [round(note.yshift, 1) for note in distant] == [0.0, pytest.approx(-7.4, abs=0.3), pytest.approx(7.4, abs=0.3)]
+    lines = [(end - low) / (high - low) * (layout.height - 80) for end in ends]
+    names = [line + note.yshift for line, note in zip(lines, layout.annotations, strict=True)]
+    assert all(upper - lower > 14.9 for lower, upper in pairwise(names))
+    distant, lower, upper = figure(1.0, 5.0, 5.01).layout.annotations  # type: ignore[attr-defined]
+    assert distant.yshift == pytest.approx(0)
+    assert (lower.yshift, upper.yshift) == (pytest.approx(-7.4, abs=0.3), pytest.approx(7.4, abs=0.3))
 
 
 def test_of_one_line_and_of_more_than_six_there_are_no_names_at_the_ends() -> None:

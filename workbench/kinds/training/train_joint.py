@@ -98,7 +98,7 @@ class TrainJoint(Spec):
         try:
             _ = self.method_config
         except EngineError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(str(error).rstrip(".")) from None
         return self
 
     @property
