@@ -125,7 +125,7 @@ def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
         parse_spec({**TRAIN, "method": "domain-token"})
     with pytest.raises(BadSpec, match="set lora instead"):
         parse_spec({**TRAIN, "method": "lora"})
-    with pytest.raises(BadSpec, match=r"There is no such method; choose one of demix, .*toy"):
+    with pytest.raises(BadSpec, match=r"there is no such method; choose one of demix, .*toy"):
         parse_spec({**TRAIN, "method": "nothing"})
 
 
