@@ -81,7 +81,7 @@ class Complaint:
 
 
 class BadSpec(WorkbenchError):
-    """An invalid spec; `complaints` holds every reason.
+    """An invalid spec; `complaints` holds every reason as a sentence, `given` the same with their fields where known.
 
     `field_complaints` leaves out those about the spec as a unit.
     """

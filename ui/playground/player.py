@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from workbench.requests.generation import GenerationPlan
 
 CHOOSE = "Choose a mixture or an expert first."
-FAILED_BLIND = "This model gave no answer. Turn “Blind” off to see which it is, and why."
+FAILED_BLIND = "This model gave no answer; the reason may name it. Turn “Blind” off and generate again to read it."
 _NO_MANIFEST = Manifest(model="", experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None)  # until planned
 NUM_NEXT = 3  # most probable next tokens that are shown while one types
 log = logging.getLogger(__name__)
