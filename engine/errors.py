@@ -40,6 +40,8 @@ class NextStep(StrEnum):
     NAME_TEXT_FIELD = "Say which field holds the text."
     NAME_DOMAIN_FIELD = "Say which field holds the domain."
     IMPORT_AS_CHAT = "Import it in the format chat."
+    IMPORT_PROMPTS_AS_TEXT = "Remove the record; to train on prompts alone, import them as text."
+    LEAVE_FIELDS_OUT = "Fix or remove the record, or leave this field out."
     NAME_GROUP_FIELD = "Say which field holds the group."
     FEWER_SHOTS = "Add examples, or choose fewer demonstrations."
     FEWER_VALIDATION_EXAMPLES = "Add examples, or choose fewer validation examples."

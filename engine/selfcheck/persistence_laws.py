@@ -18,7 +18,8 @@ from engine.models.multi_expert import MultiExpertModel
 from engine.selfcheck.law import Finding, gap, worst
 from engine.selfcheck.test_bed import KEYS, TestBed, plain_logprobs, save_model
 from engine.text.blocks import pack_domain
-from engine.text.corpus import ReadOptions, Report, read_documents
+from engine.text.corpus import ReadOptions, read_documents
+from engine.text.import_report import Report
 from engine.text.split import store_documents
 from engine.training.loop import train
 

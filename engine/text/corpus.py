@@ -6,30 +6,31 @@ import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import CorpusChanged, CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.chat.conversations import (
-    OPTIONAL_FIELDS,
     SHAPES,
-    Message,
+    Conversation,
     as_stored,
     as_text,
     conversation_of,
-    from_stored,
     shape_of,
+    stored_conversation,
 )
 from engine.text.chunking import pieces
 from engine.text.dataset_source import DatasetSource
 from engine.text.formats import read_records
+from engine.text.import_report import Report
 from engine.text.records import Record, Records
 from engine.text.streams import TextFile, find_files, printable
 from engine.text.valid_text import require_encodable, valid_text
 
-MAX_LISTED = 50  # refusals listed one by one; all are counted
 MAX_NAME = 80  # characters of a domain's name
+_LOOK_AHEAD = 1000  # records in which further faults are counted, once an import is refused
 
 Format = Literal["text", "chat"]
 
@@ -65,6 +66,8 @@ class ReadOptions:
     anonymize: bool = False
     piece_length: int | None = None  # characters; of texts only
     format: Format = "text"
+    leave_out: tuple[str, ...] = ()  # fields of conversations that are not read
+    split: str = "train"  # of a folder whose files belong to splits
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -78,43 +81,6 @@ class ReadOptions:
         return SHAPES if self.format == "chat" else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A record that was left out, and why."""
-
-    path: str | None
-    line: int | None
-    reason: str
-
-
-@dataclass(slots=True)
-class Report:
-    """Counts of what was read and what was left out; updated while documents are read."""
-
-    num_documents: int = 0
-    num_bytes: int = 0  # of text, in UTF-8
-    num_duplicates: int = 0
-    num_empty: int = 0
-    num_refused: int = 0
-    refused: list[Refusal] = field(default_factory=list)
-    bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
-    anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty without `anonymize`
-
-    def refuse(self, fault: CorpusError) -> None:
-        """Counts a fault and lists it, if the list is not full."""
-        self.num_refused += 1
-        if len(self.refused) < MAX_LISTED:
-            path = None if fault.path is None else str(fault.path)
-            self.refused.append(Refusal(path, fault.line, f"{fault.problem} {fault.next_step}".strip()))
-
-    def count(self, document: Document, dummies: Mapping[str, int]) -> None:
-        """Counts an accepted document and the dummy tokens in it."""
-        self.num_documents += 1
-        self.num_bytes += len(document.text.encode())
-        for category, number in dummies.items():
-            self.anonymized[category] += number
-
-
 def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Document]:
     """Yields the documents of a file or of all files below a folder.
 
@@ -125,13 +91,14 @@ def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator
 
 def read_dataset(source: DatasetSource, options: ReadOptions, report: Report) -> Iterator[Document]:
     """Streams the documents of a split of a Hugging Face data set."""
-    to_document = _Reader(options, printable(source.name))
+    name = printable(source.name)
+    to_document = _Reader(options, name, report)
     rows = (to_document(Record(row, values)) for row, values in enumerate(source.rows(), 1))
-    yield from admit(rows, options, report)
+    yield from admit(rows, options, report, name)
 
 
 def admit(
-    items: Iterable[Document | CorpusError], options: ReadOptions, report: Report, path: Path | None = None
+    items: Iterable[Document | CorpusError], options: ReadOptions, report: Report, path: Path | str | None = None
 ) -> Iterator[Document]:
     """Yields new, non-empty documents until they have `max_bytes`; the report counts the others.
 
@@ -139,13 +106,12 @@ def admit(
     compared: texts of two users may be equal afterwards.
     """
     seen: set[bytes] = set()
-    if options.piece_length is not None:
-        items = _in_pieces(items, options.piece_length)
+    items = iter(items if options.piece_length is None else _in_pieces(items, options.piece_length))
     report.anonymized = dict.fromkeys(TOKENS, 0) if options.anonymize else {}
     for item in items:
         if isinstance(item, CorpusError):
             if not options.skip_bad:
-                raise item
+                raise _with_others(item, items)
             report.refuse(item)
             continue
         document, dummies = _anonymous(item) if options.anonymize else (item, {})
@@ -155,12 +121,34 @@ def admit(
             report.num_duplicates += 1
         else:
             seen.add(key)
-            report.count(document, dummies)
+            report.count(len(document.text.encode()), dummies)
             yield document
             if options.max_bytes is not None and report.num_bytes >= options.max_bytes:
+                report.note(f"Reading stopped after {report.num_bytes:,} bytes of text, as requested.")
                 return
     if not report.num_documents:
         raise _nothing(report, path)
+
+
+def _with_others(fault: CorpusError, items: Iterator[Document | CorpusError]) -> CorpusError:
+    """The first fault, with the lines and causes of others in the records that follow."""
+    others, num_read = Report(), 0
+    try:
+        for item in islice(items, _LOOK_AHEAD):
+            num_read += 1
+            if isinstance(item, CorpusError):
+                others.refuse(item)
+    except CorpusChanged:
+        raise
+    except CorpusError as end:
+        others.refuse(end)
+    if not others.num_refused:
+        return fault
+    first = [one for one in others.refused if one.line][:4]
+    listed = "; ".join(f"line {one.line}: {one.reason.partition('. ')[0].rstrip('.')}" for one in first)
+    more = f"Of the next {num_read:,} records {others.num_refused:,} more cannot be read"
+    problem = f"{fault.problem} {more}{listed and f' ({listed})'}."
+    return CorpusError(problem, fault.next_step, path=fault.path, line=fault.line)
 
 
 def _in_pieces(items: Iterable[Document | CorpusError], length: int) -> Iterator[Document | CorpusError]:
@@ -178,37 +166,37 @@ def _in_pieces(items: Iterable[Document | CorpusError], length: int) -> Iterator
 
 def _anonymous(document: Document) -> tuple[Document, dict[str, int]]:
     if document.messages is not None:
-        return _anonymous_conversation(document, from_stored(document.messages))
+        return _anonymous_conversation(document, stored_conversation(document.messages))
     text, dummies = anonymize(document.text)
     return (replace(document, text=text) if dummies else document), dummies
 
 
-def _anonymous_conversation(document: Document, messages: list[Message]) -> tuple[Document, dict[str, int]]:
+def _anonymous_conversation(document: Document, conversation: Conversation) -> tuple[Document, dict[str, int]]:
     """The same, message by message: JSON escapes would hide what stands at the start of a line."""
     total: dict[str, int] = {}
-    for message in messages:
-        message["content"], dummies = anonymize(message["content"])
+    messages, kwargs = conversation.messages, conversation.template_kwargs
+    texts = [(message, "content") for message in messages] + [
+        (kwargs, name) for name in kwargs if isinstance(kwargs[name], str)
+    ]
+    for holder, name in texts:
+        holder[name], dummies = anonymize(holder[name])
         for category, number in dummies.items():
             total[category] = total.get(category, 0) + number
-    return replace(document, text=as_text(messages), messages=as_stored(messages)), total
+    return replace(document, text=as_text(messages), messages=as_stored(messages, kwargs)), total
 
 
-def _nothing(report: Report, path: Path | None) -> CorpusError:
-    why = f" First fault: {report.refused[0].path}: {report.refused[0].reason}" if report.refused else ""
-    return CorpusError(
-        "The corpus has no documents.",
-        f"Check that the files are not empty and of a known kind (txt, jsonl, csv, parquet).{why}",
-        path=path,
-    )
+def _nothing(report: Report, path: Path | str | None) -> CorpusError:
+    remedy = "Check that the files are not empty and of a known kind (txt, jsonl, csv, parquet)."
+    return report.with_reasons(CorpusError("The corpus has no documents.", remedy, path=path))
 
 
 def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Document | CorpusError]:
     done = 0
     for file in find_files(path):
         if isinstance(file, CorpusError):
-            report.refuse(file)
+            report.refuse_file(file)
             continue
-        to_document = _Reader(options, file.name)
+        to_document = _Reader(options, file.name, report, is_plain=file.kind == "text")
         for record in _records(file, options, report, done):
             yield record if isinstance(record, CorpusError) else to_document(record)
         done += file.size_bytes
@@ -222,7 +210,7 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
         report.bytes_read = start + num_bytes
 
     try:
-        yield from read_records(file, options.fields, seen, options.either, OPTIONAL_FIELDS if options.either else ())
+        yield from read_records(file, options.fields, seen, options.either, report.note)
     except CorpusChanged:
         raise  # the rest of the file would be of another moment
     except CorpusError as fault:
@@ -237,8 +225,9 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
 class _Reader:
     """Makes documents of the records of one file; conversations of one file all have the first one's shape."""
 
-    def __init__(self, options: ReadOptions, name: str) -> None:
-        self._options, self._name = options, name
+    def __init__(self, options: ReadOptions, name: str, report: Report, *, is_plain: bool = False) -> None:
+        self._options, self._name, self._report = options, name, report
+        self._is_plain = is_plain  # pieces of a text, which may be blank, and no fields
         self._shape: tuple[str, ...] | None = None
 
     def __call__(self, record: Record) -> Document | CorpusError:
@@ -254,7 +243,7 @@ class _Reader:
                 )
         except CorpusError as fault:
             remedy = fault.next_step or "Fix or remove the record."
-            return CorpusError(fault.problem, remedy, path=self._name, line=record.line)
+            return CorpusError(fault.problem + record.place, remedy, path=self._name, line=record.line)
         return Document(text, domain, group, f"{self._name}:{record.line}", messages)
 
     def _content(self, values: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -262,16 +251,21 @@ class _Reader:
         if self._options.format == "text":
             if self._options.text_field not in values and "messages" in values:
                 raise CorpusError("The record is a conversation.", NextStep.IMPORT_AS_CHAT)
-            return checked_text(values, self._options.text_field, NextStep.NAME_TEXT_FIELD), None
+            text = checked_text(values, self._options.text_field, NextStep.NAME_TEXT_FIELD)
+            if not (text.strip() or self._is_plain):
+                raise CorpusError(f"The field “{self._options.text_field}” is empty.", "Fill or remove it.")
+            return text, None
         shape = shape_of(values)
         if self._shape not in (None, shape):
             before, now = (" and ".join(f"“{name}”" for name in names) for names in (self._shape or (), shape))
             raise CorpusError(
                 f"The record has {now}, the records before it {before}.", "Put different shapes into different files."
             )
-        messages = conversation_of(values, shape)
+        others = (self._options.domain_field, self._options.group_field)
+        conversation = conversation_of(values, shape, others, self._options.leave_out)
         self._shape = shape
-        return as_text(messages), as_stored(messages)
+        self._report.count_fields(conversation.not_read)
+        return as_text(conversation.messages), as_stored(conversation.messages, conversation.template_kwargs)
 
 
 def checked_text(values: Mapping[str, Any], name: str, missing: str = "") -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import csv
+import codecs
 import io
-import json
+import re
 from collections.abc import Callable
+from typing import Any
 
 from engine.errors import CorpusError
+from engine.path_kinds import HEAD_BYTES, describe_head, describe_path
 from engine.text import records
-from engine.text.file_magic import refuse_foreign
-from engine.text.parquet import read_parquet
 from engine.text.plain_text import read_plain
-from engine.text.records import Record, Records, Source, names_of
+from engine.text.readers.csv_tables import read_csv
+from engine.text.readers.json_values import loads, read_json_values, record_of
+from engine.text.readers.parquet import read_parquet
+from engine.text.records import Record, Records, Source
 from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked
 
 
@@ -21,12 +24,15 @@ def read_records(
     fields: tuple[str, ...],
     seen: Callable[[int], None],
     either: tuple[tuple[str, ...], ...] = (),
-    optional: tuple[str, ...] = (),
+    note: Callable[[str], None] = lambda _: None,
 ) -> Records:
     """The records of a file; `fields[0]` is the text field. Calls `seen` with the bytes read from disk.
 
-    A table must also have all columns of one of `either`, if given.
+    A table must also have all columns of one of `either`, if given. Sentences for the person go to `note`.
     """
+    described = describe_path(file.path, "The file")
+    if described.kind in ("pointer", "device", "unreadable"):
+        raise CorpusError(described.sentence, described.remedy, path=file.name)
     reader = READERS.get(file.kind or "")
     if reader is None:
         raise unknown_format(file)
@@ -34,7 +40,7 @@ def read_records(
     with io.BufferedReader(raw, 1 << 20) as stream:
         if file.kind != "parquet":
             refuse_foreign(stream, file.name)
-        for record in _of_one_moment(reader(Source(file, stream, fields, either, optional)), raw):
+        for record in _of_one_moment(reader(Source(file, stream, fields, note, either)), raw):
             offset = record.offset if isinstance(record, Record) else None
             seen(raw.bytes_read if offset is None else offset)
             yield record
@@ -53,6 +59,17 @@ def _of_one_moment(items: Records, raw: Unpacked) -> Records:
     raw.require_unchanged()
 
 
+def refuse_foreign(stream: io.BufferedReader[Any], name: str) -> None:
+    """Raises CorpusError when the stream cannot be UTF-8 text; drops a leading byte order mark."""
+    head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
+    if head.startswith(codecs.BOM_UTF8):
+        stream.read(len(codecs.BOM_UTF8))
+        return
+    described = describe_head(head, "The file")
+    if described.kind not in ("text", "empty"):
+        raise CorpusError(described.sentence, described.remedy, path=name, line=1)
+
+
 def unknown_format(file: TextFile) -> CorpusError:
     """The error of a file that no reader knows."""
     if file.is_archive:
@@ -63,6 +80,11 @@ def unknown_format(file: TextFile) -> CorpusError:
 
 
 def _json(source: Source) -> Records:
+    """One object per line; or an array, or objects over several lines, one after the other."""
+    start = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].lstrip()
+    if start[:1] == b"[" or re.match(rb"\{\s*\n", start):
+        yield from read_json_values(source)
+        return
     for item in source.lines():
         if isinstance(item, CorpusError):
             yield item
@@ -72,110 +94,21 @@ def _json(source: Source) -> Records:
 
 def _object(source: Source, line: int, text: str) -> Record | CorpusError:
     try:
-        value = json.loads(text)
+        return record_of(source, loads(text), line)
     except RecursionError:
         return source.fault("The line is JSON that is nested too deeply.", "Remove the nesting.", line)
     except ValueError as error:
-        if line == 1 and (text.lstrip().startswith("[") or text.strip() == "{"):
-            raise _not_lines(source) from None
         return source.fault(f"The line is not JSON ({error}).", "Fix or remove it.", line)
-    if isinstance(value, dict):
-        return Record(line, value)
-    if isinstance(value, list) and line == 1:
-        raise _not_lines(source)
-    kind = type(value).__name__
-    return source.fault(f"The line must be a JSON object, got a {kind}.", 'Write {"text": "…"}.', line)
-
-
-def _not_lines(source: Source) -> CorpusError:
-    return source.fault(
-        "The file is a JSON array or an object over many lines; one JSON object per line is needed.",
-        "Write one object per line, for example: jq -c '.[]' FILE > NEW.jsonl.",
-        1,
-    )
-
-
-def _csv(source: Source, delimiter: str = ",") -> Records:
-    csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
-    feed = _Feed(source)
-    rows = csv.reader(feed, delimiter=delimiter, strict=True)
-    header: list[str] = []
-    while True:
-        line = feed.begin()
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield source.fault(f"The row is not valid CSV ({error}).", "Is a quote missing or not doubled?", line)
-            continue
-        if not header:
-            header = _header(source, row, line)
-        elif row:
-            yield _row(source, header, row, line)
-
-
-def _header(source: Source, row: list[str], line: int) -> list[str]:
-    if not row:
-        return row
-    if len(set(row)) < len(row):
-        raise source.fault("The header names a column twice.", "Rename the columns.", line)
-    for field in source.fields:
-        if field not in row:
-            problem = f"The header has no column “{field}”, only {names_of(row)}."
-            raise source.fault(
-                problem, "Name the column to read, or add a header; columns are separated by commas.", line
-            )
-    return row
-
-
-def _row(source: Source, header: list[str], row: list[str], line: int) -> Record | CorpusError:
-    if len(row) == len(header):
-        return Record(line, dict(zip(header, row, strict=True)))
-    return source.fault(
-        f"The row has {len(row)} values for {len(header)} columns.",
-        "Fix or remove it; text with a comma or a line end needs quotes.",
-        line,
-    )
-
-
-class _Feed:
-    """The lines for the csv reader, counted, so that a missing quote cannot swallow the rest of the file."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._lines = source.lines()
-        self._number = 0
-        self._first = 1
-        self._size = 0
-
-    def begin(self) -> int:
-        """Begins a record; returns the number of its first line."""
-        self._first, self._size = self._number + 1, 0
-        return self._first
-
-    def __iter__(self) -> _Feed:
-        return self
-
-    def __next__(self) -> str:
-        item = next(self._lines)
-        if isinstance(item, CorpusError):
-            raise item
-        self._number = item[0]
-        self._size += len(item[1])
-        if self._size > records.MAX_RECORD_BYTES:
-            raise self._source.too_long(self._first)
-        return item[1]
 
 
 def _tsv(source: Source) -> Records:
-    return _csv(source, "\t")
+    return read_csv(source, "\t")
 
 
 READERS: dict[str, Callable[[Source], Records]] = {
     "text": read_plain,
     "json": _json,
-    "csv": _csv,
+    "csv": read_csv,
     "tsv": _tsv,
     "parquet": read_parquet,
 }

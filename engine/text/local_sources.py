@@ -19,7 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from engine.errors import CorpusError
-from engine.text.corpus import Document, ReadOptions, Report, admit
+from engine.text.corpus import Document, ReadOptions, admit
+from engine.text.import_report import Report
 from engine.text.plain_text import cut_documents
 from engine.text.streams import printable
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from engine.errors import CorpusError
 from engine.text.streams import TextFile
 
 MAX_RECORD_BYTES = 64 << 20  # one line, or one CSV row over several lines
+PEEK_BYTES = 1 << 16  # looked at to see the shape of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Record:
     line: int
     values: Mapping[str, Any]
     offset: int | None = None  # bytes of the file read so far, if the stream does not count them
+    place: str = ""  # added to a fault where the line does not say enough
 
 
 Records = Iterator[Record | CorpusError]  # a fault stands for a record that is left out
@@ -29,14 +31,15 @@ Records = Iterator[Record | CorpusError]  # a fault stands for a record that is 
 class Source:
     """An open file: its unpacked bytes, and the fields to read from it (the text field first).
 
-    It must also have all fields of one of `either`, where that is not empty; it may have `optional` ones.
+    It must also have all fields of one of `either`, where that is not empty: then all its fields are read. `note` takes
+    sentences about what was recognised.
     """
 
     file: TextFile
     stream: io.BufferedReader[Any]
     fields: tuple[str, ...]
+    note: Callable[[str], None]
     either: tuple[tuple[str, ...], ...] = ()
-    optional: tuple[str, ...] = ()
 
     def columns(self, names: Sequence[str]) -> tuple[str, ...]:
         """The columns of a table to read, the text first; raises CorpusError when one is missing."""
@@ -45,8 +48,7 @@ class Source:
             shapes = ", ".join(" with ".join(f"“{name}”" for name in shape) for shape in self.either)
             problem = f"The table has no conversations: it has none of {shapes}, only {names_of(list(names))}."
             raise self.fault(problem, "Rename the columns.")
-        optional = tuple(name for name in self.optional if name in names)
-        return tuple(dict.fromkeys((*chosen, *self.fields, *(optional if chosen else ()))))
+        return tuple(dict.fromkeys((*chosen, *self.fields, *(names if chosen else ()))))
 
     def fault(self, problem: str, next_step: str, line: int | None = None) -> CorpusError:
         """An error that names this file and a line."""

@@ -21,7 +21,8 @@ from engine.files import MANIFEST, verify_folder, weights_sha256, write_manifest
 from engine.models.families import read_config
 from engine.models.model_files import CONFIG, WEIGHTS, find_weights
 from engine.packed_file import open_packed, write_packed
-from engine.text.corpus import ReadOptions, Report, read_documents
+from engine.text.corpus import ReadOptions, read_documents
+from engine.text.import_report import Report
 
 SECONDS, BYTES = 2.0, 96 << 20
 few = settings(

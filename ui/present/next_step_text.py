@@ -13,6 +13,10 @@ _TEXTS: dict[str, str] = {
     ),
     NextStep.EVALUATE_AGAIN: "Evaluate the mixture again: `workbench evaluate run`.",
     NextStep.IMPORT_AS_CHAT: "Import it as conversations (`--format chat`).",
+    NextStep.IMPORT_PROMPTS_AS_TEXT: (
+        "Remove the record; prompts alone are texts (`--format text --text-field prompt`)."
+    ),
+    NextStep.LEAVE_FIELDS_OUT: "Fix or remove the record, or leave the field out (`--leave-out NAME`).",
     NextStep.NAME_TEXT_FIELD: "Say which field holds the text (`--text-field`).",
     NextStep.NAME_DOMAIN_FIELD: "Say which field holds the domain (`--domain-field`).",
     NextStep.NAME_GROUP_FIELD: "Say which field holds the group (`--group-field`).",

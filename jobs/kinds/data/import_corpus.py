@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 
 from engine.errors import CorpusError
 from engine.events import Event
-from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
+from engine.text.corpus import Document, ReadOptions, read_dataset, read_documents
 from engine.text.dataset_source import DatasetSource
+from engine.text.import_report import Report
 from engine.text.local_sources import SOURCES, local_documents
 from engine.text.plain_text import document_characters
 from engine.text.split import store_documents

@@ -10,7 +10,8 @@ import pytest
 
 from engine.errors import CorpusError
 from engine.text.chat.conversations import from_stored
-from engine.text.corpus import Document, ReadOptions, Report, read_documents
+from engine.text.corpus import Document, ReadOptions, read_documents
+from engine.text.import_report import Report
 from engine.text.split import read_split, store_documents
 
 USER, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
@@ -31,13 +32,13 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no answer": ({"messages": [USER]}, "has no answer"),
     "no messages": ({"messages": []}, "has no messages"),
     "an unknown role": ({"messages": [{"role": "narrator", "content": "x"}, ANSWER]}, "unknown role “narrator”"),
-    "another unknown role": ({"messages": [{"from": "bard", "value": "x"}]}, "unknown role “bard”"),
+    "another unknown role": ({"messages": [{"from": "ghost", "value": "x"}]}, "unknown role “ghost”"),
     "an empty message": ({"messages": [USER, {"role": "assistant", "content": " "}]}, "“assistant” is empty"),
     "a call of a tool": ({"messages": [USER, {**ANSWER, "tool_calls": [{"id": "1"}]}]}, "calls a tool"),
-    "an answer of a tool": ({"messages": [USER, {"role": "tool", "content": "3"}, ANSWER]}, "unknown role “tool”"),
+    "an answer of a tool": ({"messages": [USER, {"role": "tool", "content": "3"}, ANSWER]}, "calls of tools"),
     "tools": ({"messages": [USER, ANSWER], "tools": [{"type": "function"}]}, "offers tools"),
     "a picture": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}, ANSWER]}, "not text"),
-    "a weight": ({"messages": [USER, {**ANSWER, "weight": 0}]}, "has a weight"),
+    "a weight": ({"messages": [USER, {**ANSWER, "weight": 0.5}]}, "counts in full"),
     "no list": ({"messages": "Hi"}, "must be a list"),
     "no object": ({"messages": ["Hi", "Hello"]}, "must be an object"),
     "a number": ({"messages": [{"role": "user", "content": 3}, ANSWER]}, "must be text"),

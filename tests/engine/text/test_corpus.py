@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import CorpusError
-from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
+from engine.text.corpus import Document, ReadOptions, read_dataset, read_documents
 from engine.text.dataset_source import DatasetSource
+from engine.text.import_report import Report
 from engine.text.plain_text import DOCUMENT_CHARACTERS, cut_documents
 from engine.text.streams import size_on_disk
 
@@ -186,11 +187,16 @@ def test_the_report_distinguishes_no_results_from_no_check(tmp_path: Path) -> No
     assert unasked.anonymized == {}
 
 
-def test_empty_texts_are_counted_and_left_out(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "a.jsonl", ["", " \n", "words"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_an_empty_text_is_a_fault_as_any_other(name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / name, ["words", "", " \n"])
+    with pytest.raises(CorpusError, match="“text” is empty") as refusal:
+        read(tmp_path / name)
+    assert refusal.value.line == (3 if name.endswith("sv") else 2)  # a header is a line
+
     report = Report()
-    assert len(list(read_documents(tmp_path / "a.jsonl", ReadOptions(), report))) == 1
-    assert report.num_empty == 2
+    assert len(list(read_documents(tmp_path / name, ReadOptions(skip_bad=True), report))) == 1
+    assert report.kept_text() == "Kept 1 of 3 documents. Left out: 2 (The field “text” is empty)."
 
 
 def test_reading_stops_after_max_bytes(tmp_path: Path) -> None:

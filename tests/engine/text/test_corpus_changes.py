@@ -15,7 +15,8 @@ import pytest
 
 from engine.errors import CorpusChanged
 from engine.text import parquet_rows, split
-from engine.text.corpus import Document, ReadOptions, Report, admit, read_documents
+from engine.text.corpus import Document, ReadOptions, admit, read_documents
+from engine.text.import_report import Report
 from engine.text.split import store_documents
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from engine.errors import CorpusError
 from engine.text import local_sources
-from engine.text.corpus import ReadOptions, Report
+from engine.text.corpus import ReadOptions
+from engine.text.import_report import Report
 from engine.text.local_sources import SOURCES, LocalSource, local_documents
 
 ONE_MB = 1_000_000

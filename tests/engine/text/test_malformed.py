@@ -20,7 +20,8 @@ import pytest
 from engine.errors import CorpusError
 from engine.files import new_folder
 from engine.text import records, streams
-from engine.text.corpus import ReadOptions, Report, read_documents
+from engine.text.corpus import ReadOptions, read_documents
+from engine.text.import_report import Report
 from engine.text.split import store_documents
 
 GOOD = b'{"text": "one good line"}\n'
@@ -68,6 +69,7 @@ def zstd(data: bytes) -> bytes:
     return pa.compress(data, "zstd", asbytes=True)  # type: ignore[no-any-return]
 
 
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 538090408\n".encode()
 DOMAIN = ReadOptions(domain_field="domain")
 TAR = b"name".ljust(257, b"\0") + b"ustar\x0000"
 TWO_XZ = lzma.compress(GOOD) + lzma.compress(GOOD * 99)
@@ -100,9 +102,16 @@ CASES = {
     "a number of many digits": Bad("a.jsonl", b'{"text": "a", "n": ' + b"9" * 9000 + b"}", 1, "not JSON", "Fix"),
     "a bare string per line": Bad("a.jsonl", b'"hello"\n', 1, "str", "Write"),
     "a list on a later line": Bad("a.jsonl", GOOD + b"[1]\n", 2, "list", "Write"),
-    "an array instead of lines": Bad("a.json", b'[{"text": "a"}, {"text": "b"}]', 1, "array", "jq -c"),
-    "an array over many lines": Bad("a.jsonl", b'[\n{"text": "a"},\n{"text": "b"}\n]', 1, "array", "jq -c"),
-    "an object over many lines": Bad("a.json", b'{\n"text": "a"\n}', 1, "many lines", "one object per line"),
+    "an array that is cut": Bad("a.json", b'[{"text": "a"},\n{"text": "b"', 2, "not JSON", "Fix"),
+    "an array without an end": Bad("a.json", b'[{"text": "a"}\n', 2, "comma", "Fix"),
+    "an array of texts": Bad("a.json", b'["a", "b"]', 1, "str", "Write"),
+    "an array with a gap": Bad("a.json", b'[\n{"text": "a"}\n{"text": "b"}\n]', 3, "comma", "Fix"),
+    "two arrays": Bad("a.json", b'[{"text": "a"}]\n[{"text": "b"}]', 2, "follows the end", "one record per line"),
+    "an array that is not UTF-8": Bad("a.json", b'[\n{"text": "a\xe9b"}\n]', 2, "UTF-8", "iconv"),
+    "an object over many lines that is cut": Bad("a.json", b'{\n"text": "a"\n', 3, "not JSON", "Fix"),
+    "a depth bomb in an array": Bad("a.json", b"[" * 200_000, 1, "deeply", "nesting"),
+    "a field named twice": Bad("a.jsonl", GOOD + b'{"text": "a", "text": "b"}\n', 2, "“text” twice", "Fix"),
+    "a field named twice in an array": Bad("a.json", b'[{"text": "a", "text": "b"}]', 1, "“text” twice", "Fix"),
     "a depth bomb of lists": Bad("a.jsonl", GOOD + b"[" * 200_000 + b"\n", 2, "deeply", "nesting"),
     "a depth bomb of objects": Bad("a.jsonl", b'{"a":' * 200_000, 1, "deeply", "nesting"),
     "an unclosed quote": Bad("a.csv", b'text\ngood\n"bad\nand on\n', 3, "CSV", "quote"),
@@ -110,7 +119,7 @@ CASES = {
     "varying columns": Bad("a.csv", b"id,text\n1,a\n2,b,c\n", 3, "2 columns", "quotes"),
     "too few columns": Bad("a.tsv", b"id\ttext\n1\ta\n2\n", 3, "2 columns", "quotes"),
     "no column for the text": Bad("a.csv", b"id,body\n1,a\n", 1, "“id”, “body”", "Name the column"),
-    "semicolons for commas": Bad("a.csv", b"id;text\n1;a\n", 1, "“id;text”", "commas"),
+    "semicolons and another column": Bad("a.csv", b"id;body\n1;a\n", 1, "“id;body”", "commas"),
     "a header with one name twice": Bad("a.csv", b"text,text\n1,a\n", 1, "twice", "Rename"),
     "corrupt parquet": Bad("a.parquet", b"PAR1" + b"\x17" * 90 + b"PAR1", None, "parquet", "again"),
     "cut parquet": Bad("a.parquet", table(text=["a", "b"])[:-9], None, "parquet", "again"),
@@ -122,6 +131,10 @@ CASES = {
     "parquet with a null": Bad("a.parquet", table(text=["a", None]), 2, "null", "Fix"),
     "parquet with lists": Bad("a.parquet", table(text=[["a"]]), 1, "list", "Fix"),
     "parquet that is not UTF-8": Bad("a.parquet", not_utf8_table(), 2, "UTF-8", "iconv"),
+    "a pointer of Git LFS": Bad("a.txt", POINTER, None, "Git LFS pointer", "git lfs pull"),
+    "a pointer of Git LFS for a table": Bad("a.parquet", POINTER, None, "538 MB", "git lfs pull"),
+    "a pointer of Git LFS for a packed file": Bad("a.jsonl.gz", POINTER, None, "Git LFS pointer", "git lfs pull"),
+    "backslashes before quotes": Bad("a.csv", b'text\n"say \\"no\\" now"\n', 2, "CSV", "doubled quotes"),
     "PNG named txt": Bad("a.txt", b"\x89PNG\r\n\x1a\n", 1, "PNG", "hold text"),
     "pickle named txt": Bad("a.txt", pickle.dumps({"text": "a"}), 1, "pickle", "run code"),
     "zip named jsonl": Bad("a.jsonl", archive("a.txt"), 1, "zip", "Unpack"),
@@ -173,7 +186,6 @@ EMPTY = {
     "a byte order mark alone": ("a.txt", b"\xef\xbb\xbf"),
     "line ends alone": ("a.txt", b"\r\n" * 5000),
     "many empty lines": ("a.jsonl", b"\n" * 300_000),
-    "empty texts": ("a.jsonl", b'{"text": ""}\n{"text": "  "}\n'),
     "a header alone": ("a.csv", b"text\n"),
     "a table without rows": ("a.parquet", table(text=pa.array([], pa.string()))),
     "nothing, packed": ("a.txt.gz", gzip.compress(b"")),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from engine.errors import CorpusError
 from engine.text import parquet_rows, split
-from engine.text.corpus import Document, ReadOptions, Report, read_documents
+from engine.text.corpus import Document, ReadOptions, read_documents
+from engine.text.import_report import Report
 from engine.text.split import count_documents, place_of, read_split, store_documents
 from engine.text.split_names import SPLITS
 

@@ -1,0 +1,115 @@
+"""What an import kept and what it left out, counted by reason, and in sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from engine.errors import CorpusError
+
+MAX_LISTED = 50  # refusals listed one by one; all are counted
+_MAX_REASONS = 30  # counted one by one; a text that differs in each record is a reason of its own
+_OTHERS = "other reasons"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A record or file that was left out, and why."""
+
+    path: str | None
+    line: int | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts of what was read and what was left out; updated while documents are read."""
+
+    num_documents: int = 0
+    num_bytes: int = 0  # of text, in UTF-8
+    num_duplicates: int = 0
+    num_empty: int = 0
+    num_refused: int = 0  # records and files
+    num_files_refused: int = 0  # of these, files that were left out unread
+    refused: list[Refusal] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)  # why records were refused -> how many
+    fields_not_read: dict[str, int] = field(default_factory=dict)  # beside conversations, with a value -> records
+    notes: list[str] = field(default_factory=list)  # what was recognised or chosen while reading
+    bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
+    anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty without `anonymize`
+
+    def refuse(self, fault: CorpusError) -> None:
+        """Counts a fault by its reason, and lists it if the list is not full."""
+        self.num_refused += 1
+        if len(self.refused) < MAX_LISTED:
+            path = None if fault.path is None else str(fault.path)
+            self.refused.append(Refusal(path, fault.line, f"{fault.problem} {fault.next_step}".strip()))
+        reason = re.sub(r" ?\([^()]*\)", "", fault.problem).rstrip(".")
+        _count(self.reasons, reason if reason in self.reasons or len(self.reasons) < _MAX_REASONS else _OTHERS)
+
+    def refuse_file(self, fault: CorpusError) -> None:
+        """Counts and lists a file that is left out unread."""
+        self.num_files_refused += 1
+        self.refuse(fault)
+
+    def count(self, size_bytes: int, dummies: Mapping[str, int]) -> None:
+        """Counts an accepted document of this size, and the dummy tokens in it."""
+        self.num_documents += 1
+        self.num_bytes += size_bytes
+        for category, number in dummies.items():
+            self.anonymized[category] += number
+
+    def count_fields(self, names: Iterable[str]) -> None:
+        """Counts the fields of a record that are not read."""
+        for name in set(names):
+            _count(self.fields_not_read, name)
+
+    def note(self, sentence: str) -> None:
+        """Adds a sentence, unless it stands there."""
+        if sentence not in self.notes and len(self.notes) < MAX_LISTED:
+            self.notes.append(sentence)
+
+    @property
+    def num_left_out(self) -> int:
+        """Documents that were not kept; files that nobody read are none."""
+        return self.num_duplicates + self.num_empty + self.num_refused - self.num_files_refused
+
+    def kept_text(self) -> str:
+        """How many documents of how many were kept, and what was left out by reason."""
+        total = self.num_documents + self.num_left_out
+        number = f"all {total:,}" if not self.num_left_out else f"{self.num_documents:,} of {total:,}"
+        parts = self._left_out_parts()
+        return f"Kept {number} documents." + (f" Left out: {'; '.join(parts)}." if parts else "")
+
+    def fields_text(self) -> str:
+        """Which fields beside the conversations were not read."""
+        if not self.fields_not_read:
+            return ""
+        names = [f"“{name}” ({number:,})" for name, number in list(self.fields_not_read.items())[:20]]
+        return f"Not read, with the number of records: {', '.join(names)}."
+
+    def with_reasons(self, error: CorpusError) -> CorpusError:
+        """The same error of too little text, with what was left out before it and the first reason."""
+        if not self._left_out_parts():
+            return error
+        first = self.refused[0] if self.refused else None
+        if first is None:
+            return CorpusError(f"{error.problem} {self.kept_text()}", error.next_step, path=error.path)
+        place = f"{first.path}" + (f", line {first.line}" if first.line else "")
+        return CorpusError(
+            f"{error.problem} {self.kept_text()} The first one left out: {place}: {first.reason}", path=error.path
+        )
+
+    def _left_out_parts(self) -> list[str]:
+        most = sorted(self.reasons.items(), key=lambda item: -item[1])
+        parts = [f"{number:,} ({reason})" for reason, number in most[:5]]
+        if more := sum(number for _, number in most[5:]):
+            parts.append(f"{more:,} for other reasons")
+        parts += [f"{self.num_duplicates:,} duplicate{'s' * (self.num_duplicates != 1)}"] if self.num_duplicates else []
+        parts += [f"{self.num_empty:,} without text"] if self.num_empty else []
+        return parts
+
+
+def _count(counts: dict[str, int], key: str) -> None:
+    counts[key] = counts.get(key, 0) + 1
