@@ -10,15 +10,16 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from engine.errors import ChatTemplateError
 from engine.foreign_files import read_object, read_text, short
+from engine.text.chat.answers import ASSISTANT, Locator, Message, Token
+from engine.text.chat.old_masks import OLD_RULE, answers_by_old_rule
 from engine.text.chat.template_process import NotRendered, Rendered, render
 from engine.text.tokenizer import Tokenizer
-
-Message: TypeAlias = Mapping[str, Any]  # role, content and whatever else a template reads
 
 _FILE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer_config.json"
 _TOKENS = "special_tokens_map.json"
@@ -26,16 +27,16 @@ _MAX_BYTES = 16 << 20
 _OPEN, _CLOSE = "\U000f0000", "\U000f0001"  # around text that must stay text; of the private use area
 _MARKED = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}|[{_OPEN}{_CLOSE}]")
 _QUESTION, _REPLY = "Is it so?", "It is so indeed."
+_TALK = (
+    {"role": "user", "content": _QUESTION},
+    {"role": "assistant", "content": _REPLY},
+    {"role": "user", "content": "Why?"},
+    {"role": "assistant", "content": "So it goes."},
+)
+_THOUGHTS = ("thinking", "reasoning_content", "reasoning")  # names of an answer's thought
+MASK_RULE = 2  # which tokens are answers; stored with trainings and packed tokens
 _CHANGE = "Change the roles or the order of the messages, or choose a model with another chat template."
 _REPAIR = "Give the folder of a model with a chat template that transformers can render."
-
-
-class _Token(NamedTuple):
-    """An id and the characters (start, end) of the rendered text that it stands for."""
-
-    id: int
-    start: int
-    end: int
 
 
 class ChatTemplate:
@@ -45,7 +46,7 @@ class ChatTemplate:
         self.source = source
         self._special_tokens = dict(special_tokens)
         self._place = place
-        self._turn_ends: dict[str, tuple[int, ...]] = {}
+        self._reply_ends: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {}
 
     @property
     def sha256(self) -> str:
@@ -65,33 +66,45 @@ class ChatTemplate:
     ) -> list[int]:
         """The ids of a conversation. Control tokens are written by the template alone, never by a message."""
         rendered = self._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
-        return [token.id for token in _encoded(tokenizer, rendered.text)]
+        return [token.id for token in encoded(tokenizer, rendered.text)]
 
-    def encode_answers(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+    def encode_answers(
+        self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int = MASK_RULE
+    ) -> tuple[list[int], list[bool]]:
         """The ids of a conversation, and which of them are the assistant's: its words and the end of its turn.
 
-        Raises ChatTemplateError when the template does not show where the answers are.
+        Where the template ends an answer only by the token that opens the next message, that token also comes after the
+        last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
+        show where the answers are.
         """
         marked = self._harmless(tokenizer, messages)
         rendered = self._rendered(marked, False)
-        tokens = _encoded(tokenizer, rendered.text)
+        tokens = encoded(tokenizer, rendered.text)
         if "endgeneration" in self.source:
-            is_answer = _within(tokens, rendered.answers)
-        else:
-            is_answer = self._answers_by_prefix(tokenizer, marked, rendered.text, tokens)
-        return [token.id for token in tokens], is_answer
+            return [token.id for token in tokens], within(tokens, rendered.answers)
+        if rule == OLD_RULE:
+            end_id = self._ends_of_a_reply(tokenizer)[2]
+            spans = answers_by_old_rule(self._write, marked, rendered.text, tokens, end_id, self._place)
+            return [token.id for token in tokens], within(tokens, spans)
+        found = self._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
+        ids, is_answer = [token.id for token in tokens], [False] * len(tokens)
+        for number, token in enumerate(tokens):
+            is_answer[number] = any(
+                token.start < one.end and token.end > one.start and token.end <= max(one.end, one.limit)
+                for one in found
+            )
+        if marked[-1].get("role") == ASSISTANT and found[-1].closing is None:
+            opens_next = self._opens_next(tokenizer)
+            ids, is_answer = [*ids, *opens_next], [*is_answer, *[True] * len(opens_next)]
+        return ids, is_answer
 
     def turn_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """The control tokens that the template writes after an answer, the end of the turn first; maybe none."""
-        if tokenizer.sha256 not in self._turn_ends:
-            messages = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _REPLY}]
-            text = self.render(messages)
-            if (start := text.rfind(_REPLY)) < 0:
-                raise ChatTemplateError(f"The chat template of {self._place} leaves out the answer.", _REPAIR)
-            tokens = _encoded(tokenizer, text)
-            ends = (one.id for one in tokens if one.start >= start + len(_REPLY) and one.id in tokenizer.control_ids)
-            self._turn_ends[tokenizer.sha256] = tuple(dict.fromkeys(ends))
-        return self._turn_ends[tokenizer.sha256]
+        """The control tokens that end a turn, that of a last answer first; maybe none.
+
+        Also the one by which earlier answers end otherwise, unless the template writes it inside an answer, too.
+        """
+        last, earlier, _ = self._ends_of_a_reply(tokenizer)
+        return tuple(dict.fromkeys([*last, *earlier]))
 
     def _known_ends(self, tokenizer: Tokenizer) -> frozenset[int]:
         """The same as a set; empty for a template that cannot write a question and its answer."""
@@ -100,8 +113,10 @@ class ChatTemplate:
         except ChatTemplateError:  # it may write other conversations
             return frozenset()
 
-    def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> Rendered:
-        if not messages:
+    def _rendered(
+        self, messages: Sequence[Message], add_generation_prompt: bool, *, also_none: bool = False
+    ) -> Rendered:
+        if not messages and not also_none:
             raise ChatTemplateError("The conversation has no messages.", "Give at least one.")
         # As transformers: many templates write a None as a word
         plain = [{name: value for name, value in message.items() if value is not None} for message in messages]
@@ -125,29 +140,55 @@ class ChatTemplate:
 
         return [_mapped(message, mark) for message in messages]
 
-    def _answers_by_prefix(
-        self, tokenizer: Tokenizer, messages: Sequence[Message], text: str, tokens: Sequence[_Token]
-    ) -> list[bool]:
-        """A mask of the answers' tokens: from where the prompt for one ends to the end of its turn."""
-        ends, spans = self.turn_ends(tokenizer)[:1], []
-        for i, message in enumerate(messages):
-            if message.get("role") != "assistant":
-                continue
-            start = len(self._prefix(text, messages[:i], True))
-            end = next((token.end for token in tokens if token.start >= start and token.id in ends), None)
-            spans.append((start, len(self._prefix(text, messages[: i + 1], False)) if end is None else end))
-        return _within(tokens, spans)
+    @cached_property
+    def _locator(self) -> Locator:
+        return Locator(self._write, [text for text in self._special_tokens.values() if text], self._place)
 
-    def _prefix(self, text: str, messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        """The part of the text that these first messages are."""
-        prefix = self._rendered(messages, add_generation_prompt).text if messages else ""
-        if text.startswith(prefix):
-            return prefix
-        raise ChatTemplateError(
-            f"The chat template of {self._place} writes the first {len(messages)} messages differently when others "
-            "follow, so it cannot be seen where the answer begins.",
-            "Mark the answers in the template by {% generation %} and {% endgeneration %}.",
-        )
+    def _write(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
+        return self._rendered(messages, add_generation_prompt, also_none=True).text
+
+    def _opens_next(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """The token that ends answers which others follow, where the template writes none after the last."""
+        last, earlier, _ = self._ends_of_a_reply(tokenizer)
+        return () if last else earlier[:1]
+
+    def _ends_of_a_reply(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
+        """The control tokens after a last answer; the one that ends an earlier answer; the first after the last one.
+
+        The first are without those of a prompt for another answer, which some templates always write.
+        """
+        if tokenizer.sha256 not in self._reply_ends:
+            text = self.render(_TALK[:2])
+            if (begin := text.rfind(_REPLY)) < 0:
+                raise ChatTemplateError(f"The chat template of {self._place} leaves out the answer.", _REPAIR)
+            after = [one.id for one in encoded(tokenizer, text) if one.start >= begin + len(_REPLY)]
+            written = [id for id in after if id in tokenizer.control_ids]
+            last = written
+            if written and self.render(_TALK[:2], add_generation_prompt=True) == text:
+                last = [id for id in [self._closing(tokenizer, _TALK[:2])] if id is not None]
+            earlier = self._closing(tokenizer, _TALK)
+            is_inside = earlier is not None and tokenizer.written(earlier) in self._inside_an_answer()
+            ends = () if earlier is None or is_inside else (earlier,)
+            self._reply_ends[tokenizer.sha256] = (tuple(last), ends, written[0] if written else None)
+        return self._reply_ends[tokenizer.sha256]
+
+    def _closing(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> int | None:
+        """The control token that ends the first answer; None without one, or where it cannot be located."""
+        try:
+            text = self.render(messages)
+            found = self._locator.answers(messages, text, encoded(tokenizer, text), tokenizer.control_ids)
+        except ChatTemplateError:
+            return None
+        return found[0].closing
+
+    def _inside_an_answer(self) -> str:
+        """What the template writes between the thought of an answer and its words; empty where it shows no thought."""
+        thought = dict.fromkeys(_THOUGHTS, _QUESTION)
+        try:
+            text = self.render([{"role": "user", "content": "?"}, {**_TALK[1], **thought}])
+        except ChatTemplateError:
+            return ""
+        return text.partition(_QUESTION)[2].rpartition(_REPLY)[0]
 
 
 def load_chat_template(folder: Path, place: str = "") -> ChatTemplate | None:
@@ -206,14 +247,14 @@ def _special_tokens(folder: Path) -> dict[str, str]:
 _OTHERS = ("messages", "tools", "documents", "chat_template", "conversations")  # arguments of another meaning
 
 
-def _encoded(tokenizer: Tokenizer, text: str) -> list[_Token]:
+def encoded(tokenizer: Tokenizer, text: str) -> list[Token]:
     """The tokens of a rendered text: those of the template, and ordinary ones for what is marked."""
-    tokens: list[_Token] = []
+    tokens: list[Token] = []
     for start, piece, is_marked in _split(text):
         ids, offsets = tokenizer.encode_with_offsets(piece, control_tokens=not is_marked, continues=start > 0)
         if is_marked and tokenizer.control_ids.intersection(ids):  # a control token that is not special
             ids, offsets = _by_character(tokenizer, piece)
-        tokens += [_Token(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
+        tokens += [Token(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
     return tokens
 
 
@@ -244,7 +285,7 @@ def _split(text: str) -> Iterator[tuple[int, str, bool]]:
         yield start, text[start:], False
 
 
-def _within(tokens: Sequence[_Token], spans: Sequence[tuple[int, int]]) -> list[bool]:
+def within(tokens: Sequence[Token], spans: Sequence[tuple[int, int]]) -> list[bool]:
     """A mask of the tokens that share a character with one of the spans."""
     return [any(token.start < end and token.end > start for start, end in spans) for token in tokens]
 

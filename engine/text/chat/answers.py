@@ -1,0 +1,216 @@
+"""Where the answers of a rendered conversation are: from the end of the prompt for one to the end of its turn.
+
+A template is a program, so its text is compared with texts that it renders of almost the same conversation: with a mark
+where a content begins or ends, up to an answer, or with another message after it. A place that these do not show
+exactly is refused. No answer reaches into the next message, but for the one token that opens it where a template ends
+no turn (GLM 4.5): there this token is what ends an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from engine.errors import ChatTemplateError
+
+Message: TypeAlias = Mapping[str, Any]
+Render: TypeAlias = Callable[[Sequence[Message], bool], str]  # messages, whether up to where the answer begins
+USER, ASSISTANT = "user", "assistant"
+_BEGINS, _ANSWER_ENDS, _OTHER_BEGINS = "\U000f0002", "\U000f0003", "\U000f0004"  # of the private use area
+_MARKS = {_BEGINS: USER, _ANSWER_ENDS: ASSISTANT, _OTHER_BEGINS: ""}
+_ANY_MARK = re.compile(f"[{''.join(_MARKS)}]")
+_QUESTION = {"role": USER, "content": "Is it so?"}
+
+
+class Token(NamedTuple):
+    """An id and the characters (start, end) of the rendered text that it stands for."""
+
+    id: int
+    start: int
+    end: int
+
+
+class Answer(NamedTuple):
+    """An answer in a text: its turn goes from `start` to `end`, its content to `content_end`.
+
+    `limit` is where the content of the next message begins, or the end of the text. `closing` is the control token that
+    ends the turn; None where ordinary text does, or nothing.
+    """
+
+    start: int
+    content_end: int
+    end: int
+    limit: int
+    closing: int | None
+
+
+@dataclass(frozen=True)
+class Locator:
+    """Locates answers in what one template renders. `special` are the texts of its special tokens."""
+
+    render: Render
+    special: Sequence[str]
+    place: str
+
+    def answers(
+        self, messages: Sequence[Message], text: str, tokens: Sequence[Token], control: frozenset[int]
+    ) -> list[Answer]:
+        """The answers of a conversation in its text and tokens. Raises ChatTemplateError where one is not found."""
+        ends, found = self._contents(messages, text), []
+        numbers = [number for number, message in enumerate(messages) if message.get("role") == ASSISTANT]
+        starts = [self._start(messages, number, text) for number in numbers]
+        for which, (number, (content_end, before, limit)) in enumerate(zip(numbers, ends, strict=True)):
+            start = starts[which]
+            if not before <= start <= content_end:
+                raise self._refused(number, "its prompt does not end between the message before it and its own words")
+            if limit is None:  # another answer follows, or nothing
+                limit = starts[which + 1] if which + 1 < len(starts) else len(text)
+            after = (one for one in tokens if content_end <= one.start and one.end <= limit and one.id in control)
+            end, closing = self._end(messages, number, text, content_end, limit, next(after, None))
+            found.append(Answer(start, content_end, end, limit, closing))
+        return found
+
+    def _contents(self, messages: Sequence[Message], text: str) -> list[tuple[int, int, int | None]]:
+        """For each answer the end of its content, the last mark before it, and where the next content begins."""
+        places = self._marked_places(messages, text)
+        ends = []
+        for which, (role, place) in enumerate(places):
+            if role != ASSISTANT:
+                continue
+            before = places[which - 1][1] if which else 0
+            following = places[which + 1] if which + 1 < len(places) else (ASSISTANT, 0)
+            ends.append((place, before, following[1] if following[0] != ASSISTANT else None))
+        return ends
+
+    def _marked_places(self, messages: Sequence[Message], text: str) -> list[tuple[str, int]]:
+        """Where the contents of others begin and those of answers end, with their roles, in the order of the text."""
+        roles = [message["role"] for message in messages if message.get("role") in (USER, ASSISTANT)]
+        for stripped in ((), (ASSISTANT,), (USER, "system"), (ASSISTANT, USER, "system")):  # what a template trims
+            if stripped and all(_content(one) == _content(one).strip() for one in messages if one["role"] in stripped):
+                continue
+            plain, places = _without_marks(self.render([_with_mark(one, stripped) for one in messages], False))
+            if plain == text and [role for role, _ in places if role] == roles:
+                return places
+        raise self._refused(len(messages) - 1, "it does not show every message once and in order")
+
+    def _start(self, messages: Sequence[Message], number: int, text: str) -> int:
+        """Where the prompt for an answer ends. What a prompt holds and the text leaves out is not looked for."""
+        try:
+            prompt = self.render(messages[:number], True)
+        except ChatTemplateError:
+            if number:
+                raise
+            prompt = None  # many templates write nothing without a first message
+        if prompt is not None and text.startswith(prompt):
+            return len(prompt)
+        answer = {**messages[number], "content": _BEGINS}
+        shown = self.render([*messages[:number], answer, *messages[number + 1 :]], False)
+        begin = shown.find(_BEGINS)
+        is_exact = begin >= 0 and shown.startswith(text[:begin])
+        if is_exact and (prompt is None or prompt.startswith(shown[:begin])):
+            return begin
+        raise ChatTemplateError(
+            f"The chat template of {self.place} writes the first {number} messages differently when others "
+            "follow, so it cannot be seen where the answer begins.",
+            "Mark the answers in the template by {% generation %} and {% endgeneration %}.",
+        )
+
+    def _end(
+        self, messages: Sequence[Message], number: int, text: str, begin: int, limit: int, control: Token | None
+    ) -> tuple[int, int | None]:
+        """Where the turn of an answer ends whose content does at `begin`, and the control token that ends it.
+
+        `control` is the first one before the content of the next message. It may be the one that opens that message.
+        """
+        if control is not None and not text[begin : control.start].strip():
+            return control.end, control.id
+        if number + 1 == len(messages) and self.render(messages, True) != text:  # what follows only closes the turn
+            return (control.end, control.id) if control is not None else (limit, None)
+        size = self._size_of_end(messages[: number + 1], _following(messages, number), text[:begin], text[begin:limit])
+        if control is not None and control.start <= begin + size:
+            return control.end, control.id
+        return begin + size, None
+
+    def _size_of_end(self, messages: Sequence[Message], role: str, before: str, after: str) -> int:
+        """The number of characters by which ordinary text ends a turn; 0 where that cannot be told apart.
+
+        `after` goes from the answer to the content of the next message, which has this role.
+        """
+        size = 0
+        for candidate in (self._before_prompt, self._before_first, self._before_answer):
+            try:
+                end = candidate(messages, before, role)
+            except ChatTemplateError:  # it refuses that order of roles
+                continue
+            if end is not None and after.startswith(end):
+                size = max(size, len(end))
+        return size
+
+    def _before_prompt(self, messages: Sequence[Message], before: str, _: str) -> str | None:
+        """What stands before the prompt for another answer."""
+        opened, header = self.render(messages, True), self._header()
+        if header and opened.startswith(before) and opened.endswith(header):
+            return opened[len(before) : -len(header)]
+        return None
+
+    def _before_first(self, messages: Sequence[Message], before: str, role: str) -> str | None:
+        """What stands before that by which a message of the same role begins when it is the first."""
+        if role == ASSISTANT:
+            return None
+        header = self.render([{"role": role, "content": _BEGINS}], False).partition(_BEGINS)[0]
+        for special in self.special:
+            header = header.removeprefix(special)
+        with_next = self.render([*messages, {"role": role, "content": _BEGINS}], False).partition(_BEGINS)[0]
+        between = with_next[len(before) :]
+        if header and with_next.startswith(before) and between.endswith(header):
+            return between[: -len(header)]
+        return None
+
+    def _before_answer(self, messages: Sequence[Message], before: str, _: str) -> str | None:
+        """What stands before another answer, in templates that write two in a row."""
+        header = self._header()
+        shown = self.render([*messages, {"role": ASSISTANT, "content": _BEGINS}], False).partition(_BEGINS)[0]
+        if header and shown.startswith(before) and shown.endswith(header):
+            return shown[len(before) : -len(header)]
+        return None
+
+    def _header(self) -> str:
+        """What a prompt for an answer adds to the text of a question; empty where that cannot be told."""
+        opened, closed = (self.render([_QUESTION], opens) for opens in (True, False))
+        for special in ("", *self.special):
+            if opened.startswith(start := closed.removesuffix(special)):
+                return opened[len(start) :]
+        return ""
+
+    def _refused(self, number: int, why: str) -> ChatTemplateError:
+        return ChatTemplateError(
+            f"The answer in message {number + 1} cannot be located in what the chat template of {self.place} writes: "
+            f"{why}.",
+            "Remove the conversation, or mark the answers in the template by {% generation %} and {% endgeneration %}.",
+        )
+
+
+def _following(messages: Sequence[Message], number: int) -> str:
+    """The role of the next message; a user's after the last."""
+    return str(messages[number + 1].get("role")) if number + 1 < len(messages) else USER
+
+
+def _content(message: Message) -> str:
+    return str(message.get("content", ""))
+
+
+def _with_mark(message: Message, stripped: Sequence[str]) -> Message:
+    """The message with a mark at the end of an answer, or at the beginning of another's content."""
+    role, content = message.get("role"), _content(message)
+    content = content.strip() if role in stripped else content
+    if role == ASSISTANT:
+        return {**message, "content": content + _ANSWER_ENDS}
+    return {**message, "content": (_BEGINS if role == USER else _OTHER_BEGINS) + content}
+
+
+def _without_marks(text: str) -> tuple[str, list[tuple[str, int]]]:
+    """The text without marks, and the role and place of each in it."""
+    marks = enumerate(_ANY_MARK.finditer(text))
+    return _ANY_MARK.sub("", text), [(_MARKS[mark.group()], mark.start() - number) for number, mark in marks]
