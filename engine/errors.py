@@ -39,6 +39,7 @@ class NextStep(StrEnum):
     EVALUATE_AGAIN = "Evaluate the mixture again."
     NAME_TEXT_FIELD = "Say which field holds the text."
     NAME_DOMAIN_FIELD = "Say which field holds the domain."
+    CHOOSE_SPLIT = "To read it, choose its split, or all."
     IMPORT_AS_CHAT = "Import it in the format chat."
     IMPORT_PROMPTS_AS_TEXT = "Remove the record; to train on prompts alone, import them as text."
     LEAVE_FIELDS_OUT = "Fix or remove the record, or leave this field out."

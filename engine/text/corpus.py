@@ -192,7 +192,7 @@ def _nothing(report: Report, path: Path | str | None) -> CorpusError:
 
 def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Document | CorpusError]:
     done = 0
-    for file in find_files(path):
+    for file in find_files(path, options.split):
         if isinstance(file, CorpusError):
             report.refuse_file(file)
             continue

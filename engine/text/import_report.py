@@ -39,19 +39,19 @@ class Report:
     bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
     anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty without `anonymize`
 
-    def refuse(self, fault: CorpusError) -> None:
+    def refuse(self, fault: CorpusError, what: str = "") -> None:
         """Counts a fault by its reason, and lists it if the list is not full."""
         self.num_refused += 1
         if len(self.refused) < MAX_LISTED:
             path = None if fault.path is None else str(fault.path)
             self.refused.append(Refusal(path, fault.line, f"{fault.problem} {fault.next_step}".strip()))
-        reason = re.sub(r" ?\([^()]*\)", "", fault.problem).rstrip(".")
+        reason = what + re.sub(r" ?\([^()]*\)", "", fault.problem).rstrip(".")
         _count(self.reasons, reason if reason in self.reasons or len(self.reasons) < _MAX_REASONS else _OTHERS)
 
     def refuse_file(self, fault: CorpusError) -> None:
         """Counts and lists a file that is left out unread."""
         self.num_files_refused += 1
-        self.refuse(fault)
+        self.refuse(fault, "a file: ")
 
     def count(self, size_bytes: int, dummies: Mapping[str, int]) -> None:
         """Counts an accepted document of this size, and the dummy tokens in it."""
@@ -104,7 +104,7 @@ class Report:
     def _left_out_parts(self) -> list[str]:
         most = sorted(self.reasons.items(), key=lambda item: -item[1])
         parts = [f"{number:,} ({reason})" for reason, number in most[:5]]
-        if more := sum(number for _, number in most[5:]):
+        if more := self.num_refused - sum(number for _, number in most[:5]):
             parts.append(f"{more:,} for other reasons")
         parts += [f"{self.num_duplicates:,} duplicate{'s' * (self.num_duplicates != 1)}"] if self.num_duplicates else []
         parts += [f"{self.num_empty:,} without text"] if self.num_empty else []

@@ -6,14 +6,17 @@ import gzip
 import io
 import lzma
 import os
+import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from engine.errors import CorpusChanged, CorpusError
+from engine.errors import CorpusChanged, CorpusError, NextStep
+from engine.path_kinds import READABLE, describe_path
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -36,6 +39,13 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".txz", ".7z", ".rar", ".tbz2", ".tzst")
 MAX_RATIO = 200  # text packs 3 to 10 times, logs 50 times; gzip's best on zeros is 1032
 MAX_UNPACKED_BYTES = 64 << 20  # below this, any ratio is harmless
 
+_ALL = "all"
+_CARDS = ("README.md", "dataset_infos.json", "dataset_info.json")
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "dev", "val"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
 KNOWN_KINDS = "Give txt, md, jsonl, csv, tsv or parquet, plain or compressed as .gz, .xz, .bz2 or .zst."
 
 
@@ -72,22 +82,54 @@ def printable(name: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name)
 
 
-def find_files(path: Path) -> Iterator[TextFile | CorpusError]:
+def find_files(path: Path, split: str = "train") -> Iterator[TextFile | CorpusError]:
     """The file itself, or all files below a folder in sorted order, without hidden files.
 
-    Yields a fault for each unknown format, device or link that is left out (the target of a link is read anyway if
-    it lies in the folder).
+    Where files belong to splits, as in a data set of a hub, only those of one are read; `all` reads every file. Yields
+    a fault for each file, device or link that is left out (the target of a link is read anyway if it lies in the
+    folder). Raises CorpusError for what holds no text, such as a model.
     """
-    if path.is_dir():
-        yield from _marked(_below(path, path))
-    elif path.is_file():
+    described = describe_path(path, "The folder" if path.is_dir() else "")
+    if path.is_file() and described.kind not in ("pointer", "unreadable"):
         yield TextFile(path, printable(path.name), path.stat().st_size, is_only=True)
+    elif described.kind in READABLE:
+        yield from _marked(_of_split(path, split, is_data_set=described.kind == "data set"))
+    elif described.kind == "missing":
+        raise CorpusError("There is no file or folder at this path.", "Check the path.", path=printable(str(path)))
     else:
-        raise CorpusError(
-            "There is no file or folder at this path.",
-            "Check the path.",
-            path=printable(str(path)),
-        )
+        raise CorpusError(described.sentence, described.remedy, path=printable(path.name))
+
+
+def _of_split(folder: Path, split: str, *, is_data_set: bool) -> Iterator[TextFile | CorpusError]:
+    """The files of a split, where the folder has several, and a fault for each other file."""
+    names = [file.name for file in _below(folder, folder) if isinstance(file, TextFile)]
+    counts = Counter(filter(None, (split_of_name(name) for name in names)))
+    has_splits = bool(counts) if is_data_set else len(counts) > 1 and "train" in counts
+    if has_splits and split not in (*counts, _ALL):
+        problem = f"The folder has no files of the split “{printable(split)}”, only of {', '.join(sorted(counts))}."
+        raise CorpusError(problem, NextStep.CHOOSE_SPLIT, path=printable(folder.name))
+    for file in _below(folder, folder):
+        of_file = split_of_name(file.name) if isinstance(file, TextFile) else None
+        if not isinstance(file, TextFile):
+            yield file
+        elif is_data_set and (file.name in _CARDS or (has_splits and split != _ALL and not of_file)):
+            yield CorpusError("Not read: it describes the data set.", NextStep.CHOOSE_SPLIT, path=file.name)
+        elif has_splits and of_file not in (None, split) and split != _ALL:
+            problem = f"Not read: it belongs to the split {of_file}, and {split} was chosen."
+            yield CorpusError(problem, NextStep.CHOOSE_SPLIT, path=file.name)
+        else:
+            yield file
+
+
+def split_of_name(name: str) -> str | None:
+    """The split that the path of a file names, by the words that the library datasets looks for."""
+    path = Path(name.lower())
+    if path.suffix == ".md":
+        return None
+    if path.suffix == ".txt":  # of a text, whose name may be any words
+        return _SPLITS.get(path.stem.rpartition(".")[2])
+    words = re.split(r"[^a-z]+", name.lower())
+    return next((_SPLITS[word] for word in words if word in _SPLITS), None)
 
 
 def _marked(files: Iterator[TextFile | CorpusError]) -> Iterator[TextFile | CorpusError]:
@@ -98,9 +140,9 @@ def _marked(files: Iterator[TextFile | CorpusError]) -> Iterator[TextFile | Corp
     yield from chain(start, files)
 
 
-def size_on_disk(path: Path) -> int:
+def size_on_disk(path: Path, split: str = "train") -> int:
     """The bytes on disk of all files to read: the total for a progress bar."""
-    return sum(file.size_bytes for file in find_files(path) if isinstance(file, TextFile))
+    return sum(file.size_bytes for file in find_files(path, split) if isinstance(file, TextFile))
 
 
 def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:

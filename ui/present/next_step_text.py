@@ -12,6 +12,7 @@ _TEXTS: dict[str, str] = {
         "Set WORKBENCH_NODE_ADDRESS to an address of the worker that the nodes reach, and open its ports."
     ),
     NextStep.EVALUATE_AGAIN: "Evaluate the mixture again: `workbench evaluate run`.",
+    NextStep.CHOOSE_SPLIT: "To read it, choose its split, or all (`--dataset-split all`).",
     NextStep.IMPORT_AS_CHAT: "Import it as conversations (`--format chat`).",
     NextStep.IMPORT_PROMPTS_AS_TEXT: (
         "Remove the record; prompts alone are texts (`--format text --text-field prompt`)."

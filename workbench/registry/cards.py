@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from engine.text.import_report import Report
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import JsonObject
 from workbench.answers.posteriors import PriorSource
@@ -57,10 +59,32 @@ class ImportReport(Stored):
     num_bytes: int = 0  # of text
     num_duplicates: int = 0
     num_empty: int = 0
-    num_refused: int = 0
+    num_refused: int = 0  # records and files
+    num_files_refused: int = 0
     refused: list[RefusedRecord] = []  # the first ones
+    reasons: dict[str, int] = {}  # why records and files were refused -> how many
+    fields_not_read: dict[str, int] = {}  # beside conversations -> records
+    notes: list[str] = []
     bytes_read: int = 0
     anonymized: dict[str, int] = {}  # dummy tokens by category
+
+    def sentences(self) -> list[str]:
+        """How many documents were kept, what was left out and why, and what was recognised."""
+        if "num_documents" not in self.model_fields_set:
+            return []  # of a domain that was made of others
+        names = [one.name for one in fields(Report) if one.name != "refused"]
+        report = Report(**{name: getattr(self, name) for name in names})
+        return [one for one in (report.kept_text(), report.fields_text(), *report.notes) if one]
+
+    @property
+    def num_left_out(self) -> int:
+        """Records and files that were not kept."""
+        return self.num_refused + self.num_duplicates + self.num_empty
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing was left out."""
+        return not (self.num_left_out or self.notes or self.fields_not_read)
 
 
 class CorpusCard(Card):

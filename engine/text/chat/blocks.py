@@ -8,8 +8,8 @@ blocks, so that every token but its first is predicted.
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from engine.text.blocks import (
     starts_file,
     write_facts,
 )
-from engine.text.chat.conversations import Message, from_stored
+from engine.text.chat.conversations import Conversation, stored_conversation
 from engine.text.split import count_documents, read_split
 from engine.text.split_names import SPLITS, Split
 from engine.text.tokenizer import Tokenizer
@@ -48,11 +48,15 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatEncoder:
-    """A tokenizer with a seed's template: `encode` gives a conversation's ids, and which of them are answers."""
+    """A tokenizer with a seed's template: `encode` gives a conversation's ids, and which of them are answers.
+
+    `unread` are those of some variables that the template does not read.
+    """
 
     tokenizer: Tokenizer
     template_sha256: str
-    encode: Callable[[list[Message]], tuple[list[int], list[bool]]]
+    encode: Callable[[Conversation], tuple[list[int], list[bool]]]
+    unread: Callable[[Iterable[str]], list[str]] = lambda _: []
 
 
 def pack_conversations(
@@ -66,16 +70,18 @@ def pack_conversations(
     folder.mkdir(parents=True, exist_ok=True)
     total = sum(count_documents(documents_folder, split) for split in SPLITS)
     splits: dict[str, dict[str, int]] = {}
+    unread: Counter[str] = Counter()
     done = 0
     for split in SPLITS:
         encoded = folder / f"{split}.encoded"
         encoded.mkdir()
-        for number in _encode(documents_folder, split, encoder, encoded):
+        for number in _encode(documents_folder, split, encoder, encoded, unread):
             yield Progress(done + number, total, "documents", split, is_first=True)
         splits[split] = _arrange(encoded, encoder.tokenizer, folder, split, block_size)
         done += splits[split]["documents"]
         shutil.rmtree(encoded)
     facts = {"template_sha256": encoder.template_sha256, "block_size": block_size, "splits": splits}
+    facts["values_not_read"] = dict(unread)
     write_facts(folder, encoder.tokenizer, facts)
 
 
@@ -106,15 +112,22 @@ def layout(lengths: Sequence[int], block_size: int) -> list[list[Piece]]:
     return blocks
 
 
-def _encode(documents_folder: Path, split: Split, encoder: ChatEncoder, folder: Path) -> Iterator[int]:
-    """Writes the tokens and marks of all conversations of a split in order; yields how many are done."""
+def _encode(
+    documents_folder: Path, split: Split, encoder: ChatEncoder, folder: Path, unread: Counter[str]
+) -> Iterator[int]:
+    """Writes the tokens and marks of all conversations of a split in order; yields how many are done.
+
+    Counts the values for the template that it does not read.
+    """
     with (
         GrowingArray(folder / "ids.npy", ids_dtype(encoder.tokenizer)) as ids,
         GrowingArray(folder / "marks.npy", np.dtype("u1")) as marks,
         GrowingArray(folder / "ends.npy", np.dtype("<i8")) as ends,
     ):
         for row in read_split(documents_folder, split):
-            new_ids, is_answer = encoder.encode(from_stored(row["messages"]))
+            conversation = stored_conversation(row["messages"])
+            unread.update(encoder.unread(conversation.template_kwargs))
+            new_ids, is_answer = encoder.encode(conversation)
             is_answer[:1] = [False]  # nothing predicts the first token
             if not any(is_answer):
                 raise CorpusError(

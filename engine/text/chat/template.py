@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.errors import ChatTemplateError
 from engine.foreign_files import read_object, read_text, short
 from engine.text.chat.answers import ASSISTANT, Locator, Message, Token
+from engine.text.chat.conversations import COUNTS
 from engine.text.chat.old_masks import OLD_RULE, answers_by_old_rule
 from engine.text.chat.template_process import NotRendered, Rendered, render
 from engine.text.tokenizer import Tokenizer
@@ -39,14 +40,35 @@ _CHANGE = "Change the roles or the order of the messages, or choose a model with
 _REPAIR = "Give the folder of a model with a chat template that transformers can render."
 
 
+_Answer = TypeVar("_Answer")
+
+
+def counts(message: Message) -> bool:
+    """Whether a message is not excluded from the loss."""
+    return message.get(COUNTS) is not False
+
+
 class ChatTemplate:
     """The chat template of one model. `special_tokens` are the texts by name that the template may refer to."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str], place: str = "this model") -> None:
         self.source = source
+        self._values: dict[str, Any] = {}  # of other variables
         self._special_tokens = dict(special_tokens)
         self._place = place
         self._reply_ends: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {}
+
+    def with_values(self, values: Mapping[str, Any]) -> ChatTemplate:
+        """The same template with values for its variables, such as `enable_thinking`."""
+        if not values:
+            return self
+        template = ChatTemplate(self.source, self._special_tokens, self._place)
+        template._values = dict(values)
+        return template
+
+    def unread(self, names: Iterable[str]) -> list[str]:
+        """Those of these variables that the template does not read."""
+        return [name for name in names if not re.search(rf"\b{re.escape(name)}\b", self.source)]
 
     @property
     def sha256(self) -> str:
@@ -73,6 +95,7 @@ class ChatTemplate:
     ) -> tuple[list[int], list[bool]]:
         """The ids of a conversation, and which of them are the assistant's: its words and the end of its turn.
 
+        An answer that is excluded (`counts` is False) is none of them.
         Where the template ends an answer only by the token that opens the next message, that token also comes after the
         last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
         show where the answers are.
@@ -81,22 +104,35 @@ class ChatTemplate:
         rendered = self._rendered(marked, False)
         tokens = encoded(tokenizer, rendered.text)
         if "endgeneration" in self.source:
-            return [token.id for token in tokens], within(tokens, rendered.answers)
+            return [token.id for token in tokens], within(tokens, self._counted(messages, rendered.answers))
         if rule == OLD_RULE:
             end_id = self._ends_of_a_reply(tokenizer)[2]
             spans = answers_by_old_rule(self._write, marked, rendered.text, tokens, end_id, self._place)
-            return [token.id for token in tokens], within(tokens, spans)
+            return [token.id for token in tokens], within(tokens, self._counted(messages, spans))
         found = self._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
         ids, is_answer = [token.id for token in tokens], [False] * len(tokens)
         for number, token in enumerate(tokens):
             is_answer[number] = any(
                 token.start < one.end and token.end > one.start and token.end <= max(one.end, one.limit)
-                for one in found
+                for one in self._counted(messages, found)
             )
         if marked[-1].get("role") == ASSISTANT and found[-1].closing is None:
             opens_next = self._opens_next(tokenizer)
-            ids, is_answer = [*ids, *opens_next], [*is_answer, *[True] * len(opens_next)]
+            ids, is_answer = [*ids, *opens_next], [*is_answer, *[counts(marked[-1])] * len(opens_next)]
         return ids, is_answer
+
+    def _counted(self, messages: Sequence[Message], answers: Sequence[_Answer]) -> Sequence[_Answer]:
+        """Those of the answers, one for each message of the assistant, that are not excluded from the loss."""
+        is_counted = [counts(message) for message in messages if message.get("role") == ASSISTANT]
+        if all(is_counted):
+            return answers
+        if len(answers) != len(is_counted):
+            raise ChatTemplateError(
+                f"The chat template of {self._place} does not mark each answer once, so none can be excluded from the "
+                "loss.",
+                "Remove the marks of what to learn, or choose a model with another chat template.",
+            )
+        return [answer for answer, is_one in zip(answers, is_counted, strict=True) if is_one]
 
     def turn_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """The control tokens that end a turn, that of a last answer first; maybe none.
@@ -119,9 +155,13 @@ class ChatTemplate:
         if not messages and not also_none:
             raise ChatTemplateError("The conversation has no messages.", "Give at least one.")
         # As transformers: many templates write a None as a word
-        plain = [{name: value for name, value in message.items() if value is not None} for message in messages]
+        plain = [
+            {name: value for name, value in message.items() if value is not None and name != COUNTS}
+            for message in messages
+        ]
         try:
-            return render(self.source, plain, self._special_tokens, opens_answer=add_generation_prompt)
+            values = {**self._special_tokens, **self._values}
+            return render(self.source, plain, values, opens_answer=add_generation_prompt)
         except NotRendered as error:
             raise ChatTemplateError(
                 f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}.",

@@ -21,6 +21,7 @@ from engine.text.split import store_documents
 from engine.text.streams import TextFile, find_files, size_on_disk
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.names import ensure_free
 from workbench.registry.corpora import register_corpus
@@ -38,12 +39,15 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     documents, total_bytes = _source(spec, dataset, report)
     artifact_id = stable_id(work.job_id, "documents")
     with work.storage.new(artifact_id) as folder:
-        yield from store_documents(
-            documents,
-            folder,
-            total_bytes=spec.max_bytes or total_bytes,
-            done_bytes=lambda: report.num_bytes if spec.max_bytes or not total_bytes else report.bytes_read,
-        )
+        try:
+            yield from store_documents(
+                documents,
+                folder,
+                total_bytes=spec.max_bytes or total_bytes,
+                done_bytes=lambda: report.num_bytes if spec.max_bytes or not total_bytes else report.bytes_read,
+            )
+        except CorpusError as error:
+            raise error if error.path else report.with_reasons(error) from None
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
     cut = _cut_words(spec)
@@ -65,10 +69,21 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
             "corpus": card.name,
             "domains": card.domains,
             "num_documents": report.num_documents,
+            "num_left_out": report.num_left_out,
+            "reasons": report.reasons,
             "cut": cut,
+            "kept": _kept_text(spec.name, report),
         }
 
     return register
+
+
+def _kept_text(name: str, report: Report) -> str:
+    """What was kept and left out, what was recognised, and the command that lists it."""
+    sentences = [report.kept_text(), report.fields_text(), *report.notes[:5]]
+    if report.refused or len(report.notes) > 5:
+        sentences.append(f"List it: `{shell_command('corpus', 'report', name)}`.")
+    return " ".join(filter(None, sentences))
 
 
 def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -> tuple[Iterator[Document], int | None]:
@@ -82,6 +97,8 @@ def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -
         spec.anonymize,
         spec.piece_length,
         spec.format,
+        tuple(spec.leave_out),
+        spec.dataset_split,
     )
     if dataset:
         return read_dataset(dataset, options, report), None
@@ -90,13 +107,13 @@ def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -
     path = Path(spec.path)
     if not path.exists():
         raise CorpusError("There is no such file or folder.", "Check the path.", path=path)
-    return read_documents(path, options, report), size_on_disk(path)
+    return read_documents(path, options, report), size_on_disk(path, spec.dataset_split)
 
 
 def _cut_words(spec: ImportCorpus) -> str:
     """How texts were cut into documents, where they were."""
     sentences = []
-    files = find_files(Path(spec.path)) if spec.path else ()
+    files = find_files(Path(spec.path), spec.dataset_split) if spec.path else ()
     if plain := next((one for one in files if isinstance(one, TextFile) and one.kind == "text"), None):
         length = document_characters(plain)
         sentences.append(

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -19,7 +19,8 @@ from engine.events import Event, Note, Progress
 from engine.files import ArtifactRef
 from engine.text.blocks import pack_domain
 from engine.text.chat.blocks import ChatEncoder, pack_conversations
-from engine.text.chat.template import load_chat_template
+from engine.text.chat.conversations import Conversation
+from engine.text.chat.template import ChatTemplate, load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
@@ -87,7 +88,13 @@ def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size
 
     key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size)
     folder = yield from cached_artifact(work, key, artifact_kinds.TOKENS, fill)
-    splits = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))["splits"]
+    facts = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
+    for name, number in facts.get("values_not_read", {}).items():
+        yield Note(
+            f"“{domain.name}”: the chat template of this model does not read “{name}”, which "
+            f"{pluralize(number, 'conversation')} set (chat_template_kwargs)."
+        )
+    splits = facts["splits"]
     num_cut = sum(counts["cut"] for counts in splits.values())
     if num_cut:
         total = sum(counts["documents"] for counts in splits.values())
@@ -111,4 +118,13 @@ def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path) -> ChatEncod
             f"“{domain.name}” holds conversations, and this base has no chat template to show them with.",
             "Choose a seed model with a chat template, or import the text as plain text.",
         )
-    return ChatEncoder(tokenizer, template.sha256, partial(template.encode_answers, tokenizer))
+
+    @lru_cache(maxsize=64)
+    def with_values(values: str) -> ChatTemplate:
+        return template.with_values(json.loads(values))
+
+    def encode(conversation: Conversation) -> tuple[list[int], list[bool]]:
+        values = json.dumps(conversation.template_kwargs)
+        return with_values(values).encode_answers(tokenizer, conversation.messages)
+
+    return ChatEncoder(tokenizer, template.sha256, encode, template.unread)

@@ -69,7 +69,9 @@ def packed(tmp_path: Path, tokenizer: Tokenizer, chats: list[list[Message]] = CH
     documents = (Document(as_text(one), None, str(n), "", as_stored(one)) for n, one in enumerate(chats))
     for _ in store_documents(documents, tmp_path / "stored"):
         pass
-    for _ in pack_conversations(tmp_path / "stored" / "0", ChatEncoder(tokenizer, "t", encode), tmp_path / "p", BLOCK):
+    for _ in pack_conversations(
+        tmp_path / "stored" / "0", ChatEncoder(tokenizer, "t", lambda one: encode(one.messages)), tmp_path / "p", BLOCK
+    ):
         pass
     return tmp_path / "p"
 

@@ -26,7 +26,7 @@ DomainName = Annotated[str, typer.Argument(help="Name of a domain.", autocomplet
 _COLUMNS = (
     name_column(),
     Column("Domains", lambda corpus: corpus.domains),
-    Column("Skipped", lambda corpus: corpus.report.num_refused),
+    Column("Skipped", lambda corpus: corpus.report.num_left_out),
     Column("Licence", lambda corpus: corpus.licence),
     created_column(day),
 )
@@ -112,9 +112,12 @@ def report(name: CorpusName, as_json: Json = False) -> None:
     if as_json:
         print_json(card)
         return
-    print_fields(card.report.model_dump(exclude={"refused"}))
+    print_fields(card.report.model_dump(exclude={"refused", "reasons", "fields_not_read", "notes"}))
+    for sentence in card.report.sentences():
+        say(sentence)
     rows = [(one.path, one.line, one.reason) for one in card.report.refused]
-    print_table(["File", "Line", "Reason"], rows, empty="Nothing was skipped.")
+    if rows or card.report.is_complete:
+        print_table(["File", "Line", "Reason"], rows, empty="Nothing was skipped.")
 
 
 @app.command("delete")

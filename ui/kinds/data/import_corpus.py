@@ -13,7 +13,7 @@ from workbench.kinds.data.import_corpus import ImportCorpus
 
 def _sentence(result: Result) -> str:
     documents = f"{pluralize(result['num_documents'], 'document')} in {listed(result['domains'])}."
-    return f"{documents} {result.get('cut', '')}".strip()
+    return " ".join(filter(None, (documents, result.get("cut"), result.get("kept"))))
 
 
 _TRAIN = ResultLink(TRAIN, "Train an expert on it", lambda result: {"train.text": result["domains"], "train.kind": ""})

@@ -62,11 +62,8 @@ def _show_import(corpus: CorpusCard) -> None:
     report = corpus.report
     with st.container(border=True):
         st.markdown(f"**{plain(corpus.name)}** — {plain(source_of(corpus.source))}")
-        summary = (
-            f"{pluralize(len(corpus.domains), 'domain')}; {pluralize(report.num_refused, 'record')} refused; "
-            f"{pluralize(report.num_duplicates, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
-        )
-        st.caption(plain(summary))
+        st.caption(plain(f"{pluralize(len(corpus.domains), 'domain')}; licence: {corpus.licence or 'not stated'}"))
+        st.caption(plain(" ".join(report.sentences())))
         if report.anonymized:
             st.caption(plain(f"Anonymized: {_dummies(report.anonymized)}."))
         if report.refused:

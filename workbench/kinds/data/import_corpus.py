@@ -65,7 +65,9 @@ class ImportCorpus(Spec):
         description="Name of a Hugging Face data set to download: NAME, NAME:CONFIG, or either with @REVISION.",
     )
     dataset_split: str = Field(
-        "train", pattern=r"^[\w.-]{1,100}$", description="Split of the data set to read, such as train."
+        "train",
+        pattern=r"^[\w.-]{1,100}$",
+        description="Split of the data set to read, such as train; all: every file of a folder.",
     )
     local_source: str = Field("", description="Text on this machine: one of the demo's sources.")
     role: Literal["train", "novel"] = Field(
@@ -103,6 +105,11 @@ class ImportCorpus(Spec):
         title="Piece length (characters)",
         description="Split longer documents into pieces of at most this many characters; empty: never.",
     )
+    leave_out: list[str] = Field(
+        default_factory=list,
+        title="Fields to leave out",
+        description="Fields of conversations and messages that are left out on purpose, with a value or not.",
+    )
     anonymize: bool = Field(
         False,
         title="Anonymize: dummy tokens for what identifies users",
@@ -116,8 +123,10 @@ class ImportCorpus(Spec):
             raise ValueError("give exactly one of path, dataset and local_source")
         if (name := DatasetSource.parse(self.dataset).place) in FORMATS:
             raise ValueError(f"dataset must be the name of a data set, but {name} is a kind of file: give its path")
-        if self.dataset_split != "train" and not self.dataset:
-            raise ValueError("only a data set has a split to choose: files are split here")
+        if self.dataset_split != "train" and self.local_source:
+            raise ValueError("only a data set has a split to choose: text of this machine is split here")
+        if self.leave_out and self.format != "chat":
+            raise ValueError("fields are left out of conversations: of other records only the text field is read")
         if self.format == "chat" and (self.local_source or self.piece_length):
             raise ValueError("conversations come from files or a data set, and are never cut into pieces")
         return self
