@@ -80,7 +80,7 @@ _ZIPS: tuple[tuple[re.Pattern[str], Kind, str, str], ...] = (  # by the name of 
      "Save it as .txt, or a table as .csv in UTF-8."),
     (re.compile(r".*\.npy"), "binary", "an archive of NumPy arrays", _NOT_TEXT),
 )  # fmt: skip
-_UTF16 = "Save it as UTF-8, for example: iconv -f UTF-16 -t UTF-8 FILE > NEW."
+_AS_UTF8 = "Save it as UTF-8, for example: iconv -f {} -t UTF-8 FILE > NEW."
 _LFS = re.compile(rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v\d+\n(?:.*\n)*?size (\d+)", re.ASCII)
 _ANNEX = re.compile(rb"(?:\.\./)*(?:\.git)?/annex/objects/")
 _TYPES_OF_GGUF = {  # general.file_type of llama.cpp
@@ -147,8 +147,8 @@ def describe_head(head: bytes, subject: str) -> PathKind:
         return PathKind("gguf", f"{subject} is a GGUF file{_precision_of_gguf(head)}.", _FROM_GGUF)
     if head[8:10] == b'{"' and 2 < int.from_bytes(head[:8], "little") < 1 << 27:
         return PathKind("safetensors", f"{subject} is a safetensors file.", "Give the folder of its model or adapter.")
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _looks_utf16(head):
-        return PathKind("utf-16", f"{subject} is UTF-16, not UTF-8.", _UTF16)
+    if encoding := _wide_encoding(head):
+        return PathKind("utf-16", f"{subject} is {encoding[:6]}, not UTF-8.", _AS_UTF8.format(encoding))
     return _by_magic(head, subject)
 
 
@@ -236,11 +236,17 @@ def _head(path: Path) -> bytes:
         return file.read(HEAD_BYTES)
 
 
-def _looks_utf16(head: bytes) -> bool:
-    """True when nearly every second byte is NUL, as in Latin letters of UTF-16 without a mark."""
-    pairs = len(head) // 2
-    fewer, more = sorted((head[0::2].count(0), head[1::2].count(0)))
-    return pairs >= 4 and more > 0.7 * pairs > 10 * fewer
+def _wide_encoding(head: bytes) -> str:
+    """UTF-16 or UTF-32 by its mark; by its NUL bytes where nearly every second byte is one, as in Latin letters."""
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    pairs, of_first, of_second = len(head) // 2, head[0::2].count(0), head[1::2].count(0)
+    fewer, more = sorted((of_first, of_second))
+    if not (pairs >= 4 and more > 0.7 * pairs > 10 * fewer):
+        return ""
+    return "UTF-16LE" if of_second == more else "UTF-16BE"
 
 
 def _precision_of_gguf(head: bytes) -> str:

@@ -118,7 +118,7 @@ def admit(
         if not document.text.strip():
             report.num_empty += 1
         elif (key := bytes.fromhex(document.id[:32])) in seen:
-            report.num_duplicates += 1
+            report.count_duplicate(document.source)
         else:
             seen.add(key)
             report.count(len(document.text.encode()), dummies)

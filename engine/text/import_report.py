@@ -10,6 +10,7 @@ from engine.errors import CorpusError
 
 MAX_LISTED = 50  # refusals listed one by one; all are counted
 _MAX_REASONS = 30  # counted one by one; a text that differs in each record is a reason of its own
+_MAX_SHOWN, _MAX_DUPLICATES = 5, 10
 _OTHERS = "other reasons"
 
 
@@ -34,24 +35,37 @@ class Report:
     num_files_refused: int = 0  # of these, files that were left out unread
     refused: list[Refusal] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)  # why records were refused -> how many
+    file_reasons: dict[str, int] = field(default_factory=dict)  # the same of files
     fields_not_read: dict[str, int] = field(default_factory=dict)  # beside conversations, with a value -> records
     notes: list[str] = field(default_factory=list)  # what was recognised or chosen while reading
     bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
     anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty without `anonymize`
 
-    def refuse(self, fault: CorpusError, what: str = "") -> None:
+    def refuse(self, fault: CorpusError) -> None:
         """Counts a fault by its reason, and lists it if the list is not full."""
-        self.num_refused += 1
-        if len(self.refused) < MAX_LISTED:
-            path = None if fault.path is None else str(fault.path)
-            self.refused.append(Refusal(path, fault.line, f"{fault.problem} {fault.next_step}".strip()))
-        reason = what + re.sub(r" ?\([^()]*\)", "", fault.problem).rstrip(".")
-        _count(self.reasons, reason if reason in self.reasons or len(self.reasons) < _MAX_REASONS else _OTHERS)
+        self._list(fault)
+        _count(self.reasons, fault)
 
     def refuse_file(self, fault: CorpusError) -> None:
         """Counts and lists a file that is left out unread."""
         self.num_files_refused += 1
-        self.refuse(fault, "a file: ")
+        self._list(fault)
+        _count(self.file_reasons, fault)
+
+    def count_duplicate(self, source: str) -> None:
+        """Counts a document that was read before; the first of them are listed."""
+        self.num_duplicates += 1
+        if self.num_duplicates <= _MAX_DUPLICATES and len(self.refused) < MAX_LISTED:
+            name, _, line = source.rpartition(":")
+            is_line = line.isdecimal()
+            reason = "It repeats a document before it."
+            self.refused.append(Refusal(name if is_line else source, int(line) if is_line else None, reason))
+
+    def _list(self, fault: CorpusError) -> None:
+        self.num_refused += 1
+        if len(self.refused) < MAX_LISTED:
+            path = None if fault.path is None else str(fault.path)
+            self.refused.append(Refusal(path, fault.line, f"{fault.problem} {fault.next_step}".strip()))
 
     def count(self, size_bytes: int, dummies: Mapping[str, int]) -> None:
         """Counts an accepted document of this size, and the dummy tokens in it."""
@@ -63,7 +77,7 @@ class Report:
     def count_fields(self, names: Iterable[str]) -> None:
         """Counts the fields of a record that are not read."""
         for name in set(names):
-            _count(self.fields_not_read, name)
+            self.fields_not_read[name] = self.fields_not_read.get(name, 0) + 1
 
     def note(self, sentence: str) -> None:
         """Adds a sentence, unless it stands there."""
@@ -79,8 +93,12 @@ class Report:
         """How many documents of how many were kept, and what was left out by reason."""
         total = self.num_documents + self.num_left_out
         number = f"all {total:,}" if not self.num_left_out else f"{self.num_documents:,} of {total:,}"
-        parts = self._left_out_parts()
-        return f"Kept {number} documents." + (f" Left out: {'; '.join(parts)}." if parts else "")
+        parts = _parts(self.reasons, self.num_refused - self.num_files_refused)
+        parts += [f"{self.num_duplicates:,} duplicate{'s' * (self.num_duplicates != 1)}"] if self.num_duplicates else []
+        parts += [f"{self.num_empty:,} without text"] if self.num_empty else []
+        left_out = f" Left out: {'; '.join(parts)}." if parts else ""
+        files = _parts(self.file_reasons, self.num_files_refused)
+        return f"Kept {number} documents.{left_out}" + (f" Files left out: {'; '.join(files)}." if files else "")
 
     def fields_text(self) -> str:
         """Which fields beside the conversations were not read."""
@@ -91,25 +109,25 @@ class Report:
 
     def with_reasons(self, error: CorpusError) -> CorpusError:
         """The same error of too little text, with what was left out before it and the first reason."""
-        if not self._left_out_parts():
+        if not (self.num_left_out or self.num_files_refused):
             return error
-        first = self.refused[0] if self.refused else None
-        if first is None:
-            return CorpusError(f"{error.problem} {self.kept_text()}", error.next_step, path=error.path)
-        place = f"{first.path}" + (f", line {first.line}" if first.line else "")
-        return CorpusError(
-            f"{error.problem} {self.kept_text()} The first one left out: {place}: {first.reason}", path=error.path
-        )
-
-    def _left_out_parts(self) -> list[str]:
-        most = sorted(self.reasons.items(), key=lambda item: -item[1])
-        parts = [f"{number:,} ({reason})" for reason, number in most[:5]]
-        if more := self.num_refused - sum(number for _, number in most[:5]):
-            parts.append(f"{more:,} for other reasons")
-        parts += [f"{self.num_duplicates:,} duplicate{'s' * (self.num_duplicates != 1)}"] if self.num_duplicates else []
-        parts += [f"{self.num_empty:,} without text"] if self.num_empty else []
-        return parts
+        problem, remedy = f"{error.problem} {self.kept_text()}", error.next_step
+        if first := next((one for one in self.refused if one.line), None):
+            problem += f" The first one left out: {first.path}, line {first.line}: {first.reason}"
+            remedy = ""
+        return CorpusError(problem, remedy, path=error.path)
 
 
-def _count(counts: dict[str, int], key: str) -> None:
+def _count(counts: dict[str, int], fault: CorpusError) -> None:
+    """Counts the reason of a fault, without what differs from record to record."""
+    reason = re.sub(r" ?\([^()]*\)", "", fault.problem).rstrip(".").removeprefix("Not read: ")
+    key = reason if reason in counts or len(counts) < _MAX_REASONS else _OTHERS
     counts[key] = counts.get(key, 0) + 1
+
+
+def _parts(counts: Mapping[str, int], total: int) -> list[str]:
+    """The most frequent reasons, each with its number."""
+    most = sorted(counts.items(), key=lambda item: -item[1])[:_MAX_SHOWN]
+    parts = [f"{number:,} ({reason})" for reason, number in most]
+    rest = total - sum(number for _, number in most)
+    return parts + ([f"{rest:,} for other reasons"] if rest > 0 else [])

@@ -75,7 +75,9 @@ def _pieces(source: Source) -> Iterator[tuple[int, str]]:
             raise source.not_utf8(line, column - pending + error.start + 1) from None
         if "\0" in piece:
             raise source.fault(
-                "The text contains NUL bytes.", "Check that it is text; tr -d '\\000' removes them.", line
+                "The text contains NUL bytes.",
+                "Check that it is text, and remove them: tr -d '\\000' < FILE > NEW.",
+                line,
             )
         yield line, piece
         line, column = (line + 1, 0) if is_line_end else (line, column + len(raw))

@@ -89,15 +89,16 @@ def find_files(path: Path, split: str = "train") -> Iterator[TextFile | CorpusEr
     a fault for each file, device or link that is left out (the target of a link is read anyway if it lies in the
     folder). Raises CorpusError for what holds no text, such as a model.
     """
-    described = describe_path(path, "The folder" if path.is_dir() else "")
-    if path.is_file() and described.kind not in ("pointer", "unreadable"):
+    if path.is_file():
         yield TextFile(path, printable(path.name), path.stat().st_size, is_only=True)
-    elif described.kind in READABLE:
+        return
+    described = describe_path(path, printable(path.name) or "The folder")
+    if described.kind in READABLE:
         yield from _marked(_of_split(path, split, is_data_set=described.kind == "data set"))
     elif described.kind == "missing":
         raise CorpusError("There is no file or folder at this path.", "Check the path.", path=printable(str(path)))
     else:
-        raise CorpusError(described.sentence, described.remedy, path=printable(path.name))
+        raise CorpusError(described.sentence, described.remedy)
 
 
 def _of_split(folder: Path, split: str, *, is_data_set: bool) -> Iterator[TextFile | CorpusError]:

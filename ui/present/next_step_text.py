@@ -31,6 +31,12 @@ def next_step_text(next_step: str) -> str:
     return _TEXTS.get(next_step, next_step)
 
 
+def with_options(text: str) -> str:
+    """The same text, where it ends with a next step of the engine with that of this front end."""
+    step = next((step for step in _TEXTS if text.endswith(step)), None)
+    return text if step is None else text.removesuffix(step) + _TEXTS[step]
+
+
 def problem_text(problem: Problem) -> str:
     """What is wrong and what to do next, in one line."""
-    return f"{problem.cause} {next_step_text(problem.next_step)}".strip()
+    return f"{with_options(problem.cause)} {next_step_text(problem.next_step)}".strip()

@@ -62,7 +62,8 @@ class ImportReport(Stored):
     num_refused: int = 0  # records and files
     num_files_refused: int = 0
     refused: list[RefusedRecord] = []  # the first ones
-    reasons: dict[str, int] = {}  # why records and files were refused -> how many
+    reasons: dict[str, int] = {}  # why records were refused -> how many
+    file_reasons: dict[str, int] = {}
     fields_not_read: dict[str, int] = {}  # beside conversations -> records
     notes: list[str] = []
     bytes_read: int = 0

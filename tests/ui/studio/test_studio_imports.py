@@ -73,7 +73,7 @@ def test_a_path_that_leads_nowhere_leaves_no_job_behind(tmp_path: Path) -> None:
 
 def test_what_was_refused_is_reported_with_its_place() -> None:
     app = open_page("corpora", part="Imports & what was refused")
-    assert "1 record refused; 2 duplicates left out" in output(app)
+    assert "Left out: 1 for other reasons; 2 duplicates." in output(app)  # an earlier version counted no reasons
     assert "Anonymized: email 3, phone number 1,200." in output(app)
     assert any("UTF-8" in str(table.value.to_dict()) for table in app.dataframe)
 

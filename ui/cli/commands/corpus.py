@@ -104,6 +104,7 @@ def show(
 @app.command("report")
 def report(name: CorpusName, as_json: Json = False) -> None:
     """Show an import: what was read, what was skipped, where and why."""
+    from ui.present.next_step_text import with_options
     from workbench.registry.corpora import get_corpus
     from workbench.registry.database import reading
 
@@ -112,10 +113,10 @@ def report(name: CorpusName, as_json: Json = False) -> None:
     if as_json:
         print_json(card)
         return
-    print_fields(card.report.model_dump(exclude={"refused", "reasons", "fields_not_read", "notes"}))
+    print_fields(card.report.model_dump(exclude={"refused", "reasons", "file_reasons", "fields_not_read", "notes"}))
     for sentence in card.report.sentences():
         say(sentence)
-    rows = [(one.path, one.line, one.reason) for one in card.report.refused]
+    rows = [(one.path, one.line, with_options(one.reason)) for one in card.report.refused]
     if rows or card.report.is_complete:
         print_table(["File", "Line", "Reason"], rows, empty="Nothing was skipped.")
 

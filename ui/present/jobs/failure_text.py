@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ui.present.forms.uploads import own_names
-from ui.present.next_step_text import next_step_text
+from ui.present.next_step_text import next_step_text, with_options
 from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
 from workbench.specs import paths_read
@@ -15,7 +15,7 @@ LEAVE_OUT = (
 
 def cause_of(job: JobCard) -> str:
     """Why the job failed, with the original names of uploaded files; empty for a job that has not failed."""
-    text = job.error
+    text = with_options(job.error)
     for path in paths_read(job.spec):
         text = own_names(text, path, get_settings().root)
     return text

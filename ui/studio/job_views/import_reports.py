@@ -8,6 +8,7 @@ import streamlit as st
 
 from ui.present.forms.uploads import own_names
 from ui.present.jobs.failure_text import cause_of, next_step_of
+from ui.present.next_step_text import with_options
 from ui.present.pages import JOBS
 from ui.present.text.formatting import clock, plain, pluralize, spoken
 from ui.widgets.address import open_link
@@ -78,7 +79,8 @@ def _dummies(counts: dict[str, int]) -> str:
 
 
 def _refused_row(refused: RefusedRecord, source: str) -> dict[str, Any]:
-    return {**refused.model_dump(), "path": source_of(source, refused.path or "")}
+    reason = with_options(refused.reason)
+    return {**refused.model_dump(), "path": source_of(source, refused.path or ""), "reason": reason}
 
 
 def _offer_deletion(corpus: CorpusCard) -> None:
