@@ -18,6 +18,7 @@ from engine.text.chat.conversations import (
     as_stored,
     as_text,
     conversation_of,
+    holds_conversation,
     shape_of,
     stored_conversation,
 )
@@ -254,6 +255,9 @@ class _Reader:
             text = checked_text(values, self._options.text_field, NextStep.NAME_TEXT_FIELD)
             if not (text.strip() or self._is_plain):
                 raise CorpusError(f"The field “{self._options.text_field}” is empty.", "Fill or remove it.")
+            if holds_conversation(text):
+                problem = f"The field “{self._options.text_field}” holds a conversation as JSON, not text."
+                raise CorpusError(problem, "Name the field messages, and import it in the format chat.")
             return text, None
         shape = shape_of(values)
         if self._shape not in (None, shape):

@@ -76,7 +76,7 @@ class Report:
 
     def count_fields(self, names: Iterable[str]) -> None:
         """Counts the fields of a record that are not read."""
-        for name in set(names):
+        for name in dict.fromkeys(names):
             self.fields_not_read[name] = self.fields_not_read.get(name, 0) + 1
 
     def note(self, sentence: str) -> None:
@@ -92,13 +92,15 @@ class Report:
     def kept_text(self) -> str:
         """How many documents of how many were kept, and what was left out by reason."""
         total = self.num_documents + self.num_left_out
-        number = f"all {total:,}" if not self.num_left_out else f"{self.num_documents:,} of {total:,}"
+        number = f"{self.num_documents:,} of {total:,}" if self.num_left_out else f"all {total:,}" if total > 1 else "1"
         parts = _parts(self.reasons, self.num_refused - self.num_files_refused)
         parts += [f"{self.num_duplicates:,} duplicate{'s' * (self.num_duplicates != 1)}"] if self.num_duplicates else []
         parts += [f"{self.num_empty:,} without text"] if self.num_empty else []
         left_out = f" Left out: {'; '.join(parts)}." if parts else ""
         files = _parts(self.file_reasons, self.num_files_refused)
-        return f"Kept {number} documents.{left_out}" + (f" Files left out: {'; '.join(files)}." if files else "")
+        return f"Kept {number} document{'s' * (total != 1)}.{left_out}" + (
+            f" Files left out: {'; '.join(files)}." if files else ""
+        )
 
     def fields_text(self) -> str:
         """Which fields beside the conversations were not read."""

@@ -97,6 +97,16 @@ def conversation_of(
     return Conversation(messages, template_kwargs_of(values), not_read)
 
 
+def holds_conversation(text: str) -> bool:
+    """Whether a text is nothing but messages as JSON, each with a role and its content."""
+    is_likely = text.lstrip()[:1] == "[" and any(name in text[:2000] for name in ('"role"', '"from"'))
+    messages = parsed(text) if is_likely else None
+    return isinstance(messages, list) and all(
+        isinstance(one, Mapping) and ({"role", "content"} <= one.keys() or {"from", "value"} <= one.keys())
+        for one in messages
+    )
+
+
 def as_stored(messages: Sequence[Message], template_kwargs: Mapping[str, Any] | None = None) -> str:
     """A conversation as one line of JSON, always the same for the same messages and values for the template."""
     names = ("role", "content", COUNTS)

@@ -149,6 +149,15 @@ def test_values_for_the_template_are_stored_with_the_conversation(value: Any, tm
     assert stored_conversation(plain.messages or "").template_kwargs == {}
 
 
+def test_a_conversation_that_a_text_holds_as_json_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    texts = [json.dumps([USER, ANSWER]), '[{"role": "a list of roles"}]', "[a bracket]"]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    report = Report()
+    assert [one.text for one in read_documents(path, ReadOptions(skip_bad=True), report)] == texts[1:]
+    assert "holds a conversation as JSON" in report.refused[0].reason
+
+
 def test_conversations_stored_by_earlier_versions_are_the_same_line() -> None:
     assert as_stored([USER, ANSWER]) == json.dumps([USER, ANSWER])
 

@@ -19,7 +19,7 @@ from ui.widgets.rights import cannot_change
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.settings import get_settings
 
-_SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad")
+_SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad", "leave_out")
 _NAME = "import-corpus.name"
 _PLACES = ("path", "dataset", "local_source")
 _OF_A_SOURCE = (*_PLACES, "dataset_split")  # asked for above the form, each with its source
@@ -27,6 +27,9 @@ _NOTHING = {
     "path": "path: give the path of a file or a folder.",
     "dataset": "data set: give its name on the Hugging Face hub.",
 }
+_SPLIT_HELP = (
+    "Of files that belong to splits, as in a data set of a hub, only those of one are read; all reads every file."
+)
 LOCAL_PATH, UPLOAD, LOCAL_SOURCE, HUB = (
     "Files on this machine",
     "Upload files",
@@ -46,7 +49,7 @@ def show_import() -> None:
         return
     absent: Answers = {**{(place,): "" for place in _PLACES}, ("dataset_split",): "train"}
     with explained():
-        complaints = [_NOTHING[path[0]] for path, value in given.items() if not value]
+        complaints = [_NOTHING[path[0]] for path, value in given.items() if not value and path[0] in _NOTHING]
         given = {**absent, **given}
         show_form_and_job(
             "import-corpus",
@@ -63,7 +66,8 @@ def _from_path() -> Answers:
     path = st.text_input("Path", key="import.path", help=_question("path").help, placeholder="/data/reviews.jsonl")
     # The worker may run in another folder, so a relative path is settled here.
     _propose_name(path)
-    return {("path",): str(Path(path).expanduser().absolute()) if path else ""}
+    split = st.text_input("Split of a folder that has several", "train", key="import.split", help=_SPLIT_HELP)
+    return {("path",): str(Path(path).expanduser().absolute()) if path else "", ("dataset_split",): split}
 
 
 def _from_upload() -> Answers | None:
