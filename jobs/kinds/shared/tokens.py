@@ -112,7 +112,7 @@ def _named(domain: DomainFiles, events: Iterator[Progress]) -> Iterator[Progress
 
 
 def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path) -> ChatEncoder:
-    template = load_chat_template(base)
+    template = load_chat_template(base, "the seed model")
     if template is None:
         raise TrainingError(
             f"“{domain.name}” holds conversations, and this base has no chat template to show them with.",
