@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
+from jobs.kinds.shared.resume_guard import mask_rule
 from workbench.formatting.words import pluralize
 from workbench.registry.corpora import domain_row
 from workbench.registry.tokenizers import chat_tokens_key, tokens_key
@@ -69,11 +70,13 @@ def pack(
 ) -> Generator[Event, None, Path]:
     """Returns the folder of a domain's tokens, and packs them if no job has done so yet.
 
-    Conversations are packed in blocks of this size, with the chat template in the folder `base`; a note says how many
-    are longer than a block. Raises TrainingError when there is no template.
+    Conversations are packed in blocks of this size, with the chat template in the folder `base`; notes say how many
+    tokens are of answers, and what of the conversations cannot be learned. Raises TrainingError when there is no
+    template.
     """
     if domain.is_chat:
-        return (yield from _pack_chat(work, domain, _encoder(domain, tokenizer, base), block_size))
+        encoder = _encoder(domain, tokenizer, base, mask_rule(work))
+        return (yield from _pack_chat(work, domain, encoder, block_size))
 
     def fill(folder: Path) -> Iterator[Event]:
         yield from _named(domain, pack_domain(domain.documents(), tokenizer, folder))
@@ -85,17 +88,33 @@ def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size
     def fill(folder: Path) -> Iterator[Event]:
         yield from _named(domain, pack_conversations(domain.documents(), encoder, folder, block_size))
 
-    key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size)
+    key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size, encoder.mask_rule)
     folder = yield from cached_artifact(work, key, artifact_kinds.TOKENS, fill)
-    splits = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))["splits"]
-    num_cut = sum(counts["cut"] for counts in splits.values())
-    if num_cut:
-        total = sum(counts["documents"] for counts in splits.values())
-        yield Note(
-            f"“{domain.name}”: {num_cut} of {pluralize(total, 'conversation')} are longer than a block of {block_size} "
-            "tokens and were cut; the others are whole."
-        )
+    facts = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
+    for sentence in (*_chat_sentences(facts["splits"], block_size), *facts.get("limits", ())):
+        yield Note(f"“{domain.name}”: {sentence}")
     return folder
+
+
+def _chat_sentences(splits: Mapping[str, Mapping[str, int]], block_size: int) -> Iterator[str]:
+    """What of the conversations counts, and what does not fit into blocks."""
+    train = splits["train"]
+    yield (
+        f"{pluralize(train['documents'], 'conversation')} to train on have {train['tokens']:,} tokens, of which "
+        f"{train['counted']:,} are of answers and count in the loss."
+    )
+    if num_cut := sum(counts["cut"] for counts in splits.values()):
+        total = sum(counts["documents"] for counts in splits.values())
+        yield (
+            f"{num_cut} of {pluralize(total, 'conversation')} are longer than a block of {block_size} tokens and were "
+            "cut; the others are whole."
+        )
+    for split, what in (("train", "training"), ("dev", "held-out")):
+        if left := splits[split].get("blocks_without_answer", 0):
+            yield (
+                f"{left} of {splits[split]['blocks']} {what} blocks hold no token of an answer and are left out: cut "
+                "conversations have long questions. Choose a larger block size to keep answers with their questions."
+            )
 
 
 def _named(domain: DomainFiles, events: Iterator[Progress]) -> Iterator[Progress]:
@@ -104,11 +123,12 @@ def _named(domain: DomainFiles, events: Iterator[Progress]) -> Iterator[Progress
         yield replace(event, note=f"tokenizing {domain.name} ({event.note})")
 
 
-def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path) -> ChatEncoder:
+def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path, rule: int) -> ChatEncoder:
     template = load_chat_template(base)
     if template is None:
         raise TrainingError(
             f"“{domain.name}” holds conversations, and this base has no chat template to show them with.",
             "Choose a seed model with a chat template, or import the text as plain text.",
         )
-    return ChatEncoder(tokenizer, template.sha256, partial(template.encode_answers, tokenizer))
+    limits = partial(template.limits, tokenizer, tokenizer.stop_ids_of(base))
+    return ChatEncoder(tokenizer, template.sha256, partial(template.encode_answers, tokenizer, rule=rule), rule, limits)
