@@ -164,6 +164,13 @@ class ChatTemplate:
                 break
         return said
 
+    def masks_changed(self, tokenizer: Tokenizer) -> bool:
+        """Whether rule 1 masks a conversation of two answers otherwise than the present rule."""
+        try:
+            return self.encode_answers(tokenizer, _TALK, OLD_RULE) != self.encode_answers(tokenizer, _TALK)
+        except ChatTemplateError:  # one of the rules refuses it
+            return True
+
     @cached_property
     def _locator(self) -> Locator:
         return Locator(self._write, [text for text in self._special_tokens.values() if text], self._place)

@@ -100,8 +100,8 @@ def _chat_sentences(splits: Mapping[str, Mapping[str, int]], block_size: int) ->
     """What of the conversations counts, and what does not fit into blocks."""
     train = splits["train"]
     yield (
-        f"{pluralize(train['documents'], 'conversation')} to train on have {train['tokens']:,} tokens, of which "
-        f"{train['counted']:,} are of answers and count in the loss."
+        f"{train['tokens']:,} tokens in {pluralize(train['documents'], 'conversation')} to train on; "
+        f"{train['counted']:,} of them are of answers and count in the loss."
     )
     if num_cut := sum(counts["cut"] for counts in splits.values()):
         total = sum(counts["documents"] for counts in splits.values())
