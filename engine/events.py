@@ -25,11 +25,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One optimizer update: losses in nats per token, speed in tokens per second, FLOPs by `engine.models.flops`."""
+    """One optimizer update: losses in nats per token, speed in tokens per second, FLOPs by `engine.models.flops`.
+
+    `loss` is None where no token of the batch counts.
+    """
 
     step: int
     num_steps: int
-    loss: float
+    loss: float | None
     learning_rate: float
     num_tokens: int
     tokens_per_second: float

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from engine.inference.scores import Floats, as_blocks, score_text
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import COUNTED, Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.eval_sample import EvalSample, evenly_spaced
 from engine.training.data import no_answers
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) 
             f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}.",
             "Watch another domain, or choose a smaller block size.",
         )
-    text = EvalSample.of_blocks(tokens, block_size, num_blocks)
+    sampled = np.asarray(tokens.sampled_blocks(block_size), dtype=np.int64)
+    text = EvalSample(tokens, block_size, sampled[evenly_spaced(len(sampled), num_blocks)] * block_size)
     marks_X = text.marks_X
     if marks_X is not None and COUNTED not in marks_X:
         raise no_answers(name)

@@ -100,7 +100,7 @@ def _losses(bed: TestBed, model: MultiExpertModel, folder: Path, stop_after: int
     events = cast(Generator[Event, None, None], train(model, bed.texts(KEYS), TRAINING, folder))
     with closing(events):
         for event in events:
-            losses += [event.loss] if isinstance(event, Step) else []
+            losses += [event.loss] if isinstance(event, Step) and event.loss is not None else []
             if len(losses) == stop_after:
                 break
     return losses

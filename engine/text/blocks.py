@@ -20,6 +20,7 @@ from engine.text.tokenizer import Tokenizer
 
 BATCH_CHARACTERS = 1 << 20  # tokenized together
 TOKENIZE_AGAIN = "Tokenize the domain again."
+MASK_RULE = 2  # by which conversations are masked and sampled; trainings that began under rule 1 keep it
 PADDING, CONTEXT, COUNTED = 0, 1, 2  # marks: fills a block; is read, but is not in the loss; is in the loss
 
 
@@ -72,11 +73,13 @@ class Tokens:
         starts: NDArray[np.int64],
         marks: NDArray[np.uint8] | None = None,
         documents: NDArray[np.int32] | None = None,
+        mask_rule: int | None = None,
     ) -> None:
         self.array = array
         self.starts = starts  # the position of each document's first token
         self.marks = marks
         self.documents = documents  # the index of each of these documents in its split; None: in order
+        self.mask_rule = mask_rule  # by which conversations were masked and packed; None: not packed by a rule
 
     @classmethod
     def open(cls, folder: Path, split: str) -> Tokens:
@@ -86,7 +89,7 @@ class Tokens:
         if not marks_file(folder, split).exists():
             return cls(array, starts)
         marks = _open(marks_file(folder, split), ("uint8",))
-        return cls(array, starts, marks, _open(documents_file(folder, split), ("int32",)))
+        return cls(array, starts, marks, _open(documents_file(folder, split), ("int32",)), mask_rule_of(folder))
 
     def __len__(self) -> int:
         return len(self.array)
@@ -94,7 +97,7 @@ class Tokens:
     def first(self, num_tokens: int) -> Tokens:
         """The first tokens of the split."""
         marks = None if self.marks is None else self.marks[:num_tokens]
-        return Tokens(self.array[:num_tokens], self.starts, marks, self.documents)
+        return Tokens(self.array[:num_tokens], self.starts, marks, self.documents, self.mask_rule)
 
     def num_blocks(self, block_size: int) -> int:
         """The number of full blocks; the last token of the array is only a target."""
@@ -106,6 +109,19 @@ class Tokens:
             raise IndexError(f"block {i} of {self.num_blocks(block_size)}")
         window = np.asarray(self.array[i * block_size : (i + 1) * block_size + 1], dtype=np.int64)
         return window[:-1], window[1:]
+
+    def blocks_with_answers(self, block_size: int) -> Sequence[int] | NDArray[np.int64]:
+        """The indices of the full blocks of which a target counts; of a text all."""
+        num_blocks = self.num_blocks(block_size)
+        if self.marks is None:
+            return range(num_blocks)
+        is_counted = self.marks[1 : num_blocks * block_size + 1].reshape(num_blocks, block_size) == COUNTED
+        return np.flatnonzero(is_counted.any(axis=1))
+
+    def sampled_blocks(self, block_size: int) -> Sequence[int] | NDArray[np.int64]:
+        """The indices of the full blocks that trainings and evaluations draw from: since rule 2 those with answers."""
+        is_filtered = self.mask_rule is not None and self.mask_rule >= 2
+        return self.blocks_with_answers(block_size) if is_filtered else range(self.num_blocks(block_size))
 
     def positions(self, i: int, block_size: int) -> NDArray[np.int64]:
         """The position [T] of each token of block i in its conversation, or its piece of one; in a text, in the block.
@@ -133,6 +149,16 @@ class Tokens:
 def marks_file(folder: Path, split: str) -> Path:
     """The marks of a split's tokens; missing where all count."""
     return folder / f"{split}.marks.npy"
+
+
+def mask_rule_of(folder: Path) -> int:
+    """The rule by which a folder's conversations were masked; 1 of earlier versions, which did not write it."""
+    try:
+        return int(json.loads((folder / "tokens.json").read_text(encoding="utf-8")).get("mask_rule", 1))
+    except (OSError, ValueError, AttributeError) as error:
+        raise CorpusError(
+            f"The facts about the tokens cannot be read ({error}).", TOKENIZE_AGAIN, path=folder
+        ) from None
 
 
 def documents_file(folder: Path, split: str) -> Path:

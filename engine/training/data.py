@@ -101,11 +101,11 @@ class Batch:
         )
 
 
-def no_answers(domain: str) -> TrainingError:
-    """The error for held-out conversations of which no token counts: each was cut, or is all question."""
+def no_answers(domain: str, split: str = "held-out") -> TrainingError:
+    """The error for conversations of which no token counts: each was cut, or is all question."""
     return TrainingError(
-        f"The held-out blocks of domain “{domain}” hold no token of an answer.",
-        "Choose a larger block size, or more evaluation blocks.",
+        f"The {split} blocks of domain “{domain}” hold no token of an answer.",
+        "Choose a larger block size, or import conversations whose answers fit into a block with their questions.",
     )
 
 
@@ -134,6 +134,7 @@ class BlockSampler:
     max_sequences: int | None = None  # of each domain's blocks only so many take part, evenly spread
     separate: bool = False  # conversations of one block are kept apart
     _order: dict[tuple[str, int], NDArray[np.int64]] = field(default_factory=dict)
+    _blocks: dict[str, Sequence[int] | NDArray[np.int64]] = field(default_factory=dict)  # by domain
 
     def __post_init__(self) -> None:
         for text in self.texts:
@@ -144,12 +145,19 @@ class BlockSampler:
                         f"{self.block_size}.",
                         "Import more text for it, or choose a smaller block size.",
                     )
+                if not len(tokens.blocks_with_answers(self.block_size)):
+                    raise no_answers(text.name, split)
         self.texts = sorted(self.texts, key=lambda text: text.expert)  # stable: rows of one expert lie together
 
     @property
     def has_conversations(self) -> bool:
         """Whether any domain holds conversations."""
         return any(text.train.marks is not None for text in self.texts)
+
+    @property
+    def keeps_old_masks(self) -> bool:
+        """Whether the training began under rule 1 of masks: then it goes on as it did, to the bit."""
+        return any(text.train.mask_rule == 1 for text in self.texts)
 
     @property
     def separates(self) -> bool:
@@ -169,8 +177,9 @@ class BlockSampler:
 
     def held_out(self, text: DomainText, num_blocks: int) -> Batch:
         """Held-out blocks of one domain, evenly spaced over its documents."""
-        places = evenly_spaced(text.dev.num_blocks(self.block_size), num_blocks)
-        batch = self._take([(text, text.dev, int(i)) for i in places])
+        sampled = text.dev.sampled_blocks(self.block_size)
+        places = evenly_spaced(len(sampled), num_blocks)
+        batch = self._take([(text, text.dev, int(sampled[i])) for i in places])
         if batch.counted_NT is not None and not batch.counted_NT.any():
             raise no_answers(text.name)
         return batch
@@ -197,10 +206,14 @@ class BlockSampler:
             for place, which in located
         ]
 
-    def _blocks_of(self, text: DomainText) -> Sequence[int]:
-        """The training blocks of a domain that take part."""
-        available = text.train.num_blocks(self.block_size)
-        return range(available) if self.max_sequences is None else evenly_spaced(available, self.max_sequences).tolist()
+    def _blocks_of(self, text: DomainText) -> Sequence[int] | NDArray[np.int64]:
+        """The training blocks of a domain that take part: those with a token to learn."""
+        if text.name not in self._blocks:
+            sampled = text.train.sampled_blocks(self.block_size)
+            most = self.max_sequences
+            some = None if most is None else evenly_spaced(len(sampled), most).tolist()
+            self._blocks[text.name] = sampled if some is None else [int(sampled[place]) for place in some]
+        return self._blocks[text.name]
 
     def _take(self, blocks: Sequence[tuple[DomainText, Tokens, int]]) -> Batch:
         """This process's rows of a batch given as domain, tokens and index of each block."""

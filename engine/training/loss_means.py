@@ -28,8 +28,17 @@ def counted_rows(batches: Sequence[Batch], rows: Rows) -> Rows:
         return rows
     counts_N = sum(batch.counted_NT.sum(1) for batch in batches if batch.counted_NT is not None)
     assert isinstance(counts_N, Tensor)
-    sizes = [max(int(some.sum()), 1) for some in counts_N.split(list(rows.num_rows))]
+    sizes = [max(int(some.sum()), 1) for some in counts_N.split(list(rows.num_rows))]  # without one its gradient is 0
     return Rows(rows.keys, tuple(sizes))
+
+
+def experts_without_tokens(batches: Sequence[Batch], rows: Rows) -> set[str]:
+    """The experts of which no token is in the loss of an update."""
+    if num_counted_tokens(batches) is None:
+        return set()
+    counts_N = torch.stack([batch.counted_NT.sum(1) for batch in batches if batch.counted_NT is not None]).sum(0)
+    counts = (int(some.sum()) for some in counts_N.split(list(rows.num_rows)))
+    return {key for key, count in zip(rows.keys, counts, strict=True) if not count}
 
 
 class LossMeans:
@@ -41,11 +50,11 @@ class LossMeans:
         counted = [batch.counted_NT for batch in batches if batch.counted_NT is not None]
         self._counted_ANT = torch.stack(counted).to(losses_ANT.device) if counted else None
 
-    def mean(self) -> float:
-        """The loss of an update."""
+    def mean(self) -> float | None:
+        """The loss of an update; None when no token counts."""
         if self._counted_ANT is None:
             return fmean(self._by_row())
-        return _mean(self._losses_ANT, self._counted_ANT)
+        return _mean(self._losses_ANT, self._counted_ANT) if self._counted_ANT.any() else None
 
     def held_out(self) -> float:
         """The loss of an evaluation."""
@@ -71,5 +80,5 @@ class LossMeans:
 
 
 def _mean(losses: Tensor, is_counted: Tensor) -> float:
-    """The mean of the losses that count; 0 when none does."""
-    return float(losses[is_counted].sum(dtype=torch.float64)) / max(int(is_counted.sum()), 1)
+    """The mean of the losses that count, of which there is one at least."""
+    return float(losses[is_counted].sum(dtype=torch.float64)) / int(is_counted.sum())

@@ -226,7 +226,7 @@ def _step_points(event: Step) -> list[Point]:
     if event.step % every and event.step not in (1, event.num_steps):
         return []
     values = {
-        "loss": event.loss,
+        **({} if event.loss is None else {"loss": event.loss}),
         "learning_rate": event.learning_rate,
         "tokens_per_second": event.tokens_per_second,
         **({"flops_per_second": _flops_per_second(event)} if event.num_flops else {}),
@@ -275,9 +275,7 @@ def sentence(event: Progress | Step) -> str:
     """A readable line: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s · 0.012 TFLOP/s`."""
     if isinstance(event, Step):
         speed = f" · {_flops_per_second(event) / 1e12:.3g} TFLOP/s" if event.num_flops else ""
-        return (
-            f"step {event.step:,} of {event.num_steps:,} · loss {nats(event.loss)}"
-            f" · {event.tokens_per_second:,.0f} tokens/s{speed}"
-        )
+        loss = "no token to learn" if event.loss is None else f"loss {nats(event.loss)}"
+        return f"step {event.step:,} of {event.num_steps:,} · {loss} · {event.tokens_per_second:,.0f} tokens/s{speed}"
     amount = f"{event.done:,.0f}" + (f" of {event.total:,.0f}" if event.total else "")
     return f"{amount} {event.unit}" + (f" · {event.note}" if event.note else "")

@@ -18,7 +18,7 @@ from engine.files import ArtifactRef, folder_size
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.inspection import Held
 from jobs.attempt.work import Work
-from workbench.answers.forecasts import BatchRow, BatchToken, TimeParts
+from workbench.answers.forecasts import BatchRow, TimeParts
 from workbench.kinds.probe import Probe
 from workbench.kinds.registry_object import RegistryObject
 from workbench.registry.experts import expert_row
@@ -126,16 +126,9 @@ def first_batch(held: Held, tokenizer: Tokenizer) -> list[BatchRow]:
     batch = held.sampler.batch(0)
     rows = zip(batch.inputs_BT[:, :1].tolist(), batch.targets_BT.tolist(), batch.counted_BT.tolist(), strict=True)
     return [
-        _row(batch.domains[place], [*first, *targets], [False, *counted], tokenizer)
+        BatchRow.of(batch.domains[place], [*first, *targets], [False, *counted], tokenizer, SHOWN_TOKENS)
         for place, (first, targets, counted) in zip(batch.places, rows, strict=True)
     ][:SHOWN_ROWS]
-
-
-def _row(domain: str, ids: list[int], counted: list[bool], tokenizer: Tokenizer) -> BatchRow:
-    stream = tokenizer.stream()
-    texts = [tokenizer.written(id) if id in tokenizer.special_ids else stream.push(id) for id in ids[:SHOWN_TOKENS]]
-    tokens = [BatchToken(text=text, in_loss=is_in) for text, is_in in zip(texts, counted, strict=False)]
-    return BatchRow(domain=domain, num_tokens=len(ids), num_in_loss=sum(counted), tokens=tokens)
 
 
 def _folder_of(work: Work, thing: RegistryObject) -> Path:

@@ -20,12 +20,14 @@ from sqlalchemy.orm import Session
 from engine.environment import Environment, current_environment
 from engine.errors import Problem
 from engine.events import Event, Step
+from engine.text.chat.old_masks import OLD_RULE
 from engine.threads import preserve_threads
 from jobs.attempt.load_runner import load_runner
 from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
 from jobs.attempt.work import Claim
 from jobs.kinds.shared.environment import recorded_environment
+from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_mask_rule
 from jobs.replay.compare import Points, compare_points, compare_weights
 from jobs.replay.work import ReplayWork
 from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
@@ -168,6 +170,8 @@ def _put_inputs(work: ReplayWork, training: Training) -> None:
     parent = work.folder / _PARENT
     if training.parent_id and not parent.exists():  # of an earlier version, which kept no notes
         parent.write_text(json.dumps({"key": training.parent_id, "posterior": {}, "num_blocks": 0}), encoding="utf-8")
+    if read_inputs(work, MASKS) is None:  # of an earlier version
+        write_mask_rule(work, OLD_RULE)
 
 
 def _drive(work: ReplayWork, training: Training, plan: PlannedReplay, made: _Made, see: See) -> None:

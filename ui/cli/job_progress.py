@@ -108,13 +108,16 @@ def queue(spec: Spec, after: Sequence[str] = ()) -> JobCard:
 
 
 def run_in_process(spec: Spec, quiet: bool) -> JobCard:
-    """Runs a job in this process, with a progress bar unless `quiet`; returns its last card."""
+    """Runs a job in this process, with its notes and a progress bar unless `quiet`; returns its last card."""
+    from engine.events import Note
     from jobs.queue.submit import run_now
 
     job_id, events = run_now(spec)
     with _bar(quiet) as draw:
         drawn_at = 0.0
-        for _ in events:
+        for event in events:
+            if isinstance(event, Note) and not quiet:
+                print_note(event.sentence)
             if time.monotonic() - drawn_at > REDRAW_SECONDS:
                 draw(card_of(job_id))
                 drawn_at = time.monotonic()

@@ -45,7 +45,7 @@ def compare_tokens(
     first, second, row = expert_row(session, expert), expert_row(session, rival), domain_row(session, domain)
     pair = _pair(session, row, [first, second], split)
     (better_X, worse_X), block_size = load(storage, pair)
-    tokens, tokenizer = _text(session, storage, row, first, split, block_size)
+    tokens, tokenizer = _text(session, storage, row, first, pair[0])
     difference_X = (better_X.double() - worse_X.double()).numpy()
     counted_X = counted(storage, pair[0])
     is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
@@ -101,19 +101,26 @@ def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: He
 
 
 def _text(
-    session: Session, storage: Storage, domain: Domain, expert: Expert, split: HeldOutSplit, block_size: int
+    session: Session, storage: Storage, domain: Domain, expert: Expert, evaluation: Evaluation
 ) -> tuple[Tokens, Tokenizer]:
-    from engine.text.blocks import Tokens
+    """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
+    from engine.inference.scores import score_card
+    from engine.text.blocks import MASK_RULE, Tokens
     from engine.text.chat.template import load_chat_template
+    from engine.text.eval_sample import EvalSample
     from engine.text.tokenizer import load_tokenizer
 
-    key = tokens_key(domain.id, expert.tokenizer_sha256)
+    keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
     if domain.format == "chat" and (template := load_chat_template(storage.path(expert.base_id))) is not None:
-        key = chat_tokens_key(domain.id, expert.tokenizer_sha256, template.sha256, block_size)
-    artifact = find_artifact(session, key)
-    if artifact is None:
-        raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
-    return Tokens.open(storage.path(artifact.id), split), load_tokenizer(storage.path(expert.base_id))
+        of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
+        keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
+    for artifact in filter(None, (find_artifact(session, key) for key in keys)):
+        tokens = Tokens.open(storage.path(artifact.id), evaluation.split)
+        starts_N, _ = places(storage, evaluation)
+        scored = score_card(storage.path(evaluation.artifact_id))["text_sha256"]
+        if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
+            return tokens, load_tokenizer(storage.path(expert.base_id))
+    raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
 
 
 def _passages(values_X: NDArray[Any], block_size: int) -> list[NDArray[Any]]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from workbench.answers.base import Answer
+
+if TYPE_CHECKING:
+    from engine.text.tokenizer import Tokenizer
 
 
 class BatchToken(Answer):
@@ -20,7 +26,21 @@ class BatchRow(Answer):
     domain: str = Field(description="The domain that it is from.")
     num_tokens: int = Field(description="All its tokens.")
     num_in_loss: int = Field(description="Those of them that count in the loss.")
-    tokens: list[BatchToken] = Field(description="Its first tokens.")
+    num_before: int = Field(0, description="Its tokens before those listed: answers may come late.")
+    tokens: list[BatchToken] = Field(description="Its first tokens, or those around the first that counts.")
+
+    @classmethod
+    def of(cls, domain: str, ids: Sequence[int], counted: Sequence[bool], tokenizer: Tokenizer, most: int) -> BatchRow:
+        """A sequence, of which at most so many tokens are listed."""
+        first = counted.index(True) if True in counted else 0
+        start = 0 if first < most else first - most // 4
+        stream = tokenizer.stream(ids[:start])
+        listed = zip(ids[start : start + most], counted[start : start + most], strict=True)
+        tokens = [
+            BatchToken(text=tokenizer.written(id) if id in tokenizer.special_ids else stream.push(id), in_loss=is_in)
+            for id, is_in in listed
+        ]
+        return cls(domain=domain, num_tokens=len(ids), num_in_loss=sum(counted), num_before=start, tokens=tokens)
 
 
 class MemoryParts(Answer):

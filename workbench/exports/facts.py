@@ -15,6 +15,7 @@ from engine.methods.registry import method_of
 from engine.text.dataset_source import DatasetSource
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import num_counted_tokens, perplexity
+from workbench.exports.old_masks import MASK_RULE, is_of_first_rule
 from workbench.hub_names import hub_origin
 from workbench.registry.experts import IMPORTED, domains_of, parameters_of
 from workbench.registry.reports import list_reports
@@ -90,7 +91,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
         num_parameters=row.num_parameters,
         domains=tuple(_domain(one) for one in rows),
         unknown_domains=tuple(sorted(set(names) - {one.name for one in rows})),
-        options=tuple(_options(row.config)),
+        options=(*_options(row.config), *_first_rule(session, row)),
         scores=tuple(_scores(session, row)),
         certificates=tuple(
             str(report.findings["sentence"])
@@ -116,6 +117,12 @@ def _options(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _options(value, f"{prefix}{name}.")
         elif value is not None and name not in _NO_OPTIONS and not _is_list_of_rows(value):
             yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _first_rule(session: Session, row: Expert) -> Iterator[tuple[str, str]]:
+    """The rule of masks as an option, where the training was before it was written down."""
+    if MASK_RULE not in row.config and is_of_first_rule(session, row):
+        yield MASK_RULE, "1"
 
 
 def _is_list_of_rows(value: Any) -> bool:

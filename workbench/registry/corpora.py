@@ -11,15 +11,19 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.text.split_names import Split
 from workbench.answers.documents import Document
+from workbench.answers.forecasts import BatchRow
 from workbench.errors import BadSpec, StorageError
 from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import CorpusCard, DomainCard, ImportReport
 from workbench.registry.experts import domains_of
 from workbench.registry.references import refuse_if_used, unfinished_jobs
+from workbench.registry.seeds import seed_row
 from workbench.registry.valid_text import plain
 from workbench.store.artifacts import forget_made_from, forget_scores
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
+
+_MARKED_TOKENS = 512  # of a conversation that is shown with what counts
 
 
 def list_corpora(session: Session) -> list[CorpusCard]:
@@ -69,6 +73,29 @@ def preview_documents(
         raise StorageError(f"The text of “{name}” is not in {folder}.", "Restore it from a copy, or import it again.")
     rows = islice(read_split(folder, split), offset, offset + limit)
     return [Document.model_validate(row) for row in rows]
+
+
+def preview_marked(
+    session: Session, storage: Storage, name: str, seed: str, split: Split = "train", limit: int = 20
+) -> list[BatchRow]:
+    """Some conversations of a domain as a seed model reads them, and which of their tokens are in the loss.
+
+    Raises BadSpec for a domain of texts or a seed model without a chat template.
+    """
+    from engine.text.chat.conversations import from_stored
+    from engine.text.chat.template import load_chat_template
+    from engine.text.split import read_split
+    from engine.text.tokenizer import load_tokenizer
+
+    domain, base = domain_row(session, name), storage.path(seed_row(session, seed).artifact_id)
+    template = load_chat_template(base, f"“{seed}”")
+    if domain.format != "chat" or template is None:
+        cause = f"“{name}” holds texts" if domain.format != "chat" else f"“{seed}” has no chat template"
+        raise BadSpec([f"{cause}, so no conversation can be shown as it is trained on."], "Leave out the seed model.")
+    tokenizer, rows = load_tokenizer(base), read_split(storage.path(domain.artifact_id) / domain.folder, split)
+    conversations = (from_stored(row["messages"]) for row in islice(rows, limit))
+    encoded = (template.encode_answers(tokenizer, messages) for messages in conversations)
+    return [BatchRow.of(name, ids, [False, *counted[1:]], tokenizer, _MARKED_TOKENS) for ids, counted in encoded]
 
 
 def register_corpus(

@@ -26,6 +26,9 @@ def tokens_key(domain_id: str, tokenizer_sha256: str) -> str:
     return f"tokens:{domain_id}:{tokenizer_sha256}"
 
 
-def chat_tokens_key(domain_id: str, tokenizer_sha256: str, template_sha256: str, block_size: int) -> str:
-    """The same of a domain of conversations: they are shown by a template, and packed for one block size."""
-    return f"{tokens_key(domain_id, tokenizer_sha256)}:{template_sha256}:{block_size}"
+def chat_tokens_key(
+    domain_id: str, tokenizer_sha256: str, template_sha256: str, block_size: int, mask_rule: int
+) -> str:
+    """The same of a domain of conversations: they are shown by a template, masked, and packed for one block size."""
+    key = f"{tokens_key(domain_id, tokenizer_sha256)}:{template_sha256}:{block_size}"
+    return key if mask_rule == 1 else f"{key}:masks-{mask_rule}"  # the first rule had no number

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from engine.mixing.base import Gate
     from engine.models.context_length import Limits
     from engine.models.expert_model import ExpertModel
-    from engine.text.chat.template import ChatTemplate, Message
+    from engine.text.chat.answers import Message
+    from engine.text.chat.template import ChatTemplate
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")

@@ -8,8 +8,8 @@ blocks, so that every token but its first is predicted.
 from __future__ import annotations
 
 import shutil
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import CorpusError
+from engine.errors import ChatTemplateError, CorpusError
 from engine.events import Progress
 from engine.text.blocks import (
     CONTEXT,
     COUNTED,
+    MASK_RULE,
     PADDING,
     GrowingArray,
+    Tokens,
     documents_file,
     ids_dtype,
     marks_file,
@@ -31,11 +33,13 @@ from engine.text.blocks import (
     write_facts,
 )
 from engine.text.chat.conversations import Conversation, stored_conversation
+from engine.text.parquet_rows import Row
 from engine.text.split import count_documents, read_split
 from engine.text.split_names import SPLITS, Split
 from engine.text.tokenizer import Tokenizer
 
 REPORT_EVERY = 256  # conversations
+MOST_REFUSED, SHOWN_REFUSED = 100, 5  # conversations that a template may refuse before the others are left unread
 
 
 class Piece(NamedTuple):
@@ -50,13 +54,14 @@ class Piece(NamedTuple):
 class ChatEncoder:
     """A tokenizer with a seed's template: `encode` gives a conversation's ids, and which of them are answers.
 
-    `unread` are those of some variables that the template does not read.
+    `limits` gives sentences on what the template cannot teach.
     """
 
     tokenizer: Tokenizer
     template_sha256: str
     encode: Callable[[Conversation], tuple[list[int], list[bool]]]
-    unread: Callable[[Iterable[str]], list[str]] = lambda _: []
+    mask_rule: int = MASK_RULE
+    limits: Callable[[], Sequence[str]] = tuple
 
 
 def pack_conversations(
@@ -64,24 +69,33 @@ def pack_conversations(
 ) -> Iterator[Progress]:
     """Writes the files of `pack_domain` for blocks of this size, and for each split marks and order of conversations.
 
-    `tokens.json` counts for each split the conversations, those cut, the tokens and those that count.
-    Yields progress in documents. Raises CorpusError for a conversation without a token to count.
+    `tokens.json` counts for each split the conversations, those cut, the tokens and those that count, the blocks and
+    those without an answer. Yields progress in documents. Raises CorpusError when the template cannot write a
+    conversation, shows no answer of it, or does not show where the answers are; it counts all of these.
     """
     folder.mkdir(parents=True, exist_ok=True)
     total = sum(count_documents(documents_folder, split) for split in SPLITS)
     splits: dict[str, dict[str, int]] = {}
-    unread: Counter[str] = Counter()
+    refused: list[CorpusError] = []
     done = 0
     for split in SPLITS:
         encoded = folder / f"{split}.encoded"
         encoded.mkdir()
-        for number in _encode(documents_folder, split, encoder, encoded, unread):
+        for number in _encode(documents_folder, split, encoder, encoded, refused):
             yield Progress(done + number, total, "documents", split, is_first=True)
-        splits[split] = _arrange(encoded, encoder.tokenizer, folder, split, block_size)
-        done += splits[split]["documents"]
+        if not refused:
+            splits[split] = _arrange(encoded, encoder.tokenizer, folder, split, block_size)
+        done += count_documents(documents_folder, split)
         shutil.rmtree(encoded)
-    facts = {"template_sha256": encoder.template_sha256, "block_size": block_size, "splits": splits}
-    facts["values_not_read"] = dict(unread)
+    if refused:
+        raise _all_refused(refused, total)
+    facts = {
+        "template_sha256": encoder.template_sha256,
+        "mask_rule": encoder.mask_rule,
+        "block_size": block_size,
+        "splits": splits,
+        "limits": list(encoder.limits()),
+    }
     write_facts(folder, encoder.tokenizer, facts)
 
 
@@ -113,33 +127,58 @@ def layout(lengths: Sequence[int], block_size: int) -> list[list[Piece]]:
 
 
 def _encode(
-    documents_folder: Path, split: Split, encoder: ChatEncoder, folder: Path, unread: Counter[str]
+    documents_folder: Path, split: Split, encoder: ChatEncoder, folder: Path, refused: list[CorpusError]
 ) -> Iterator[int]:
     """Writes the tokens and marks of all conversations of a split in order; yields how many are done.
 
-    Counts the values for the template that it does not read.
+    Adds to `refused` those that cannot be used.
     """
     with (
         GrowingArray(folder / "ids.npy", ids_dtype(encoder.tokenizer)) as ids,
         GrowingArray(folder / "marks.npy", np.dtype("u1")) as marks,
         GrowingArray(folder / "ends.npy", np.dtype("<i8")) as ends,
     ):
-        for row in read_split(documents_folder, split):
-            conversation = stored_conversation(row["messages"])
-            unread.update(encoder.unread(conversation.template_kwargs))
-            new_ids, is_answer = encoder.encode(conversation)
-            is_answer[:1] = [False]  # nothing predicts the first token
-            if not any(is_answer):
-                raise CorpusError(
-                    "The template of the seed model shows no answer of a conversation.",
-                    "Choose another seed model, or remove the conversation.",
-                    path=row["source"],
-                )
+        for number, row in enumerate(read_split(documents_folder, split), 1):
+            try:
+                new_ids, is_answer = _encoded(encoder, row)
+            except CorpusError as error:
+                refused.append(error)
+                if len(refused) >= MOST_REFUSED:
+                    return
+                continue
             ids.extend(new_ids)
             marks.extend([COUNTED if one else CONTEXT for one in is_answer])
             ends.extend([len(ids)])
-            if len(ends) % REPORT_EVERY == 0:
-                yield len(ends)
+            if number % REPORT_EVERY == 0:
+                yield number
+
+
+def _encoded(encoder: ChatEncoder, row: Row) -> tuple[list[int], list[bool]]:
+    """The ids of a conversation and which count. Raises CorpusError with its source."""
+    try:
+        ids, is_answer = encoder.encode(stored_conversation(row["messages"]))
+    except ChatTemplateError as error:
+        raise CorpusError(error.problem, error.next_step, path=row["source"]) from None
+    is_answer[:1] = [False]  # nothing predicts the first token
+    if not any(is_answer):
+        raise CorpusError(
+            "The template of the seed model shows no answer of a conversation.",
+            "Choose another seed model, or remove the conversation.",
+            path=row["source"],
+        )
+    return ids, is_answer
+
+
+def _all_refused(refused: Sequence[CorpusError], total: int) -> CorpusError:
+    """One error for all conversations that cannot be used: their number, and the first one's place and problem."""
+    first = refused[0]
+    least = "At least " * (len(refused) >= MOST_REFUSED)
+    others = ", ".join(str(one.path) for one in refused[1:SHOWN_REFUSED])
+    more = f" Others: {others}{', …' * (len(refused) > SHOWN_REFUSED)}." if others else ""
+    return CorpusError(
+        f"{least}{len(refused)} of {total} conversations cannot be shown by this seed model. {first.cause}{more}",
+        first.next_step,
+    )
 
 
 def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, block_size: int) -> dict[str, int]:
@@ -167,11 +206,15 @@ def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, bloc
             packed_marks.extend([PADDING] * missing)
         packed.extend([padding])
         packed_marks.extend([PADDING])
+    written = np.load(marks_file(folder, split), mmap_mode="r")
+    learnable = Tokens(written, np.zeros(0, np.int64), written).blocks_with_answers(block_size)
     return {
         "documents": len(ends),
         "tokens": len(ids),
         "counted": int(np.count_nonzero(marks == COUNTED)),
         "cut": int(np.count_nonzero(lengths > block_size)),
+        "blocks": len(blocks),
+        "blocks_without_answer": len(blocks) - len(learnable),
     }
 
 

@@ -11,11 +11,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.errors import ChatTemplateError
 from engine.foreign_files import read_object, read_text, short
+from engine.text.blocks import MASK_RULE
 from engine.text.chat.answers import ASSISTANT, Locator, Message, Token
 from engine.text.chat.conversations import COUNTS
 from engine.text.chat.old_masks import OLD_RULE, answers_by_old_rule
@@ -35,7 +37,6 @@ _TALK = (
     {"role": "assistant", "content": "So it goes."},
 )
 _THOUGHTS = ("thinking", "reasoning_content", "reasoning")  # names of an answer's thought
-MASK_RULE = 2  # which tokens are answers; stored with trainings and packed tokens
 _CHANGE = "Change the roles or the order of the messages, or choose a model with another chat template."
 _REPAIR = "Give the folder of a model with a chat template that transformers can render."
 
@@ -179,6 +180,36 @@ class ChatTemplate:
             return pattern.sub(f"{_OPEN}\\g<0>{_CLOSE}", text.replace(_OPEN, "").replace(_CLOSE, ""))
 
         return [_mapped(message, mark) for message in messages]
+
+    def limits(self, tokenizer: Tokenizer, stops: frozenset[int]) -> list[str]:
+        """What a training by this template cannot teach, as sentences; `stops` end answers besides its own tokens."""
+        try:
+            ids, is_answer = self.encode_answers(tokenizer, _TALK[:2])
+        except ChatTemplateError:  # it may write other conversations
+            return []
+        last = [id for id, counts in zip(ids, is_answer, strict=True) if counts][-1:]
+        said = []
+        if not {*stops, *self.turn_ends(tokenizer)}.intersection(last):
+            said.append(
+                "The chat template shows no token that ends an answer, so the expert is not taught to stop: generate "
+                "with stop sequences, or choose a seed model whose template ends a turn."
+            )
+        text, prompts = self.render(_TALK), (self.render(_TALK[:n], add_generation_prompt=True) for n in (1, 3))
+        for prompt in prompts:
+            if rest := "" if text.startswith(prompt) else prompt[len(_common_start(prompt, text)) :]:
+                said.append(
+                    f"The prompt for an answer ends with “{short(rest)}”, which the template leaves out of the "
+                    "conversations that are trained on: answers are learned without it."
+                )
+                break
+        return said
+
+    def masks_changed(self, tokenizer: Tokenizer) -> bool:
+        """Whether rule 1 masks a conversation of two answers otherwise than the present rule."""
+        try:
+            return self.encode_answers(tokenizer, _TALK, OLD_RULE) != self.encode_answers(tokenizer, _TALK)
+        except ChatTemplateError:  # one of the rules refuses it
+            return True
 
     @cached_property
     def _locator(self) -> Locator:
@@ -328,6 +359,12 @@ def _split(text: str) -> Iterator[tuple[int, str, bool]]:
 def within(tokens: Sequence[Token], spans: Sequence[tuple[int, int]]) -> list[bool]:
     """A mask of the tokens that share a character with one of the spans."""
     return [any(token.start < end and token.end > start for start, end in spans) for token in tokens]
+
+
+def _common_start(one: str, other: str) -> str:
+    """The text with which both begin."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return "".join(character for character, _ in same)
 
 
 def _strings(value: Any) -> Iterator[str]:

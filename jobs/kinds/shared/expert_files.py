@@ -13,6 +13,7 @@ from engine.methods.registry import get_method
 from engine.models.trainable_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
 from jobs.attempt.work import Work
+from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, sources_of
 from workbench.registry.experts import register_expert
@@ -72,6 +73,8 @@ def register_new_expert(
     """
     several = len(expert.domains) > 1
     texts: dict[str, Any] = {"domains": [domain.name for domain in expert.domains]} if several else {}
+    if "num_steps" in config and any(domain.is_chat for domain in (*expert.domains, *trained_base)):
+        texts["mask_rule"] = mask_rule(work)
     for key, domains in ((OWN, expert.domains if several else ()), (OF_BASE, trained_base)):
         if domains:
             texts[key] = [asdict(source) for source in sources_of(session, [domain.id for domain in domains])]

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.environment import differences, library_versions
 from engine.errors import TrainingError
 from engine.events import Note
 from engine.files import new_file
+from engine.text.blocks import MASK_RULE
+from engine.text.chat.old_masks import OLD_RULE
 from jobs.attempt.work import Work
-from jobs.kinds.shared.tokens import DomainFiles
+
+if TYPE_CHECKING:
+    from jobs.kinds.shared.tokens import DomainFiles
+
+MASKS, _SOURCES = "masks", "sources"
 
 
 def read_inputs(work: Work, what: str) -> Any:
@@ -34,13 +40,26 @@ def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str
     checkpoints belong to the old ones.
     """
     now = {f"domain “{domain.name}”": domain.data_sha256 for domain in domains} | dict(others or {})
-    stored = read_inputs(work, "sources")
+    stored = read_inputs(work, _SOURCES)
     if stored is None:
-        write_inputs(work, "sources", now)
+        write_mask_rule(work, MASK_RULE)
+        write_inputs(work, _SOURCES, now)
         return
     for what, sha256 in now.items():
         if stored.get(what) != sha256:
             raise TrainingError(f"The {what} has changed since this training started.", "Start a new job.")
+
+
+def write_mask_rule(work: Work, rule: int) -> None:
+    """Writes the rule by which the training masks conversations; later attempts and replays keep it."""
+    write_inputs(work, MASKS, {"rule": rule})
+
+
+def mask_rule(work: Work) -> int:
+    """The rule by which a job masks conversations: that of its beginning. Earlier versions wrote none."""
+    if (stored := read_inputs(work, MASKS)) is not None:
+        return int(stored["rule"])
+    return MASK_RULE if read_inputs(work, _SOURCES) is None else OLD_RULE
 
 
 def note_versions(work: Work) -> Iterator[Note]:

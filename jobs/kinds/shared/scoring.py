@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from engine.events import Event, Note, Progress
 from engine.files import ArtifactRef
-from engine.inference.scores import counted_tokens, score_tokens, token_hits
+from engine.inference.scores import counted_tokens, score_card, score_tokens, token_hits
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.chat.template import load_chat_template
@@ -24,6 +24,7 @@ from jobs.kinds.shared.model_loading import Experts, load_experts
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, can_show, domain_files, pack
 from workbench.analysis.perplexity_tables import register_evaluation
+from workbench.errors import StorageError
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.store import artifact_kinds
@@ -80,7 +81,7 @@ def score_missing(
         folder = yield from pack(work, domain, tokenizer, first.folder, block_size)
         texts[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
-        done = set() if again else _done(session, split)
+        done: Collection[_Measure] = () if again else _done(session, work, split, texts)
     todo = _missing(work, inputs, texts, split, done)
     yield from _score_all(work, inputs.experts, todo, block_size)
     return [_scored(work, one, split) for one in todo]
@@ -149,9 +150,25 @@ def _read(
     )
 
 
-def _done(session: Session, split: HeldOutSplit) -> set[_Measure]:
+def _done(
+    session: Session, work: Work, split: HeldOutSplit, texts: Mapping[DomainFiles, EvalSample]
+) -> Collection[_Measure]:
+    """What is scored already. Conversations that were masked by an earlier rule are scored again."""
     rows = session.scalars(select(Evaluation).where(Evaluation.split == split))
-    return {(row.expert_id, row.domain_id, row.block_size, row.num_tokens) for row in rows}
+    hashes = {domain.id: text.sha256 for domain, text in texts.items() if domain.is_chat}
+    return {
+        (row.expert_id, row.domain_id, row.block_size, row.num_tokens)
+        for row in rows
+        if row.domain_id not in hashes or _scored_text(work, row) == hashes[row.domain_id]
+    }
+
+
+def _scored_text(work: Work, row: Evaluation) -> str:
+    """The hash of the text of a score; empty where its files are gone."""
+    try:
+        return str(score_card(work.storage.kept(row.artifact).folder)["text_sha256"])
+    except (OSError, ValueError, StorageError):
+        return ""
 
 
 def _missing(

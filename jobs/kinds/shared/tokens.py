@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from engine.text.chat.template import ChatTemplate, load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
+from jobs.kinds.shared.resume_guard import mask_rule
 from workbench.formatting.words import pluralize
 from workbench.registry.corpora import domain_row
 from workbench.registry.tokenizers import chat_tokens_key, tokens_key
@@ -70,11 +72,13 @@ def pack(
 ) -> Generator[Event, None, Path]:
     """Returns the folder of a domain's tokens, and packs them if no job has done so yet.
 
-    Conversations are packed in blocks of this size, with the chat template in the folder `base`; a note says how many
-    are longer than a block. Raises TrainingError when there is no template.
+    Conversations are packed in blocks of this size, with the chat template in the folder `base`; notes say how many
+    tokens are of answers, and what of the conversations cannot be learned. Raises TrainingError when there is no
+    template.
     """
     if domain.is_chat:
-        return (yield from _pack_chat(work, domain, _encoder(domain, tokenizer, base), block_size))
+        encoder = _encoder(domain, tokenizer, base, mask_rule(work))
+        return (yield from _pack_chat(work, domain, encoder, block_size))
 
     def fill(folder: Path) -> Iterator[Event]:
         yield from _named(domain, pack_domain(domain.documents(), tokenizer, folder))
@@ -86,23 +90,33 @@ def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size
     def fill(folder: Path) -> Iterator[Event]:
         yield from _named(domain, pack_conversations(domain.documents(), encoder, folder, block_size))
 
-    key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size)
+    key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size, encoder.mask_rule)
     folder = yield from cached_artifact(work, key, artifact_kinds.TOKENS, fill)
     facts = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
-    for name, number in facts.get("values_not_read", {}).items():
-        yield Note(
-            f"“{domain.name}”: the chat template of this model does not read “{name}”, which "
-            f"{pluralize(number, 'conversation')} set (chat_template_kwargs)."
-        )
-    splits = facts["splits"]
-    num_cut = sum(counts["cut"] for counts in splits.values())
-    if num_cut:
-        total = sum(counts["documents"] for counts in splits.values())
-        yield Note(
-            f"“{domain.name}”: {num_cut} of {pluralize(total, 'conversation')} are longer than a block of {block_size} "
-            "tokens and were cut; the others are whole."
-        )
+    for sentence in (*_chat_sentences(facts["splits"], block_size), *facts.get("limits", ())):
+        yield Note(f"“{domain.name}”: {sentence}")
     return folder
+
+
+def _chat_sentences(splits: Mapping[str, Mapping[str, int]], block_size: int) -> Iterator[str]:
+    """What of the conversations counts, and what does not fit into blocks."""
+    train = splits["train"]
+    yield (
+        f"{train['tokens']:,} tokens in {pluralize(train['documents'], 'conversation')} to train on; "
+        f"{train['counted']:,} of them are of answers and count in the loss."
+    )
+    if num_cut := sum(counts["cut"] for counts in splits.values()):
+        total = sum(counts["documents"] for counts in splits.values())
+        yield (
+            f"{num_cut} of {pluralize(total, 'conversation')} are longer than a block of {block_size} tokens and were "
+            "cut; the others are whole."
+        )
+    for split, what in (("train", "training"), ("dev", "held-out")):
+        if left := splits[split].get("blocks_without_answer", 0):
+            yield (
+                f"{left} of {splits[split]['blocks']} {what} blocks hold no token of an answer and are left out: cut "
+                "conversations have long questions. Choose a larger block size to keep answers with their questions."
+            )
 
 
 def _named(domain: DomainFiles, events: Iterator[Progress]) -> Iterator[Progress]:
@@ -111,20 +125,30 @@ def _named(domain: DomainFiles, events: Iterator[Progress]) -> Iterator[Progress
         yield replace(event, note=f"tokenizing {domain.name} ({event.note})")
 
 
-def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path) -> ChatEncoder:
+def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path, rule: int) -> ChatEncoder:
     template = load_chat_template(base, "the seed model")
     if template is None:
         raise TrainingError(
             f"“{domain.name}” holds conversations, and this base has no chat template to show them with.",
             "Choose a seed model with a chat template, or import the text as plain text.",
         )
+    unread: Counter[str] = Counter()  # values for the template, in conversations
 
     @lru_cache(maxsize=64)
     def with_values(values: str) -> ChatTemplate:
         return template.with_values(json.loads(values))
 
     def encode(conversation: Conversation) -> tuple[list[int], list[bool]]:
+        unread.update(template.unread(conversation.template_kwargs))
         values = json.dumps(conversation.template_kwargs)
-        return with_values(values).encode_answers(tokenizer, conversation.messages)
+        return with_values(values).encode_answers(tokenizer, conversation.messages, rule=rule)
 
-    return ChatEncoder(tokenizer, template.sha256, encode, template.unread)
+    def limits() -> list[str]:
+        return [*template.limits(tokenizer, tokenizer.stop_ids_of(base)), *map(_unread_sentence, unread.items())]
+
+    return ChatEncoder(tokenizer, template.sha256, encode, rule, limits)
+
+
+def _unread_sentence(count: tuple[str, int]) -> str:
+    name, number = count
+    return f"The chat template does not read “{name}”, which {pluralize(number, 'conversation')} set."

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.errors import ChatTemplateError
-from engine.text.chat.blocks import ChatEncoder, pack_conversations
-from engine.text.chat.conversations import as_stored, as_text
 from engine.text.chat.template import ChatTemplate
-from engine.text.corpus import Document
-from engine.text.split import store_documents
-from engine.text.tokenizer import Tokenizer, load_tokenizer
+from engine.text.tokenizer import load_tokenizer
 from tests.engine.chat_shapes import CHATS, chat_folder
 from tests.engine.text.template_shapes import SHAPES
 from tests.engine.text.test_chat_answers import TALK, answers, load
@@ -64,25 +59,3 @@ def test_values_of_a_record_reach_the_template(tmp_path: Path) -> None:
     assert not template.with_values({"enable_thinking": True}).render(TALK).endswith("<think></think>")
     assert template.unread(["enable_thinking", "effort"]) == ["effort"]
     assert template.with_values({}) is template
-
-
-def test_values_that_no_template_reads_are_counted(tmp_path: Path) -> None:
-    tokenizer, template = load(tmp_path, "olmo 3")
-    folder = stored(tmp_path, [{"effort": "high"}, {"effort": "low"}, {}])
-    encoder = encoder_of(tokenizer, template)
-    list(pack_conversations(folder, encoder, tmp_path / "packed", 64))
-    facts = json.loads((tmp_path / "packed" / "tokens.json").read_text(encoding="utf-8"))
-    assert facts["values_not_read"] == {"effort": 2}
-
-
-def encoder_of(tokenizer: Tokenizer, template: ChatTemplate) -> ChatEncoder:
-    return ChatEncoder(
-        tokenizer, "t", lambda one: template.encode_answers(tokenizer, one.messages), unread=template.unread
-    )
-
-
-def stored(folder: Path, values: list[dict[str, Any]]) -> Path:
-    (folder / "stored").mkdir()
-    talks = [(as_stored(TALK, one), str(number)) for number, one in enumerate(values)]
-    list(store_documents((Document(as_text(TALK), None, n, "", line) for line, n in talks), folder / "stored"))
-    return folder / "stored" / "0"

@@ -19,7 +19,7 @@ from engine.inference.watched_losses import losses_mixed, losses_of, watched_blo
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import CONTEXT, COUNTED, PADDING, Tokens
+from engine.text.blocks import CONTEXT, COUNTED, MASK_RULE, PADDING, Tokens
 from engine.text.eval_sample import EvalSample
 from engine.training.data import BlockSampler, DomainText
 from engine.training.loop import train
@@ -160,3 +160,73 @@ def test_scores_keep_what_counts_and_padding_is_no_evidence(make_model, make_tex
     mixed = losses_mixed(gate, {"a": scores_EX[:1]}, model, "code", {"a": sample}, {})["a"]
     assert mixed == pytest.approx(math.log(mixed_perplexity(gate, scores_EX, block_size, None, counted_X)), rel=1e-6)
     assert mixed != pytest.approx(math.log(mixed_perplexity(gate, scores_EX, block_size)), rel=1e-3)
+
+
+def with_one_answer(tokens: Tokens) -> Tokens:
+    """The tokens, of which only the last target of the last block counts."""
+    marks = np.full(len(tokens), CONTEXT, np.uint8)
+    marks[tokens.num_blocks(BLOCK) * BLOCK] = COUNTED
+    return Tokens(tokens.array, tokens.starts, marks, tokens.documents)
+
+
+def weights_of(model: MultiExpertModel) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("method", ["dense", "demix"])
+def test_a_step_without_a_token_to_learn_has_no_loss_and_changes_no_weight(
+    make_model, make_texts, tmp_path: Path, method: str
+) -> None:
+    keys = ["law"] if method == "dense" else ["law", "code"]
+    texts = [replace(text, train=with_one_answer(text.train)) for text in marked_texts(make_texts, keys)]
+    model = make_model(keys, "llama")
+    before, config = weights_of(model), replace(CONFIG, accumulate=1, weight_decay=0.5, evaluate_every=9)
+    [step] = [event for event in train(model, texts, config, tmp_path) if isinstance(event, Step)]
+    drawn = BlockSampler(texts, BLOCK, 2, config.seed).batch(0)
+    assert not drawn.counted_NT.any()
+    assert step.loss is None
+    assert step.loss_by_domain == {}
+    assert all(torch.equal(one, before[name]) for name, one in weights_of(model).items())
+
+
+def test_an_expert_without_a_token_to_learn_stays_as_it_is(make_model, make_texts, tmp_path: Path) -> None:
+    law, code = marked_texts(make_texts, ["law", "code"])
+    code = replace(code, train=with_one_answer(code.train))
+    model = make_model(["law", "code"], "llama")
+    before, config = weights_of(model), replace(CONFIG, accumulate=1, weight_decay=0.5)
+    list(train(model, [law, code], config, tmp_path))
+    idle = {id(one) for one in model.expert_parameters("code").values()}
+    moved = {id(one) for name, one in model.named_parameters() if not torch.equal(one, before[name])}
+    assert moved
+    assert not moved & idle
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_split_without_an_answer_is_refused_before_the_first_step(
+    make_model, make_texts, tmp_path: Path, split: str
+) -> None:
+    (text,) = marked_texts(make_texts, ["law"])
+    text = replace(text, **{split: marked(getattr(text, split), 0, 0.0)})
+    with pytest.raises(TrainingError, match="blocks of domain “domain law” hold no token of an answer"):
+        next(iter(train(make_model(["law"], "llama"), [text], CONFIG, tmp_path)))
+
+
+def test_packed_blocks_without_an_answer_are_never_drawn(make_texts) -> None:
+    (text,) = marked_texts(make_texts, ["law"])
+    packed = marked(text.train, 0, 0.05)
+    text = replace(text, train=Tokens(packed.array, packed.starts, packed.marks, packed.documents, MASK_RULE))
+    sampler = BlockSampler([text], BLOCK, 2, 0)
+    assert all(bool(sampler.batch(number).counted_NT.any(1).all()) for number in range(30))
+
+
+def test_a_training_that_began_under_the_old_masks_draws_and_decays_as_it_did(
+    make_model, make_texts, tmp_path: Path
+) -> None:
+    (text,) = marked_texts(make_texts, ["law"])
+    train_ = with_one_answer(text.train)
+    text = replace(text, train=Tokens(train_.array, train_.starts, train_.marks, train_.documents, 1))
+    model = make_model(["law"], "llama")
+    before, config = weights_of(model), replace(CONFIG, accumulate=1, weight_decay=0.5, evaluate_every=9)
+    [step] = [event for event in train(model, [text], config, tmp_path) if isinstance(event, Step)]
+    assert step.loss is None
+    assert any(not torch.equal(one, before[name]) for name, one in weights_of(model).items())

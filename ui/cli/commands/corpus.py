@@ -23,6 +23,7 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 CorpusName = Annotated[str, typer.Argument(help="Name of a corpus.", autocompletion=names_of("corpus"))]
 DomainName = Annotated[str, typer.Argument(help="Name of a domain.", autocompletion=names_of("domain"))]
 
+_SEED_HELP = "Show conversations as this seed model reads them, and which tokens count in the loss."
 _COLUMNS = (
     name_column(),
     Column("Domains", lambda corpus: corpus.domains),
@@ -76,9 +77,11 @@ def show(
     name: DomainName,
     documents: int = typer.Option(3, min=0, max=MOST, help="Documents to preview."),
     split: Annotated[Split, typer.Option(help="Split to preview.")] = "train",
+    seed_model: Annotated[str, typer.Option(help=_SEED_HELP, autocompletion=names_of("seed model"))] = "",
     as_json: Json = False,
 ) -> None:
-    """Show a domain: its sizes, source, licence and first documents."""
+    """Show a domain: its sizes, source, licence and first documents; of conversations also what counts in the loss."""
+    from ui.present.forms.job_forecast import row_text, row_words
     from ui.present.forms.uploads import own_names
     from ui.present.splits import split_words  # here, because it needs Arrow
     from workbench.registry import corpora
@@ -89,15 +92,19 @@ def show(
     settings = get_settings()
     with reading() as session:
         card = corpora.get_domain(session, name)
-        preview = corpora.preview_documents(session, get_storage(settings), name, split, documents, 0)
+        storage = get_storage(settings)
+        preview = corpora.preview_documents(session, storage, name, split, documents, 0)
+        marked = corpora.preview_marked(session, storage, name, seed_model, split, documents) if seed_model else []
     if as_json:
-        print_json({"domain": card, "documents": list(preview)})
+        print_json({"domain": card, "documents": list(preview)} | ({"marked": marked} if seed_model else {}))
         return
     own = partial(own_names, source=card.source, home=settings.root)  # uploaded files as their owner called them
     imported = {"source": own(card.source), "imported": day(card.created_at)}
     print_fields(card.model_dump(exclude={"id", "created_at"}) | imported)
     say(split_words(card))
-    for document in preview:
+    for number, row in enumerate(marked, 1):
+        say(f"\n{row_words(row, number)} What does not count stands in ‹ ›.\n{row_text(row)}")
+    for document in () if marked else preview:
         say(f"\n— {own(document.source or 'no source stated')}\n{document.text[:400]}")
 
 

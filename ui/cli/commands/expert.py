@@ -69,16 +69,22 @@ def list_all() -> list[ExpertCard]:
 @app.command("show")
 def show(name: ExpertName, as_json: Json = False) -> None:
     """Show an expert with its parents and its training."""
+    from workbench.exports.old_masks import old_masks
     from workbench.registry.database import reading
     from workbench.registry.experts import get_expert
+    from workbench.settings import get_settings
+    from workbench.store.storage import get_storage
 
     with reading() as session:
         card = get_expert(session, name)
+        said = "" if as_json else old_masks(session, get_storage(get_settings()), name)
     if as_json:
         print_json(card)
     else:
         readable = {"size": size(card.size_bytes), "created": day(card.created_at)}
         print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | readable)
+        if said:
+            say(said)
 
 
 @app.command("enable")

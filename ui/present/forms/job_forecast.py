@@ -135,9 +135,11 @@ def row_words(row: BatchRow, number: int) -> str:
 
 
 def row_text(row: BatchRow) -> str:
-    """Its first tokens, with a thin bar between two; those that do not count in the loss stand in ‹ ›."""
+    """Its listed tokens, with a thin bar between two; those that do not count in the loss stand in ‹ ›."""
     parts = [token.text if token.in_loss else f"‹{token.text}›" for token in row.tokens]
-    return "|".join(parts).replace("\n", "⏎\n") + (" …" if row.num_tokens > len(row.tokens) else "")
+    before = "… " if row.num_before else ""
+    after = " …" if row.num_tokens > row.num_before + len(row.tokens) else ""
+    return before + "|".join(parts).replace("\n", "⏎\n") + after
 
 
 def nearest_words(forecast: Forecast, spec: type[Spec]) -> str:

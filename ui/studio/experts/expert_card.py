@@ -34,11 +34,14 @@ from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import additions_of
 from workbench.analysis.in_domain_scores import in_domain_scores
+from workbench.exports.old_masks import old_masks
 from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs as rows
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 
 def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
@@ -63,6 +66,10 @@ def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
             "with `workbench train clusters`; this one stays as it is.",
             icon=":material/history:",
         )
+    with reading() as session:
+        said = old_masks(session, get_storage(get_settings()), card.name)
+    if said:
+        st.warning(said, icon=":material/history:")
     parts = _PARTS
     if experts.has_parts(card):
         offer_composition(card)
