@@ -227,9 +227,9 @@ def test_a_training_says_how_much_of_it_are_answers_and_what_holds_none(do: Do, 
     folder = str(seed_folder(tmp_path / "model"))
     done(do({"kind": "make-seed", "name": "seed", "source": "folder", "location": folder}))
     card = done(train(do, domains=["long"], training={**TRAINING, "block_size": BLOCK, "num_steps": 2}))
-    said = notes_of(card)
-    assert "of them are of answers and count in the loss" in said
-    assert "training blocks hold no token of an answer and are left out" in said
+    notes = notes_of(card)
+    assert "of them are of answers and count in the loss" in notes
+    assert "training blocks hold no token of an answer and are left out" in notes
     with reading() as session:
         assert len(jobs.metrics(session, card.id, "loss")) == 2
 
