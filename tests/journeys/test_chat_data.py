@@ -15,8 +15,11 @@ from transformers import BloomConfig, BloomForCausalLM
 from engine.config import ModelConfig
 from engine.methods.registry import methods
 from engine.models.families import fresh_model
+from engine.text.blocks import MASK_RULE
 from engine.text.tokenizer import load_tokenizer
-from tests.engine.chat_shapes import chat_folder
+from jobs.replay.replay import find_training, replay
+from tests.engine.chat_shapes import CHATML, chat_folder
+from tests.engine.text.template_shapes import OLMO_3
 from tests.journeys.conftest import SHAPE, TRAINING, done
 from ui.cli.app import main
 from workbench.analysis.curves.job_metrics import job_metrics
@@ -25,13 +28,13 @@ from workbench.analysis.scores import compare_modes, mix_scores
 from workbench.analysis.token_comparison import compare_tokens
 from workbench.exports.facts import expert_facts
 from workbench.job_records import jobs
-from workbench.registry import corpora, reports
+from workbench.registry import corpora, database, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Evaluation
+from workbench.tables import Artifact, Evaluation
 
 Do = Callable[[dict[str, Any]], JobCard]
 ANSWERS = {"sea": "gull tide", "oven": "bake salt"}
@@ -208,3 +211,78 @@ def test_curves_and_certificates_count_answers_only(imported: Do) -> None:
     assert oven["before"] == pytest.approx(parent, rel=1e-5)  # the mixture was its one expert
     assert addition["alone"] == [{"domain": "oven", "expert": pytest.approx(expert), "parent": pytest.approx(parent)}]
     assert removal["perplexity"][0]["without_expert"] == pytest.approx(parent, rel=1e-5)
+
+
+def notes_of(card: JobCard) -> str:
+    with reading() as session:
+        return " ".join(event.message for event in jobs.events(session, card.id))
+
+
+def test_a_training_says_how_much_of_it_are_answers_and_what_holds_none(do: Do, tmp_path: Path) -> None:
+    answer = {"from": "gpt", "value": "gull"}
+    talks = [[{"from": "human", "value": f"{number} " + "why? " * 60}, answer] for number in range(6)]
+    path = tmp_path / "long.jsonl"
+    path.write_text("".join(json.dumps({"conversations": one}) + "\n" for one in talks), encoding="utf-8")
+    done(do({"kind": "import-corpus", "name": "long", "path": str(path), "format": "chat"}))
+    folder = str(seed_folder(tmp_path / "model"))
+    done(do({"kind": "make-seed", "name": "seed", "source": "folder", "location": folder}))
+    card = done(train(do, domains=["long"], training={**TRAINING, "block_size": BLOCK, "num_steps": 2}))
+    notes = notes_of(card)
+    assert "of them are of answers and count in the loss" in notes
+    assert "training blocks hold no token of an answer and are left out" in notes
+    with reading() as session:
+        assert len(jobs.metrics(session, card.id, "loss")) == 2
+
+
+def test_conversations_that_a_template_refuses_are_counted_before_a_training(do: Do, tmp_path: Path) -> None:
+    answer, path = {"from": "gpt", "value": "gull"}, tmp_path / "talk.jsonl"
+    questions = [{"from": "human", "value": f"{number}, why?"} for number in range(7)]
+    talks = [[one, answer] for one in questions[:4]] + [[one, one, answer] for one in questions[4:]]
+    path.write_text("".join(json.dumps({"conversations": one}) + "\n" for one in talks), encoding="utf-8")
+    done(do({"kind": "import-corpus", "name": "talk", "path": str(path), "format": "chat"}))
+    folder = chat_folder(tmp_path / "strict", "gemma")
+    fresh_model(ModelConfig(**SHAPE), load_tokenizer(folder).vocab_size).save_pretrained(folder)
+    done(do({"kind": "make-seed", "name": "seed", "source": "folder", "location": str(folder)}))
+    card = train(do, domains=["talk"])
+    assert card.state == "failed"
+    assert "3 of 7 conversations cannot be shown by this seed model" in str(card.error)
+    assert "Conversation roles must alternate" in str(card.error)
+
+
+def test_what_counts_in_a_domain_is_shown_for_a_seed_model(imported: Do, capsys) -> None:
+    assert main(["corpus", "show", "sea", "--documents", "1", "--seed-model", "seed"]) == 0
+    shown = capsys.readouterr().out
+    assert "‹<|im_start|>›" in shown
+    assert "|<|im_end|>|" in shown
+
+
+def test_a_training_that_began_under_the_first_rule_keeps_it(imported: Do) -> None:
+    card = done(train(imported, training={**TRAINING, "block_size": BLOCK, "num_steps": 2}))
+    kept = get_settings().jobs_folder / card.id / "replay"
+    assert json.loads((kept / "masks.json").read_text()) == {"rule": MASK_RULE}
+    with reading() as session:
+        assert expert_row(session, "chat/sea").config["mask_rule"] == MASK_RULE
+    (kept / "masks.json").unlink()  # as of an earlier version
+    made = replay(get_settings(), find_training(get_settings(), "chat/sea"))
+    assert (made.verdict, made.reasons) == ("equal", [])  # both rules agree for this template
+    with reading() as session:
+        keys = [row.key for row in session.query(Artifact) if (row.key or "").startswith("tokens:")]
+    assert keys
+    assert all(key.endswith(f":masks-{MASK_RULE}") for key in keys)  # a replay changes no row
+
+
+def test_the_card_of_an_expert_of_the_first_rule_says_so_where_it_differs(do: Do, tmp_path: Path, capsys) -> None:
+    for name, template in (("same", CHATML), ("other", OLMO_3.replace("{{ eos_token }}", "<|endoftext|>"))):
+        folder = seed_folder(tmp_path / name)
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+        path = str(write_chats(tmp_path, "sea"))
+        done(do({"kind": "import-corpus", "name": f"d-{name}", "path": path, "format": "chat"}))
+        done(do({"kind": "make-seed", "name": name, "source": "folder", "location": str(folder)}))
+        training = {**TRAINING, "block_size": BLOCK, "num_steps": 1}
+        done(train(do, name=f"m-{name}", seed_model=name, domains=[f"d-{name}"], method="lora", training=training))
+        with database.transaction(get_settings()) as session:
+            row = expert_row(session, f"m-{name}/d-{name}")
+            row.config = {key: value for key, value in row.config.items() if key != "mask_rule"}
+        capsys.readouterr()
+        assert main(["expert", "show", f"m-{name}/d-{name}"]) == 0
+        assert ("masked by the first rule" in " ".join(capsys.readouterr().out.split())) == (name == "other")

@@ -58,7 +58,7 @@ class Locator:
         self, messages: Sequence[Message], text: str, tokens: Sequence[Token], control: frozenset[int]
     ) -> list[Answer]:
         """The answers of a conversation in its text and tokens. Raises ChatTemplateError where one is not found."""
-        ends, found = self._contents(messages, text), []
+        ends, answers = self._contents(messages, text), []
         numbers = [number for number, message in enumerate(messages) if message.get("role") == ASSISTANT]
         starts = [self._start(messages, number, text) for number in numbers]
         for which, (number, (content_end, before, limit)) in enumerate(zip(numbers, ends, strict=True)):
@@ -69,8 +69,8 @@ class Locator:
                 limit = starts[which + 1] if which + 1 < len(starts) else len(text)
             after = (one for one in tokens if content_end <= one.start and one.end <= limit and one.id in control)
             end, closing = self._end(messages, number, text, content_end, limit, next(after, None))
-            found.append(Answer(start, content_end, end, limit, closing))
-        return found
+            answers.append(Answer(start, content_end, end, limit, closing))
+        return answers
 
     def _contents(self, messages: Sequence[Message], text: str) -> list[tuple[int, int, int | None]]:
         """For each answer the end of its content, the last mark before it, and where the next content begins."""
@@ -134,7 +134,7 @@ class Locator:
         return begin + size, None
 
     def _size_of_end(self, messages: Sequence[Message], role: str, before: str, after: str) -> int:
-        """The number of characters by which ordinary text ends a turn; 0 where that cannot be told apart.
+        """The number of characters by which ordinary text ends a turn; 0 where that cannot be distinguished.
 
         `after` goes from the answer to the content of the next message, which has this role.
         """
@@ -177,7 +177,7 @@ class Locator:
         return None
 
     def _header(self) -> str:
-        """What a prompt for an answer adds to the text of a question; empty where that cannot be told."""
+        """What a prompt for an answer adds to the text of a question; empty where it is not clear."""
         opened, closed = (self.render([_QUESTION], opens) for opens in (True, False))
         for special in ("", *self.special):
             if opened.startswith(start := closed.removesuffix(special)):

@@ -110,14 +110,14 @@ class ChatTemplate:
             end_id = self._ends_of_a_reply(tokenizer)[2]
             spans = answers_by_old_rule(self._write, marked, rendered.text, tokens, end_id, self._place)
             return [token.id for token in tokens], within(tokens, self._counted(messages, spans))
-        found = self._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
+        answers = self._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
         ids, is_answer = [token.id for token in tokens], [False] * len(tokens)
         for number, token in enumerate(tokens):
             is_answer[number] = any(
                 token.start < one.end and token.end > one.start and token.end <= max(one.end, one.limit)
-                for one in self._counted(messages, found)
+                for one in self._counted(messages, answers)
             )
-        if marked[-1].get("role") == ASSISTANT and found[-1].closing is None:
+        if marked[-1].get("role") == ASSISTANT and answers[-1].closing is None:
             opens_next = self._opens_next(tokenizer)
             ids, is_answer = [*ids, *opens_next], [*is_answer, *[counts(marked[-1])] * len(opens_next)]
         return ids, is_answer
@@ -188,21 +188,21 @@ class ChatTemplate:
         except ChatTemplateError:  # it may write other conversations
             return []
         last = [id for id, counts in zip(ids, is_answer, strict=True) if counts][-1:]
-        said = []
+        sentences = []
         if not {*stops, *self.turn_ends(tokenizer)}.intersection(last):
-            said.append(
+            sentences.append(
                 "The chat template shows no token that ends an answer, so the expert is not taught to stop: generate "
                 "with stop sequences, or choose a seed model whose template ends a turn."
             )
         text, prompts = self.render(_TALK), (self.render(_TALK[:n], add_generation_prompt=True) for n in (1, 3))
         for prompt in prompts:
             if rest := "" if text.startswith(prompt) else prompt[len(_common_start(prompt, text)) :]:
-                said.append(
+                sentences.append(
                     f"The prompt for an answer ends with “{short(rest)}”, which the template leaves out of the "
                     "conversations that are trained on: answers are learned without it."
                 )
                 break
-        return said
+        return sentences
 
     def masks_changed(self, tokenizer: Tokenizer) -> bool:
         """Whether rule 1 masks a conversation of two answers otherwise than the present rule."""
@@ -247,10 +247,10 @@ class ChatTemplate:
         """The control token that ends the first answer; None without one, or where it cannot be located."""
         try:
             text = self.render(messages)
-            found = self._locator.answers(messages, text, encoded(tokenizer, text), tokenizer.control_ids)
+            answers = self._locator.answers(messages, text, encoded(tokenizer, text), tokenizer.control_ids)
         except ChatTemplateError:
             return None
-        return found[0].closing
+        return answers[0].closing
 
     def _inside_an_answer(self) -> str:
         """What the template writes between the thought of an answer and its words; empty where it shows no thought."""

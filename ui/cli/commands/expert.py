@@ -77,14 +77,14 @@ def show(name: ExpertName, as_json: Json = False) -> None:
 
     with reading() as session:
         card = get_expert(session, name)
-        said = "" if as_json else old_masks(session, get_storage(get_settings()), name)
+        warning = "" if as_json else old_masks(session, get_storage(get_settings()), name)
     if as_json:
         print_json(card)
     else:
         readable = {"size": size(card.size_bytes), "created": day(card.created_at)}
         print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | readable)
-        if said:
-            say(said)
+        if warning:
+            say(warning)
 
 
 @app.command("enable")

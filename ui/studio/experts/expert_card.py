@@ -67,9 +67,9 @@ def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
             icon=":material/history:",
         )
     with reading() as session:
-        said = old_masks(session, get_storage(get_settings()), card.name)
-    if said:
-        st.warning(said, icon=":material/history:")
+        warning = old_masks(session, get_storage(get_settings()), card.name)
+    if warning:
+        st.warning(warning, icon=":material/history:")
     parts = _PARTS
     if experts.has_parts(card):
         offer_composition(card)
