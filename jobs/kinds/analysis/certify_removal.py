@@ -202,7 +202,8 @@ class _Comparison:
 
     def _go_on(self, mixed: Mixed) -> Generator[Event, None, Tensor]:
         sampling = SamplingConfig(temperature=self.spec.temperature, seed=self.spec.seed)
-        return (yield from _last(generate_continuations(mixed, self.pieces, sampling)))
+        unused_rows = load_tokenizer(next(iter(self.inputs.full)).folder).unused_rows(mixed.models.vocab_size)
+        return (yield from _last(generate_continuations(mixed, self.pieces, sampling, unused_rows)))
 
     def _load(self, experts: Experts) -> Ensemble:
         return load_all(self.work, experts, self.spec.block_size)
