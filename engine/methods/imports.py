@@ -16,6 +16,7 @@ from engine.models.stored_tensors import is_same
 from engine.text.tokenizer import TOKENIZER_FILES, Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    from engine.models.imported_model import ImportedModel
     from engine.models.trainable_model import TrainableModel
 
 Holds = Literal["adapter", "networks", "model"]
@@ -50,6 +51,7 @@ class ImportedExpert:
     reason: str
     tokenizer: Tokenizer
     is_on_seed: bool  # the seed model is its base; otherwise it has a base of its own
+    changes: tuple[str, ...]  # what of its files was left out or changed, as sentences
 
 
 def importing_methods() -> dict[str, Method]:
@@ -68,15 +70,18 @@ def import_expert(
         raise ModelError(f"{folder} is not a folder.", "Give the folder of an adapter or of a model.")
     tokenizer = _tokenizer(seed.folder, folder)
     lm: Any = None
+    changes: list[str] = []
     if confined(folder, _ADAPTER) is not None:
         holds, why = "adapter", "the folder holds an adapter"
     else:
-        lm, changed = _fine_tuned(seed, folder)
+        imported, changed = _fine_tuned(seed, folder)
+        lm, changes = imported.lm, [*imported.changes]
         holds = "model" if changed else "networks"
         why = f"its “{changed}” differs from the seed's" if changed else "only its feed-forward networks may differ"
     chosen = _choose(holds, why, method)
-    expert = chosen.take_in(seed, origin or SeedOrigin(), lm, folder, key)
-    return ImportedExpert(chosen, expert, f"{chosen.title}, since {why}", tokenizer, chosen.imports != "model")
+    expert = chosen.take_in(seed, origin or SeedOrigin(), lm, folder, key, changes)
+    is_on_seed = chosen.imports != "model"
+    return ImportedExpert(chosen, expert, f"{chosen.title}, since {why}", tokenizer, is_on_seed, tuple(changes))
 
 
 def _choose(holds: str, why: str, name: str) -> Method:
@@ -103,15 +108,16 @@ def _tokenizer(seed: Path, folder: Path) -> Tokenizer:
     return other
 
 
-def _fine_tuned(seed: ArtifactRef, folder: Path) -> tuple[Any, str]:
+def _fine_tuned(seed: ArtifactRef, folder: Path) -> tuple[ImportedModel, str]:
     """A model from a folder, and the first thing of it but its feed-forward networks that differs from the seed's."""
-    from engine.models.families import import_model, load_model
+    from engine.models.families import load_model
+    from engine.models.imported_model import import_model
 
-    lm = import_model(folder)
+    imported = import_model(folder)
     seed.check()
     seed_lm = load_model(seed.folder)
-    _refuse_another_shape(folder, lm, seed_lm)
-    return lm, next(_differences(lm, seed_lm), "")
+    _refuse_another_shape(folder, imported.lm, seed_lm)
+    return imported, next(_differences(imported.lm, seed_lm), "")
 
 
 def _refuse_another_shape(folder: Path, lm: Any, seed_lm: Any) -> None:

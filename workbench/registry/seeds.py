@@ -15,6 +15,7 @@ from workbench.registry.valid_text import plain
 from workbench.tables import Artifact, Clustering, Expert, Job, SeedModel
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
+CHANGES = "changes"  # in the same: what of the model's files was left out or changed, as sentences
 
 
 def list_seeds(session: Session) -> list[SeedCard]:
