@@ -332,7 +332,7 @@ def test_names_and_places_are_checked_immediately(tmp_path: Path) -> None:
         ({"name": "small/court"}, "small/court"),
         ({"seed_model": "other"}, "other"),
         ({"source": str(tmp_path / "nowhere")}, "no file or folder"),
-        ({"source": str(tmp_path / "file")}, "is a file: give a folder"),
+        ({"source": str(tmp_path / "file")}, "is text. Give the folder of an adapter"),
         ({"source": "hub:../evil"}, "is no name on the hub"),
         ({"source": "hub:a/b@"}, "must follow the @"),
         ({"name": "a,b"}, "comma"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,12 +109,18 @@ def _text(
     from engine.text.tokenizer import load_tokenizer
 
     key = tokens_key(domain.id, expert.tokenizer_sha256)
-    if domain.format == "chat" and (template := load_chat_template(storage.path(expert.base_id))) is not None:
+    if domain.format == "chat" and (template := load_chat_template(_template_folder(storage, expert))) is not None:
         key = chat_tokens_key(domain.id, expert.tokenizer_sha256, template.sha256, block_size)
     artifact = find_artifact(session, key)
     if artifact is None:
         raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
     return Tokens.open(storage.path(artifact.id), split), load_tokenizer(storage.path(expert.base_id))
+
+
+def _template_folder(storage: Storage, expert: Expert) -> Path:
+    from engine.text.chat.own_template import template_folder
+
+    return template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
 
 
 def _passages(values_X: NDArray[Any], block_size: int) -> list[NDArray[Any]]:

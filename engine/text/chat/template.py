@@ -43,14 +43,14 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str], place: str = "this model") -> None:
         self.source = source
-        self._special_tokens = dict(special_tokens)
+        self.special_tokens = dict(special_tokens)
         self._place = place
         self._turn_ends: dict[str, tuple[int, ...]] = {}
 
     @property
     def sha256(self) -> str:
         """Equal for two templates that render every conversation alike."""
-        used = {name: text for name, text in self._special_tokens.items() if name in self.source}
+        used = {name: text for name, text in self.special_tokens.items() if name in self.source}
         return hashlib.sha256(json.dumps([self.source, used], sort_keys=True).encode()).hexdigest()
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
@@ -106,7 +106,7 @@ class ChatTemplate:
         # As transformers: many templates write a None as a word
         plain = [{name: value for name, value in message.items() if value is not None} for message in messages]
         try:
-            return render(self.source, plain, self._special_tokens, opens_answer=add_generation_prompt)
+            return render(self.source, plain, self.special_tokens, opens_answer=add_generation_prompt)
         except NotRendered as error:
             raise ChatTemplateError(
                 f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}.",

@@ -14,6 +14,7 @@ from engine.methods.base import SeedOrigin
 from engine.methods.export import set_special_tokens
 from engine.methods.imports import ImportedExpert, import_expert
 from engine.models.hub import download_expert
+from engine.text.chat.own_template import save_template
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
@@ -49,6 +50,8 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
         imported.method.save_expert(
             imported.model, id, target, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256
         )
+        if imported.template is not None:
+            save_template(imported.template, target)
     changes = {CHANGES: " ".join(imported.changes)} if imported.changes else {}
     num_parameters = sum(one.numel() for one in imported.model.expert_parameters(id).values())
     yield Progress(2, 2, "parts", "done")

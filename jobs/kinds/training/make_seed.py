@@ -20,6 +20,8 @@ from engine.methods.registry import get_method, method_of
 from engine.models.families import fresh_model, num_parameters
 from engine.models.hub import download_model
 from engine.models.imported_model import Fingerprint, ImportedModel, import_model
+from engine.path_kinds import require_kind
+from engine.text.chat.own_template import copy_template
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.attempt.work import Register, Work
@@ -66,6 +68,8 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     artifact_id = stable_id(work.job_id, "seed")
     with work.storage.new(artifact_id) as folder:
         size = _save(made.lm, tokenizer, folder)
+        if copied:
+            copy_template(copied.kept.folder, folder)
         config_json = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     yield Progress(2, 2, "parts", "done")
 
@@ -135,7 +139,10 @@ def _given_folder(spec: MakeSeed) -> Path | None:
     """The folder of a model from elsewhere, downloaded now if need be."""
     if spec.source == "hub":
         return download_model(*hub_name(spec.location))
-    return Path(spec.location) if spec.source == "folder" else None
+    if spec.source != "folder":
+        return None
+    require_kind(Path(spec.location), ("model", "folder"))  # of a folder that is no kind its files say what is missing
+    return Path(spec.location)
 
 
 def _source(spec: MakeSeed, folder: Path | None) -> str:
