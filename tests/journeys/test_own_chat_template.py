@@ -109,3 +109,15 @@ def test_experts_with_different_templates_share_no_prompt() -> None:
     with pytest.raises(MixtureError, match="different chat templates"):
         prompt_of("both")
     assert CHATML != OWN
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_seed_shows_its_context_stop_tokens_and_template(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["seed", "show", "seed"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) < 20
+    assert "128 tokens" in shown
+    assert "<|im_end|>" in next(line for line in shown.splitlines() if line.startswith("stops at"))
+    assert "<|im_start|>user" in next(line for line in shown.splitlines() if line.startswith("chat template"))
+    assert main(["seed", "show", "seed", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"]["chat_template"] == CHATML
