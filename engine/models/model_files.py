@@ -111,14 +111,16 @@ def read_config(folder: Path, is_supported: Callable[[str], bool], left_out: dic
             "Choose a seed of one of the families in docs/models.md.",
         )
     _refuse_other_weights(folder, config)
-    if left_out is not None:
-        left_out |= _ids_outside(config, int(_build_config(folder, kind, _without_ids(config)).vocab_size))
-        config |= {name: _ids_inside(config[name], left_out[name]) for name in left_out}
-    return _build_config(folder, kind, config)
-
-
-def _without_ids(config: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if name.endswith(_ID) else value for name, value in config.items()}
+    if left_out is None:
+        return _build_config(folder, kind, config)
+    others = {name: value for name, value in config.items() if not name.endswith(_ID)}
+    left_out |= _ids_outside(config, int(_build_config(folder, kind, others).vocab_size))
+    inside = {name: _ids_inside(config[name], left_out[name]) for name in left_out}
+    try:
+        return _build_config(folder, kind, config | inside)
+    except ModelError:  # of a family whose ids must be numbers: those that it has by default
+        unset = {name for name, value in inside.items() if value is None}
+        return _build_config(folder, kind, {name: one for name, one in (config | inside).items() if name not in unset})
 
 
 def _ids_outside(config: Mapping[str, Any], num_rows: int) -> dict[str, list[int]]:

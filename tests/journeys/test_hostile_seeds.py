@@ -206,7 +206,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "weights behind a link": (linked(WEIGHTS), OUTSIDE),
     "a configuration behind a link": (linked("config.json"), OUTSIDE),
     "a tokenizer behind a link": (linked("tokenizer.json"), OUTSIDE),
-    "a pickle alone": (lambda one: (one / WEIGHTS).rename(one / "pytorch_model.bin") and None, "cannot be loaded"),
+    "a pickle alone": (lambda one: (one / WEIGHTS).rename(one / "pytorch_model.bin") and None, "a pickle"),
     "a folder in place of a file": (lambda one: (one / WEIGHTS).unlink() or (one / WEIGHTS).mkdir(), "is not a file"),
     "a weight is missing": (tensors(lambda state: state.pop(TENSOR)), "asks for .* parameters, but the weights hold"),
     "a weight under another name": (tensors(lambda state: state.update(x=state.pop(TENSOR))), "is missing"),
