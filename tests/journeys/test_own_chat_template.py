@@ -79,6 +79,16 @@ def test_the_import_says_so_and_prompts_are_the_adapters_own(imported: Do) -> No
     assert "im_start" in prompt_of("same")
 
 
+@pytest.mark.usefixtures("imported")
+def test_its_stop_tokens_need_no_names() -> None:
+    with reading() as session:
+        folder = get_storage().path(experts.expert_row(session, "own").artifact_id)
+    (folder / "tokenizer_config.json").write_text("{}")  # as of an adapter and a seed that name no special token
+    with reading() as session:
+        planned = plan(session, get_storage(), "own")
+    assert Host()._stop_ids(planned)
+
+
 @pytest.mark.parametrize("format", ["hf", "peft"])
 def test_an_export_has_the_template_that_its_prompts_have(imported: Do, tmp_path: Path, format: str) -> None:
     done(imported({"kind": "export-expert", "expert": "own", "folder": str(tmp_path / "out"), "format": format}))

@@ -529,16 +529,16 @@ class Host:
 
     def _stop_ids(self, plan: GenerationPlan) -> frozenset[int]:
         """The stop tokens of all bases and experts together, with those that end a turn."""
-        from engine.text.chat.own_template import template_folder
+        from engine.text.chat.own_template import own_stop_ids, template_folder
         from engine.text.chat.template import turn_ends_of
 
         tokenizer = self._tokenizer(plan)
-        own = (template_folder(expert.base.folder, expert.folder) for expert in plan.experts)
-        folders = dict.fromkeys([*(base.folder for base in plan.by_base()), *own])
-        for folder in folders:
-            if folder not in self._stops:
-                self._stops[folder] = tokenizer.stop_ids_of(folder) | turn_ends_of(folder, tokenizer)
-        return frozenset().union(*(self._stops[folder] for folder in folders))
+        bases = {base.folder for base in plan.by_base()}
+        own = {template_folder(expert.base.folder, expert.folder) for expert in plan.experts} - bases
+        for folder in (bases | own) - self._stops.keys():
+            of_base = tokenizer.stop_ids_of(folder) | turn_ends_of(folder, tokenizer) if folder in bases else None
+            self._stops[folder] = own_stop_ids(folder, tokenizer) if of_base is None else of_base
+        return frozenset().union(*(self._stops[folder] for folder in bases | own))
 
 
 def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.files import EXPERT_CARD
 from engine.text.chat.template import ChatTemplate, load_chat_template, turn_ends_of
-from engine.text.tokenizer import load_tokenizer
+from engine.text.tokenizer import Tokenizer, load_tokenizer
 
 TEMPLATE, _CONFIG, _GENERATION = "chat_template.jinja", "tokenizer_config.json", "generation_config.json"
 
@@ -32,6 +32,14 @@ def save_template(template: ChatTemplate, expert: Path) -> None:
     """Writes a template, with the special tokens that it names, into an expert's folder."""
     (expert / TEMPLATE).write_text(template.source, encoding="utf-8")
     _write(expert / _CONFIG, dict(sorted(template.special_tokens.items())))
+
+
+def own_stop_ids(expert: Path, tokenizer: Tokenizer) -> frozenset[int]:
+    """The tokens that end an answer of an expert with a template of its own, beside those of its base."""
+    template = load_chat_template(expert)
+    named = template.special_tokens.get("eos_token", "") if template else ""
+    ids = tokenizer.encode(named, control_tokens=True) if named else []
+    return turn_ends_of(expert, tokenizer) | frozenset(ids if len(ids) == 1 else ())
 
 
 def copy_template(expert: Path, target: Path) -> None:
