@@ -67,8 +67,8 @@ def _rows_words(tensor: Tensor, count: int) -> str:
     if tensor.ndim != 2 or count % tensor.shape[1]:
         return ""
     first = len(tensor) - count // tensor.shape[1]
-    is_whole = first > 0 and not bool(torch.isfinite(tensor[first:]).any())
-    return f", in all of its rows from {first:,} on: set them to 0 if no token has them" if is_whole else ""
+    is_complete = first > 0 and not bool(torch.isfinite(tensor[first:]).any())
+    return f", in all of its rows from {first:,} on: set them to 0 if no token has them" if is_complete else ""
 
 
 def _require_described(folder: Path, lm: Any) -> None:

@@ -423,8 +423,8 @@ def read_token_ids(folder: Path, vocab_size: int) -> tuple[dict[str, Any], dict[
 
 def prefix_before(missing: Collection[str], stored: Collection[str]) -> str:
     """The text that stands before every name in a file where a model has the rest; empty where there is none."""
-    found = {one.removesuffix(name) for name in missing for one in stored if one.endswith(f".{name}")}
-    return next((prefix for prefix in sorted(found) if all(one.startswith(prefix) for one in stored)), "")
+    prefixes = {one.removesuffix(name) for name in missing for one in stored if one.endswith(f".{name}")}
+    return next((prefix for prefix in sorted(prefixes) if all(one.startswith(prefix) for one in stored)), "")
 
 
 def both_are_there(folder: Path) -> bool:

@@ -51,9 +51,9 @@ def test_a_folder_is_called_by_what_it_holds(
 ) -> None:
     del trained
     assert main([*command, str(write(tmp_path / "from", files)), "--here"])
-    said = capsys.readouterr().err
-    assert what in said
-    assert remedy in said
+    message = capsys.readouterr().err
+    assert what in message
+    assert remedy in message
 
 
 @pytest.mark.parametrize(

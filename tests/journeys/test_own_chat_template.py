@@ -72,9 +72,9 @@ def theirs(folder: Path) -> str:
 
 def test_the_import_says_so_and_prompts_are_the_adapters_own(imported: Do) -> None:
     with reading() as session:
-        said = {name: experts.get_expert(session, name).config["imported"] for name in ("own", "same")}
-    assert "this expert keeps and uses its own" in said["own"]["changes"]
-    assert "changes" not in said["same"]
+        imports = {name: experts.get_expert(session, name).config["imported"] for name in ("own", "same")}
+    assert "this expert keeps and uses its own" in imports["own"]["changes"]
+    assert "changes" not in imports["same"]
     assert prompt_of("own").startswith("user: gull?")
     assert "im_start" in prompt_of("same")
 

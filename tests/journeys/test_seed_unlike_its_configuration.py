@@ -67,6 +67,6 @@ def test_a_token_without_a_row_is_named_with_what_to_do(tmp_path: Path, capsys: 
     state["added_tokens"].append({**state["added_tokens"][0], "id": size, "content": "[PAD]"})
     (tmp_path / "small/tokenizer.json").write_text(json.dumps(state))
     assert main(["seed", "add", "small", str(tmp_path / "small"), "--here"])
-    said = capsys.readouterr().err
-    assert f"{size + 1} entries, but the model {size} rows: none for “[PAD]” ({size})" in said
-    assert "remove them from tokenizer.json" in said
+    message = capsys.readouterr().err
+    assert f"{size + 1} entries, but the model {size} rows: none for “[PAD]” ({size})" in message
+    assert "remove them from tokenizer.json" in message

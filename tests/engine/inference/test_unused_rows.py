@@ -87,6 +87,6 @@ def test_continuations_of_training_text_have_none(loud: MultiExpertModel, small:
     assert not set(drawn.flatten().tolist()) & set(unused)
 
 
-def test_a_tokenizer_with_gaps_has_unused_rows_inside(small: Tokenizer) -> None:
+def test_unused_rows_are_those_behind_the_last_token(small: Tokenizer) -> None:
     assert small.unused_rows(small.vocab_size) == ()
     assert small.unused_rows(300) == tuple(range(small.vocab_size, 300))

@@ -58,7 +58,9 @@ NAMES: dict[str, tuple[Rename, str]] = {
 
 
 @pytest.mark.parametrize(("rename", "words"), NAMES.values(), ids=NAMES)
-def test_names_of_other_trainers_give_the_same_tensors_and_are_said(tmp_path: Path, rename: Rename, words: str) -> None:
+def test_names_of_other_trainers_give_the_same_tensors_and_are_reported(
+    tmp_path: Path, rename: Rename, words: str
+) -> None:
     expected, nothing = take(tmp_path, plain())
     state, changes = take(tmp_path, {rename(name): one for name, one in plain().items()})
     assert nothing == []
@@ -96,7 +98,7 @@ def test_what_does_not_fit_is_refused_with_its_own_remedy(tmp_path: Path, tensor
 
 
 @pytest.mark.parametrize("end", ["weight", "base_layer.weight", "modules_to_save.default.weight"])
-def test_a_table_that_equals_the_seeds_is_left_out_and_said(tmp_path: Path, end: str) -> None:
+def test_a_table_that_equals_the_seeds_is_left_out_and_reported(tmp_path: Path, end: str) -> None:
     lm = fresh_model(SHAPE, 300)
     name = f"base_model.model.model.embed_tokens.{end}"
     state, changes = take(tmp_path, plain() | {name: lm.get_input_embeddings().weight.detach().clone()}, lm)
@@ -104,7 +106,7 @@ def test_a_table_that_equals_the_seeds_is_left_out_and_said(tmp_path: Path, end:
     assert len(state) == 6
 
 
-def test_an_adapter_that_changes_nothing_is_said_to(tmp_path: Path) -> None:
+def test_an_adapter_that_changes_nothing_is_reported(tmp_path: Path) -> None:
     dead = {name: torch.zeros_like(one) if "lora_B" in name else one for name, one in plain().items()}
     _, changes = take(tmp_path, dead)
     assert changes == ["Every change of the adapter is zero: the expert equals its seed."]

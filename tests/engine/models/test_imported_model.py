@@ -84,14 +84,14 @@ def test_two_equal_tables_stay_tied(tmp_path: Path) -> None:
     assert imported.changes == ()
 
 
-def test_a_missing_output_table_is_named_with_the_field_that_asks_for_it(tmp_path: Path) -> None:
+def test_a_missing_output_table_is_named_with_its_field(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"tie_word_embeddings in .* is false, but .* output table is missing"):
         import_model(seed(tmp_path, tie_word_embeddings=False))
 
 
 @pytest.mark.parametrize("value", [-1, 300, 128_004])
 @pytest.mark.parametrize("field", ["pad_token_id", "decoder_start_token_id"])
-def test_a_token_id_without_a_row_is_left_out_and_said(tmp_path: Path, field: str, value: int) -> None:
+def test_a_token_id_without_a_row_is_left_out_and_reported(tmp_path: Path, field: str, value: int) -> None:
     imported = import_model(seed(tmp_path, **{field: value}))
     assert getattr(imported.lm.config, field, None) is None
     if field == "pad_token_id":
@@ -149,11 +149,11 @@ def test_the_tensor_at_fault_is_named(tmp_path: Path, change: Any, words: str) -
         (lambda tensors: {name: one.double() for name, one in tensors.items()}, "20 tensors in double precision"),
     ],
 )
-def test_what_is_left_out_or_rounded_is_said(tmp_path: Path, change: Any, words: str) -> None:
+def test_what_is_left_out_or_rounded_is_reported(tmp_path: Path, change: Any, words: str) -> None:
     assert words in " ".join(import_model(seed(tmp_path, change)).changes)
 
 
-def test_which_of_two_sets_of_weights_was_read_is_said(tmp_path: Path) -> None:
+def test_which_of_two_sets_of_weights_was_read_is_reported(tmp_path: Path) -> None:
     (seed(tmp_path) / "model.safetensors.index.json").write_text('{"weight_map": {"x": "y.safetensors"}}')
     assert import_model(tmp_path).changes == (
         "model.safetensors was read, and not the files that model.safetensors.index.json lists.",
