@@ -21,6 +21,7 @@ from typing import Any
 from engine.errors import DamagedFile, ModelError
 from engine.files import sha256_of
 from engine.foreign_files import short
+from engine.path_kinds import describe_path
 
 FORMAT, VERSION = "expert-workbench-pack", 1
 _LIST = "pack.json"
@@ -28,6 +29,7 @@ _NAME = re.compile(r"[a-z]+/(?:additional_chat_templates/)?[A-Za-z0-9][A-Za-z0-9
 _SUFFIXES = frozenset((".safetensors", ".json", ".jinja", ".txt", ".model", ".bpe"))
 _MAX_LIST_BYTES, _MAX_MEMBERS, _CHUNK = 8 << 20, 5000, 1 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can name
+_PACKED = "Give a file that `workbench expert pack` wrote."
 _AGAIN = "Get the file again from whoever packed it."
 _EXPORT = "Export the expert instead."
 _ANOTHER_VERSION = "Update the workbench that is the older of the two, and pack the expert again."
@@ -98,10 +100,13 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 def open_packed(path: Path) -> Packed:
     """Reads the list of a packed file and checks its members against it; raises DamagedFile with the cause."""
+    described = describe_path(path)
+    if described.kind not in ("packed expert", "archive", "missing", "unreadable"):
+        raise DamagedFile(described.sentence, described.remedy if described.kind == "pointer" else _PACKED)
     with _opened(path) as archive:
         infos = archive.infolist()
         if not infos or infos[0].filename != _LIST:
-            raise DamagedFile(f"{path} is no packed expert.", "Give a file that `expert pack` wrote.")
+            raise DamagedFile(f"{path} is not a packed expert.", _PACKED)
         _refuse_unsafe(path, infos)
         listed = _read_list(path, archive)
     members = {name: (one["size_bytes"], one["sha256"]) for name, one in listed["members"].items()}

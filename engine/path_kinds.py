@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import EngineError, ModelError
-from engine.foreign_files import short
+from engine.foreign_files import confined, short
 
 Kind = Literal[
     "text", "parquet", "empty", "utf-16", "compressed", "archive", "document", "picture", "binary", "pickle",
@@ -181,7 +181,8 @@ def _describe_folder(path: Path, subject: str, names: list[str]) -> PathKind:
     weights = [name for name in names if name.endswith(".safetensors")]
     if "adapter_config.json" in has:
         return PathKind("adapter", f"{subject} holds an adapter for a model.", "Import it as an expert of its model.")
-    if (ggufs := [name for name in names if name.lower().endswith(".gguf")]) and not weights:
+    ggufs = [name for name in names if name.lower().endswith(".gguf") and _is_inside(path, name)]
+    if ggufs and not weights:
         return describe_path(path / ggufs[0], f"{subject}{os.sep}{ggufs[0]}")
     if "config.json" in has and (weights or "model.safetensors.index.json" in has):
         return PathKind("model", f"{subject} holds a model.", "Add it as a seed model, or import it as an expert.")
@@ -214,7 +215,7 @@ def _is_data_set(path: Path, names: list[str]) -> bool:
     """Whether the folder has the card, the infos or the files of a hub's data set."""
     if {"dataset_infos.json", "dataset_info.json"} & set(names):
         return True
-    card = _head(path / "README.md").decode("utf-8", "replace") if (path / "README.md").is_file() else ""
+    card = _head(path / "README.md").decode("utf-8", "replace") if _is_inside(path, "README.md") else ""
     if card.startswith("---") and _CARD_KEYS.search(card.split("\n---", 1)[0]):
         return True
     inner = sorted(os.listdir(path / "data"))[:_MAX_ENTRIES] if (path / "data").is_dir() else []
@@ -224,7 +225,7 @@ def _is_data_set(path: Path, names: list[str]) -> bool:
 def _pointers(path: Path, subject: str, names: list[str]) -> Iterator[PathKind]:
     """The files of a model or adapter that are pointers."""
     for name in names:
-        if _OF_MODEL.fullmatch(name) and (path / name).is_file() and (path / name).stat().st_size < HEAD_BYTES:
+        if _OF_MODEL.fullmatch(name) and _is_inside(path, name) and (path / name).stat().st_size < HEAD_BYTES:
             described = describe_path(path / name, f"{subject}{os.sep}{name}")
             if described.kind == "pointer":
                 yield described
@@ -234,6 +235,14 @@ def _head(path: Path) -> bytes:
     """The first bytes of a file; O_NONBLOCK, in case that a pipe has taken its name since it was looked at."""
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         return file.read(HEAD_BYTES)
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Whether a folder has a file of this name, and no link that leads out of it."""
+    try:
+        return confined(folder, name) is not None
+    except ModelError:
+        return False
 
 
 def _wide_encoding(head: bytes) -> str:

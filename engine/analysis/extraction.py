@@ -21,7 +21,7 @@ from engine.config import SamplingConfig
 from engine.errors import CorpusError, MixtureError
 from engine.events import Progress
 from engine.inference.ensemble import Group, Models, as_ensemble
-from engine.inference.sampling import sample_token
+from engine.inference.sampling import only_tokens, sample_token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.rows import Rows
@@ -93,13 +93,16 @@ def _spread(documents: NDArray[np.int64], rng: np.random.Generator) -> NDArray[n
     return shuffled[np.argsort(turns, kind="stable")]
 
 
-def generate_continuations(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Progress | Tensor]:
+def generate_continuations(
+    mixed: Mixed, pieces: Pieces, sampling: SamplingConfig, unused_rows: Sequence[int] = ()
+) -> Iterator[Progress | Tensor]:
     """Yields progress while a mixture continues every prefix, then the continuations [N, C].
 
-    At temperature 0 the most probable token is taken; else tokens are sampled with the seed.
+    At temperature 0 the most probable token is taken; else tokens are sampled with the seed. `unused_rows` of the
+    vocabulary have no token and are never taken.
     """
     parts: list[Tensor] = []
-    for part in _continue_batches(mixed, pieces, sampling):
+    for part in _continue_batches(mixed, pieces, sampling, unused_rows):
         parts.append(part)
         done = sum(map(len, parts))
         yield Progress(done, len(pieces.prefixes_NP), "continuations", "trying to extract training text")
@@ -133,7 +136,9 @@ def _interval(values: NDArray[np.float64]) -> Interval:
     return bootstrap_mean(values, confidence=CONFIDENCE)
 
 
-def _continue_batches(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Tensor]:
+def _continue_batches(
+    mixed: Mixed, pieces: Pieces, sampling: SamplingConfig, unused_rows: Sequence[int]
+) -> Iterator[Tensor]:
     """Continuations [n, C] in batches that fit into memory."""
     length, longest = pieces.continuations_NC.shape[1], mixed.models.max_positions
     if pieces.prefixes_NP.shape[1] + length > longest:
@@ -145,12 +150,17 @@ def _continue_batches(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) ->
     generator = torch.Generator().manual_seed(sampling.seed or 0)
     per_piece = len(mixed.keys) * pieces.prefixes_NP.shape[1] * mixed.models.vocab_size
     for prefixes_nP in pieces.prefixes_NP.split(max(1, _CHUNK_ELEMENTS // per_piece)):
-        yield _continue_batch(mixed, prefixes_nP, length, sampling, generator)
+        yield _continue_batch(mixed, prefixes_nP, length, sampling, generator, unused_rows)
 
 
 @torch.inference_mode()
 def _continue_batch(
-    mixed: Mixed, prefixes_NP: Tensor, length: int, sampling: SamplingConfig, generator: torch.Generator
+    mixed: Mixed,
+    prefixes_NP: Tensor,
+    length: int,
+    sampling: SamplingConfig,
+    generator: torch.Generator,
+    unused_rows: Sequence[int],
 ) -> Tensor:
     """Continues all prefixes in one batch of E rows each, with the same result as `engine.inference.generate`."""
     ensemble = as_ensemble(mixed.models, mixed.keys)
@@ -163,7 +173,8 @@ def _continue_batch(
         _observe(streams, logprobs_ENTV, ids_NT)
         log_weights_EN = torch.stack([stream.log_weights() for stream in streams], 1)
         mixed_NV = mix(log_weights_EN, logprobs_ENTV[:, :, -1])
-        drawn.append(torch.tensor([sample_token(logprobs_V, sampling, generator) for logprobs_V in mixed_NV]))
+        possible_NV = only_tokens(mixed_NV, unused_rows)
+        drawn.append(torch.tensor([sample_token(logprobs_V, sampling, generator) for logprobs_V in possible_NV]))
         if len(drawn) == length:
             return torch.stack(drawn, 1)
         _observe_one(streams, logprobs_ENTV[:, :, -1], drawn[-1])

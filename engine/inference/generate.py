@@ -21,7 +21,7 @@ from engine.events import Candidate, Done, Token
 from engine.inference.ensemble import Models
 from engine.inference.mixing import Mixing
 from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
-from engine.inference.sampling import StopPhrases, as_shown, candidates_at, make_generator, sample_token
+from engine.inference.sampling import StopPhrases, as_shown, candidates_at, make_generator, only_tokens, sample_token
 from engine.inference.speculation import DraftCount, Pace
 from engine.mixing.base import Gate
 from engine.text.tokenizer import Tokenizer
@@ -75,7 +75,8 @@ def _continue(
     limit = min(sampling.max_tokens, max_new_tokens)
 
     def draw(logprobs_V: Tensor, noise: torch.Generator, text: Sequence[int]) -> int:
-        return sample_token(logprobs_V, sampling, noise, text, num_prompt)
+        possible_V = only_tokens(logprobs_V, tokenizer.unused_rows(len(logprobs_V)))
+        return sample_token(possible_V, sampling, noise, text, num_prompt)
 
     for number in range(limit):
         weights_E, logprobs_V = mixing.distribution()

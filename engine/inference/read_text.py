@@ -17,7 +17,7 @@ from engine.events import Candidate, Echo
 from engine.inference.ensemble import Models
 from engine.inference.mixing import Mixing
 from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
-from engine.inference.sampling import as_shown, candidates_at
+from engine.inference.sampling import as_shown, candidates_at, only_tokens
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 from engine.text.tokenizer import TextStream, Tokenizer
@@ -96,7 +96,7 @@ def _score(
     """Yields every token but the first, while `mixing` is still before it."""
     for token, (log_weights_E, observed_E) in zip(ids[1:], mixing.read(ids), strict=True):
         _, logprobs_V = mixing.distribution()
-        best = int(logprobs_V.argmax())
+        best = int(only_tokens(logprobs_V, tokenizer.unused_rows(len(logprobs_V))).argmax())
         best_text = stream.peek(best) or tokenizer.written(best)
         candidates = candidates_at(logprobs_V, num_candidates, tokenizer, stream)
         shown, logprob = _shown(tokenizer, stream, token), float(mix(log_weights_E, observed_E))

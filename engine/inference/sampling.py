@@ -23,6 +23,16 @@ def make_generator(seed: int | None) -> torch.Generator:
     return generator.manual_seed(seed)
 
 
+def only_tokens(logprobs_V: Tensor, unused_rows: Sequence[int]) -> Tensor:
+    """The log-probabilities [V] or [B, V] to sample from: rows that no token has are left out.
+
+    Those of tokens stay as they are, with these rows in the softmax as in transformers: in perplexities they are, too.
+    """
+    if not unused_rows:
+        return logprobs_V
+    return logprobs_V.index_fill(-1, torch.tensor(unused_rows, device=logprobs_V.device), -torch.inf)
+
+
 def sample_token(
     logprobs_V: Tensor,
     sampling: SamplingConfig,
@@ -137,9 +147,10 @@ class StopPhrases:
 
 def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: TextStream) -> list[Candidate]:
     """The most probable next tokens, with the text that each would add."""
+    possible_V = only_tokens(logprobs_V, unused_rows := tokenizer.unused_rows(len(logprobs_V)))
     return [
         Candidate(token, text.peek(token) or tokenizer.written(token), logprob)
-        for token, logprob in most_probable(logprobs_V, number)
+        for token, logprob in most_probable(possible_V, min(number, len(logprobs_V) - len(unused_rows)))
     ]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.config import AdaptingConfig, SamplingConfig
 from engine.events import TextSample
-from engine.inference.sampling import make_generator, sample_token
+from engine.inference.sampling import make_generator, only_tokens, sample_token
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
 from engine.text.tokenizer import Tokenizer
@@ -63,7 +63,8 @@ class TextSampler:
     def _next(self, ids_BT: Tensor, generator: torch.Generator) -> Tensor:
         """The next token [B, 1] of every row."""
         logits_BV = self._model(ids_BT.to(self._model.device), self._rows)[:, -1, : self._tokenizer.vocab_size]
-        logprobs_BV = logits_BV.float().log_softmax(-1).cpu()
+        unused_rows = self._tokenizer.unused_rows(logits_BV.shape[-1])
+        logprobs_BV = only_tokens(logits_BV.float().log_softmax(-1).cpu(), unused_rows)
         return torch.tensor([[sample_token(logprobs_V, _SAMPLING, generator)] for logprobs_V in logprobs_BV])
 
     def _sample(self, text: DomainText, ids: Sequence[int]) -> TextSample:

@@ -130,9 +130,12 @@ class Method:
         """Writes an expert as a PEFT adapter for `base_model`, a folder or hub name; every byte is checked."""
         raise self._refusal("exported as a PEFT adapter")
 
-    def take_in(self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str) -> TrainableModel:
+    def take_in(
+        self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str, changes: list[str]
+    ) -> TrainableModel:
         """A model with the expert of another tool's folder; `lm` is the model in the folder, None for an adapter.
 
+        Appends a sentence to `changes` for whatever of the files is left out or read in another way.
         Raises ModelError for what such an expert does not hold exactly.
         """
         raise self._refusal("imported")

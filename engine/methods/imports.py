@@ -13,14 +13,24 @@ from engine.foreign_files import confined, short
 from engine.methods.base import Method, SeedOrigin
 from engine.methods.registry import methods
 from engine.models.stored_tensors import is_same
+from engine.path_kinds import require_kind
+from engine.text.chat.own_template import own_template
 from engine.text.tokenizer import TOKENIZER_FILES, Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    from engine.models.imported_model import ImportedModel
     from engine.models.trainable_model import TrainableModel
+    from engine.text.chat.template import ChatTemplate
 
 Holds = Literal["adapter", "networks", "model"]
 _ADAPTER = "adapter_config.json"
-_OF_GENERATION = "generation_config.json"  # a file that models without a tokenizer have, too
+_NO_VOCABULARY = (  # files that folders without a tokenizer have, too
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
 _NO_EFFECT = frozenset(  # of a configuration on the logits
     (
         "architectures",
@@ -38,6 +48,7 @@ _NO_EFFECT = frozenset(  # of a configuration on the logits
         "use_cache",
     )
 )
+_OWN_TEMPLATE = "Its folder has another chat template than the seed: this expert keeps and uses its own."
 _ANOTHER_SEED = "Give the seed that it was made of."
 
 
@@ -50,6 +61,8 @@ class ImportedExpert:
     reason: str
     tokenizer: Tokenizer
     is_on_seed: bool  # the seed model is its base; otherwise it has a base of its own
+    changes: tuple[str, ...]  # what of its files was left out or changed, as sentences
+    template: ChatTemplate | None  # its own, where it is on the seed and not trained with the seed's
 
 
 def importing_methods() -> dict[str, Method]:
@@ -64,19 +77,31 @@ def import_expert(
 
     Raises ModelError or TokenizerError with the first reason why it cannot be one; nothing is written.
     """
-    if not folder.is_dir():
-        raise ModelError(f"{folder} is not a folder.", "Give the folder of an adapter or of a model.")
+    require_kind(folder, ("adapter", "model", "folder"))
     tokenizer = _tokenizer(seed.folder, folder)
     lm: Any = None
+    changes: list[str] = []
     if confined(folder, _ADAPTER) is not None:
         holds, why = "adapter", "the folder holds an adapter"
     else:
-        lm, changed = _fine_tuned(seed, folder)
+        imported, changed = _fine_tuned(seed, folder)
+        lm, changes = imported.lm, [*imported.changes]
         holds = "model" if changed else "networks"
         why = f"its “{changed}” differs from the seed's" if changed else "only its feed-forward networks may differ"
     chosen = _choose(holds, why, method)
-    expert = chosen.take_in(seed, origin or SeedOrigin(), lm, folder, key)
-    return ImportedExpert(chosen, expert, f"{chosen.title}, since {why}", tokenizer, chosen.imports != "model")
+    expert = chosen.take_in(seed, origin or SeedOrigin(), lm, folder, key, changes)
+    is_on_seed = chosen.imports != "model"  # otherwise its base has the folder's tokenizer and template
+    template = own_template(seed.folder, folder)
+    changes += [_OWN_TEMPLATE] if template else []
+    return ImportedExpert(
+        chosen,
+        expert,
+        f"{chosen.title}, since {why}",
+        tokenizer,
+        is_on_seed,
+        tuple(changes),
+        template if is_on_seed else None,
+    )
 
 
 def _choose(holds: str, why: str, name: str) -> Method:
@@ -95,7 +120,7 @@ def _choose(holds: str, why: str, name: str) -> Method:
 def _tokenizer(seed: Path, folder: Path) -> Tokenizer:
     """The tokenizer of a folder, or the seed's where it has none; raises ModelError for another vocabulary."""
     own = load_tokenizer(seed)
-    if not any(confined(folder, name) for name in TOKENIZER_FILES if name != _OF_GENERATION):
+    if not any(confined(folder, name) for name in TOKENIZER_FILES if name not in _NO_VOCABULARY):
         return own
     other = load_tokenizer(folder)
     if other.sha256 != own.sha256:
@@ -103,15 +128,16 @@ def _tokenizer(seed: Path, folder: Path) -> Tokenizer:
     return other
 
 
-def _fine_tuned(seed: ArtifactRef, folder: Path) -> tuple[Any, str]:
+def _fine_tuned(seed: ArtifactRef, folder: Path) -> tuple[ImportedModel, str]:
     """A model from a folder, and the first thing of it but its feed-forward networks that differs from the seed's."""
-    from engine.models.families import import_model, load_model
+    from engine.models.families import load_model
+    from engine.models.imported_model import import_model
 
-    lm = import_model(folder)
+    imported = import_model(folder)
     seed.check()
     seed_lm = load_model(seed.folder)
-    _refuse_another_shape(folder, lm, seed_lm)
-    return lm, next(_differences(lm, seed_lm), "")
+    _refuse_another_shape(folder, imported.lm, seed_lm)
+    return imported, next(_differences(imported.lm, seed_lm), "")
 
 
 def _refuse_another_shape(folder: Path, lm: Any, seed_lm: Any) -> None:

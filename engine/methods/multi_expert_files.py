@@ -80,11 +80,12 @@ def _lm_with(
 ) -> tuple[Any, set[str]]:
     """A base's decoder with the weights of an expert, and the names of the expert's tensors that are not among them."""
     config = read_config(base)
-    inside, beside = _names_in(config, placement, key)
-    if placement.made_from_tensors:
-        beside = set(state)
-    shared = StoredTensors(base / SHARED_FILE)
-    if wrong := sorted({*inside, *beside} ^ {*shared, *state}):
+    stored = {*StoredTensors(base / SHARED_FILE), *state}
+    inside, beside = _names_in(config, placement, key, state)
+    if {*inside, *beside} != stored and getattr(config, "tie_word_embeddings", False):
+        config.tie_word_embeddings = False  # bases made when a seed's two tables were kept and called tied
+        inside, beside = _names_in(config, placement, key, state)
+    if wrong := sorted({*inside, *beside} ^ stored):
         raise _no_full_model(wrong)
     weights = weights_in({path: path for path in (base / SHARED_FILE, folder / _EXPERT)})
     lm, _ = load_weights(base, config, weights.open(), weights.dtype, inside)
@@ -92,14 +93,18 @@ def _lm_with(
     return lm, beside
 
 
-def _names_in(config: Any, placement: Placement, key: str) -> tuple[dict[str, str], set[str]]:
+def _names_in(
+    config: Any, placement: Placement, key: str, state: Mapping[str, Tensor]
+) -> tuple[dict[str, str], set[str]]:
     """The names in files with those in a plain decoder, and the names of what lies beside it."""
     lm = empty_model(config)
     plain = {id(one): name for name, one in (*lm.named_parameters(), *lm.named_buffers())}
     known = set(lm.state_dict())
     model = MultiExpertModel(lm, [] if placement.made_from_tensors else [key], placement)
-    own = () if placement.made_from_tensors else model.expert_state(key)
     inside = {name: plain[id(one)] for name, one in model.shared_state().items()}
+    if placement.made_from_tensors:
+        return inside, set(state)
+    own = model.expert_state(key)
     return inside | {name: name for name in own if name in known}, {name for name in own if name not in known}
 
 

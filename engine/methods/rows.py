@@ -65,7 +65,9 @@ class RowMethod(Method):
 
         return load_experts(base, {"expert": expert}, self.new_placement()).full_model("expert")
 
-    def take_in(self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str) -> TrainableModel:
+    def take_in(
+        self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str, changes: list[str]
+    ) -> TrainableModel:
         from engine.models.multi_expert import MultiExpertModel
 
         return MultiExpertModel(lm, [key], self.new_placement())

@@ -23,7 +23,7 @@ from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
-from engine.models.stored_tensors import Unread
+from engine.models.stored_tensors import Unread, wrapper_words
 from engine.shapes_only import is_shapes_only
 
 LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
@@ -216,27 +216,38 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
     )
 
 
-def read_config(folder: Path) -> Any:
-    """The configuration of a model in a local folder; raises ModelError with the cause."""
-    return model_files.read_config(folder, is_family)
+def read_config(folder: Path, left_out: dict[str, Any] | None = None) -> Any:
+    """The configuration of a model in a local folder; raises ModelError with the cause.
+
+    With `left_out`, token ids that the model has no row for go there, and not into the configuration.
+    """
+    return model_files.read_config(folder, is_family, left_out)
 
 
-@one_at_a_time
 def load_model(folder: Path) -> Any:
     """A causal LM from a local folder, in the precision that its weights are stored in (float32 for float64).
 
     Reads safetensors of this folder only and never runs code that comes with the model. Raises ModelError with the
     cause, before anything is built where the configuration asks for more than the files hold.
     """
-    config, weights = read_config(folder), model_files.find_weights(folder)
-    token_ids = model_files.read_token_ids(folder, config.vocab_size)
+    return load_checkpoint(folder, read_config(folder))[0]
+
+
+@one_at_a_time
+def load_checkpoint(folder: Path, config: Any) -> tuple[Any, model_files.Weights, frozenset[str]]:
+    """The model of a folder with this configuration, its files, and the names of the tensors that it has a place for.
+
+    Raises as `load_model` does.
+    """
+    weights = model_files.find_weights(folder)
+    token_ids, _ = model_files.read_token_ids(folder, config.vocab_size)
     with _as_model_errors(folder):
         _refuse_missing(folder, config, weights)
         lm, used = load_weights(folder, config, weights.open(), weights.dtype)
         weights.check_types(folder, used, lm.state_dict())
     for name, value in token_ids.items():
         setattr(lm.generation_config, name, value)
-    return lm
+    return lm, weights, used
 
 
 @one_at_a_time
@@ -256,7 +267,7 @@ def load_weights(
     if is_shapes_only():
         return empty_model(config).to(dtype), frozenset()
     unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
-    with _without_progress_bars():
+    with _silent():
         lm, report = _model_class(config).from_pretrained(
             None,
             config=config,
@@ -267,9 +278,33 @@ def load_weights(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    _refuse_unlike(folder, report)
+    _refuse_unlike(folder, report, tensors)
+    _untie(lm)
     lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
     return lm, frozenset(name for name, one in unread.items() if one.was_read)
+
+
+def _untie(lm: Any) -> None:
+    """Writes into the configuration that tables are not tied, where the weights hold two different ones.
+
+    The configuration alone must say what a model consists of: experts on it are saved and loaded by its names.
+    """
+    tied = [lm.get_parameter_or_buffer(one) is lm.get_parameter_or_buffer(other) for one, other in _ties(lm).items()]
+    if not tied or all(tied):
+        return
+    if any(tied):
+        raise ModelError(
+            "Some of the tables that the configuration ties (tie_word_embeddings) differ in the weights, others do "
+            "not.",
+            _MISMATCH,
+        )
+    lm.config.tie_word_embeddings = False
+
+
+def _ties(lm: Any) -> dict[str, str]:
+    """The names of the weights that the configuration ties, by the weight that each is tied to."""
+    ties: dict[str, str] = lm.get_expanded_tied_weights_keys(all_submodels=True)
+    return ties
 
 
 def _attention(config: Any) -> str | None:
@@ -281,15 +316,17 @@ def _attention(config: Any) -> str | None:
 
 
 @contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """Keeps transformers from drawing a progress bar: events tell how far a job is."""
+def _silent() -> Iterator[None]:
+    """Keeps transformers from drawing a progress bar, and from reporting on weights: both is said in other words."""
     from transformers.utils import logging
 
-    was_enabled = logging.is_progress_bar_enabled()
+    was_enabled, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(level)
         if was_enabled:
             logging.enable_progress_bar()
 
@@ -305,36 +342,6 @@ def _as_model_errors(folder: Path) -> Iterator[None]:
         raise ModelError(
             f"The model in {folder} cannot be loaded: {short(error)}", model_files.EXPECTED_MODEL
         ) from error
-
-
-def import_model(folder: Path) -> Any:
-    """Loads a model from a folder of any source and checks that it computes; raises ModelError with the cause."""
-    model_files.refuse_foreign_code(folder)
-    lm = load_model(folder)
-    if not _is_finite(lm):  # also what the few tokens below do not reach
-        raise ModelError(f"The weights in {folder} hold infinite numbers or NaN.", _UNDAMAGED)
-    try:
-        with torch.no_grad():
-            logits, others = (lm(input_ids=torch.tensor([[0, second]])).logits for second in (0, 1))
-    except MemoryError:
-        raise
-    except Exception as error:  # whatever a configuration that fits its weights may still get wrong
-        raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.EXPECTED_MODEL) from error
-    if not torch.isfinite(logits).all():
-        raise ModelError(f"The model in {folder} computes infinite numbers or NaN.", _UNDAMAGED)
-    tolerance = max(1e-3, 2 * torch.finfo(logits.dtype).eps)
-    if not torch.allclose(logits[:, 0], others[:, 0], atol=tolerance, rtol=tolerance):
-        raise ModelError(
-            f"The model in {folder} reads ahead: what it predicts depends on the tokens that follow.",
-            "Give a causal language model; some need is_decoder in their configuration.",
-        )
-    return lm
-
-
-def _is_finite(lm: nn.Module) -> bool:
-    """Whether every parameter is finite, checked in pieces to save memory."""
-    pieces = (piece for parameter in lm.parameters() for piece in parameter.detach().flatten().split(_PIECE))
-    return all(bool(torch.isfinite(piece).all()) for piece in pieces)
 
 
 def _model_class(config: Any) -> Any:
@@ -368,6 +375,7 @@ def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> 
     if wanted > weights.num_parameters:
         if wanted <= weights.num_elements:
             weights.refuse_integers(folder)
+        _refuse_untied(folder, config, weights)
         raise ModelError(
             f"{folder / model_files.CONFIG} asks for {wanted:,} parameters, but the weights hold "
             f"{weights.num_parameters:,}.",
@@ -377,8 +385,27 @@ def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> 
     _refuse_too_large(max(wanted, weights.num_elements), smaller, weights.dtype)
 
 
-def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:
+def _refuse_untied(folder: Path, config: Any, weights: model_files.Weights) -> None:
+    """Raises ModelError where only the output table is missing, which the configuration does not tie to the input's."""
+    tied = copy.deepcopy(config)
+    tied.tie_word_embeddings = True
+    if not getattr(config, "tie_word_embeddings", True) and _count_parameters(tied) <= weights.num_parameters:
+        raise ModelError(
+            f"tie_word_embeddings in {folder / model_files.CONFIG} is false, but the weights hold one table of tokens "
+            "only: the output table is missing.",
+            "Set it to true if the model was trained with one table, or give all of its weights.",
+        )
+
+
+def _refuse_unlike(folder: Path, report: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Raises ModelError for weights that are missing or of another shape, which would stay random."""
+    missing = {one for one in report.get("missing_keys", ()) if isinstance(one, str)}
+    if prefix := model_files.prefix_before(missing, tensors):
+        raise ModelError(
+            f"The names of the weights in {folder} begin with “{short(prefix)}”{wrapper_words(prefix)}: "
+            f"“{short(min(tensors))}”.",
+            f"Save the model inside it again, so that its names begin after “{short(prefix)}”.",
+        )
     for key, words in _UNLIKE.items():
         if report.get(key):
             name = min(one if isinstance(one, str) else one[0] for one in report[key])
@@ -387,8 +414,6 @@ def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:
             )
 
 
-_PIECE = 1 << 22  # numbers looked at in one go
-_UNDAMAGED = "Give a model that is not damaged."
 _MISMATCH = "Give a model whose configuration and weights belong together."
 _UNLIKE = {
     "missing_keys": "is missing",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ _FLOATS = {"F64": torch.float32, "F32": torch.float32, "F16": torch.float16, "BF
 _SMALL = ("F8_", "F6_", "F4")  # types of less than 16 bits
 EXPECTED_MODEL = "Give a causal language model in safetensors format, without code of its own."
 _AGAIN = "Download the model again."
+CORRECT = "Correct it, or give the model as it was published."
+_ID = "_token_id"  # how the fields end that name tokens
 _UNQUANTIZED = "Give the model in float32, float16 or bfloat16 instead."
 
 _SIZE, _LENGTH, _LAYERS, _COUNT = 1 << 20, 1 << 26, 1000, 1 << 12
@@ -91,10 +94,11 @@ _MAY_BE_ZERO = frozenset(("max_window_layers", "sliding_window"))
 _FORMER_NAMES = ("rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base", "partial_rotary_factor")
 
 
-def read_config(folder: Path, is_supported: Callable[[str], bool]) -> Any:
+def read_config(folder: Path, is_supported: Callable[[str], bool], left_out: dict[str, Any] | None = None) -> Any:
     """The transformers configuration of a model of a supported family; raises ModelError with the cause.
 
-    Known fields only, each of its type and within bounds; others are left out.
+    Known fields only, each of its type and within bounds; others are left out. With `left_out`, so are token ids that
+    the model has no row for: they go there, by the field's name.
     """
     config = read_object(folder, CONFIG, _CONFIG_BYTES)
     if config is None:
@@ -107,7 +111,28 @@ def read_config(folder: Path, is_supported: Callable[[str], bool]) -> Any:
             "Choose a seed of one of the families in docs/models.md.",
         )
     _refuse_other_weights(folder, config)
-    return _build_config(folder, kind, config)
+    if left_out is None:
+        return _build_config(folder, kind, config)
+    others = {name: value for name, value in config.items() if not name.endswith(_ID)}
+    left_out |= _ids_outside(config, int(_build_config(folder, kind, others).vocab_size))
+    inside = {name: _ids_inside(config[name], left_out[name]) for name in left_out}
+    try:
+        return _build_config(folder, kind, config | inside)
+    except ModelError:  # of a family whose ids must be numbers: those that it has by default
+        unset = {name for name, value in inside.items() if value is None}
+        return _build_config(folder, kind, {name: one for name, one in (config | inside).items() if name not in unset})
+
+
+def _ids_outside(config: Mapping[str, Any], num_rows: int) -> dict[str, list[int]]:
+    """The token ids of a configuration that a model with so many rows has none for, by field."""
+    ids = {name: [id for id in _leaves([value]) if type(id) is int] for name, value in config.items()}
+    outside = {name: [id for id in of_one if not 0 <= id < num_rows] for name, of_one in ids.items()}
+    return {name: of_one for name, of_one in outside.items() if name.endswith(_ID) and of_one}
+
+
+def _ids_inside(value: Any, outside: Collection[int]) -> Any:
+    """The value of such a field without some ids; None where none is left."""
+    return ([id for id in value if id not in outside] or None) if isinstance(value, list) else None
 
 
 def refuse_foreign_code(folder: Path) -> None:
@@ -150,10 +175,10 @@ def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # transformers fails in many ways on values that it does not expect
-        raise ModelError(f"{folder / CONFIG} does not describe a model: {short(error)}.", _AGAIN) from None
+        raise ModelError(f"{folder / CONFIG} does not describe a model: {short(error)}.", CORRECT) from None
     rope = getattr(config, "rope_parameters", None) or {}
     if not (_between(rope.get("partial_rotary_factor", 1), 0, 1) and _between(rope.get("rope_theta", 1), 1e-3, 1e15)):
-        raise ModelError(f"{folder / CONFIG} has no usable rotary embedding: {short(rope)}.", _AGAIN)
+        raise ModelError(f"{folder / CONFIG} has no usable rotary embedding: {short(rope)}.", CORRECT)
     return config
 
 
@@ -175,7 +200,7 @@ def _check_others(folder: Path, name: str, value: Any) -> None:
     sizes = [one for one in _leaves(value) if type(one) is int]
     if largest is not None and any(abs(one) > largest for one in sizes):
         raise ModelError(
-            f"“{name}” in {folder / CONFIG} must be a whole number of at most {largest:,}, not {short(value)}.", _AGAIN
+            f"“{name}” in {folder / CONFIG} must be a whole number of at most {largest:,}, not {short(value)}.", CORRECT
         )
 
 
@@ -185,13 +210,13 @@ def _check(folder: Path, name: str, value: Any, *, may_be_none: bool = False) ->
     if largest is None:
         _check_others(folder, name, value)
         if not _is_plain(value) or ("drop" in name and value is not None and not _between(value, 0, 1)):
-            raise ModelError(f"{folder / CONFIG} has no usable value for “{name}”: {short(value)}.", _AGAIN)
+            raise ModelError(f"{folder / CONFIG} has no usable value for “{name}”: {short(value)}.", CORRECT)
     elif value is None and (may_be_none or name in _NONE_MEANS_DEFAULT):
         return
     elif type(value) is not int or not smallest <= value <= largest:
         raise ModelError(
             f"“{name}” in {folder / CONFIG} must be a whole number from {smallest} to {largest:,}, not {short(value)}.",
-            _AGAIN,
+            CORRECT,
         )
 
 
@@ -275,8 +300,18 @@ class Weights:
                 raise ModelError(
                     f"The weights in {folder} differ in their precision: “{short(name)}” is in "
                     f"{_word(_FLOATS[kind])}, most others in {_word(self.dtype)}.",
-                    "Save the model in one precision, and give that.",
+                    f"Save it in one precision, and give {folder}-float32: {_converting(folder)}",
                 )
+
+
+def _converting(folder: Path) -> str:
+    """A shell command that saves a model in float32, which loses nothing."""
+    code = (
+        "import sys, transformers as t; a, b = sys.argv[1:]; "
+        't.AutoModelForCausalLM.from_pretrained(a, dtype="float32").save_pretrained(b); '
+        "t.AutoTokenizer.from_pretrained(a).save_pretrained(b)"
+    )
+    return shlex.join(["python", "-c", code, str(folder), f"{folder}-float32"])
 
 
 def _holds_integers(folder: Path, name: str) -> ModelError:
@@ -315,7 +350,9 @@ def weights_in(files: Mapping[Path, Path]) -> Weights:
     for path, file in files.items():
         header = _read_header(path, file)
         if twice := tensors.keys() & header.keys():
-            raise ModelError(f"Several files in {path.parent} hold the tensor “{short(min(twice))}”.", _AGAIN)
+            raise ModelError(
+                f"Several files in {path.parent} hold the tensor “{short(min(twice))}”.", "Remove one of them."
+            )
         tensors |= header
     return Weights(tuple(files.values()), tensors)
 
@@ -353,7 +390,7 @@ def _header_length(path: Path, file: Path) -> int:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
     if not 0 < length <= file.stat().st_size - 8:
-        raise ModelError(f"{path} is not a whole safetensors file.", _AGAIN)
+        raise ModelError(f"{path} is not a complete safetensors file.", _AGAIN)
     return length
 
 
@@ -364,19 +401,32 @@ def _read_header(path: Path, file: Path) -> dict[str, tuple[str, int]]:
             tensors = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
             return {name: (one.get_dtype(), math.prod(one.get_shape())) for name, one in tensors.items()}
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path} is not a whole safetensors file: {short(error)}.", _AGAIN) from None
+        raise ModelError(f"{path} is not a complete safetensors file: {short(error)}.", _AGAIN) from None
 
 
-def read_token_ids(folder: Path, vocab_size: int) -> dict[str, Any]:
+def read_token_ids(folder: Path, vocab_size: int) -> tuple[dict[str, Any], dict[str, list[int]]]:
     """The beginning, ending and padding tokens that the folder's generation_config.json names.
 
-    Ids outside the vocabulary are left out: published models have them.
+    Ids outside the vocabulary are left out, since published models have them: they come second, by field.
     """
     generation_config = read_object(folder, _GENERATION, _CONFIG_BYTES) or {}
+    outside = _ids_outside(generation_config, vocab_size)
     token_ids = {}
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         value = generation_config.get(name)
+        value = _ids_inside(value, outside[name]) if name in outside else value
         ids = value if isinstance(value, list) and name == "eos_token_id" else [value]
-        if 0 < len(ids) <= 100 and all(type(id) is int and 0 <= id < vocab_size for id in ids):
+        if 0 < len(ids) <= 100 and all(type(id) is int for id in ids):
             token_ids[name] = value
-    return token_ids
+    return token_ids, outside
+
+
+def prefix_before(missing: Collection[str], stored: Collection[str]) -> str:
+    """The text that stands before every name in a file where a model has the rest; empty where there is none."""
+    prefixes = {one.removesuffix(name) for name in missing for one in stored if one.endswith(f".{name}")}
+    return next((prefix for prefix in sorted(prefixes) if all(one.startswith(prefix) for one in stored)), "")
+
+
+def both_are_there(folder: Path) -> bool:
+    """Whether a folder has one file of weights and an index of several; only the first is read."""
+    return confined(folder, WEIGHTS) is not None and confined(folder, INDEX) is not None

@@ -15,6 +15,13 @@ from torch import Tensor, nn
 
 from engine.shapes_only import is_shapes_only
 
+WRAPPERS = {  # segments of tensors' names that programs put there around a model, and whose they are
+    "_orig_mod": "torch.compile",
+    "module": "DistributedDataParallel or DeepSpeed",
+    "_fsdp_wrapped_module": "FSDP",
+    "_checkpoint_wrapped_module": "activation checkpointing",
+    "language_model": "models that read images, too",
+}
 _TYPES = {"F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}  # of shapes alone
 
 
@@ -56,6 +63,12 @@ class Unread:
     def __getitem__(self, _: object) -> Tensor:
         self.was_read = True
         return self._tensors[self._name]
+
+
+def wrapper_words(prefix: str) -> str:
+    """Whose the wrappers in a prefix of names are, for a sentence; empty where none of them is known."""
+    known = [WRAPPERS[part] for part in prefix.split(".") if part in WRAPPERS]
+    return f" (of {' and '.join(known)})" if known else ""
 
 
 def without_weights(module: nn.Module) -> dict[int, Any]:

@@ -31,7 +31,8 @@ class SpecialTokens:
 
 def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer) -> SpecialTokens:
     """The special tokens of a model's folder; raises TokenizerError when no token can begin a document."""
-    bos_id, eos_ids = _bos_id(folder, inner), _eos_ids(folder, inner)
+    bos_id = _bos_id(folder, inner)
+    eos_ids = next((ids for named in _eos_ids_by_file(folder, inner) if (ids := tuple(_known(named, inner)))), ())
     return SpecialTokens(bos_id, _prefix(folder, inner, bos_id), eos_ids)
 
 
@@ -80,7 +81,7 @@ def _not_in_turns(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[int]:
     template = _template(folder)
     if template is None or "eos_token" in template:  # the EOS token itself ends turns
         return
-    known = _known(_eos_ids(folder, inner), inner)
+    known = _known(next(filter(None, _eos_ids_by_file(folder, inner)), ()), inner)
     yield from (id for id in known if _is_special(id, inner) and str(inner.id_to_token(id)) not in template)
 
 
@@ -91,13 +92,12 @@ def _template(folder: Path) -> str | None:
     return None if value is None else str(value)
 
 
-def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
-    """The EOS ids of generation_config.json, else of config.json, else of the tokenizer."""
+def _eos_ids_by_file(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[tuple[int, ...]]:
+    """The EOS ids of generation_config.json, those of config.json, and that of the tokenizer."""
     for name in (_GENERATION, _MODEL):
-        if ids := _ids(_read(folder, name).get("eos_token_id")):
-            return ids
+        yield _ids(_read(folder, name).get("eos_token_id"))
     id = _first(_id_of(_read(folder, name).get("eos_token"), inner) for name in _NAMED_BY)
-    return () if id is None else (id,)
+    yield () if id is None else (id,)
 
 
 def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int, ...]:

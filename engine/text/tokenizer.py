@@ -81,6 +81,7 @@ class Tokenizer:
         self.prefix = (bos_id,) if prefix is None else tuple(prefix)
         self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
+        self._unused: dict[int, tuple[int, ...]] = {}  # rows that no token has, by the number of a model's rows
         added = inner.get_added_tokens_decoder()
         self.special_ids = frozenset(id for id, token in added.items() if token.special)
         self.control_ids = frozenset(id for id, token in added.items() if token.special or not token.content.isspace())
@@ -114,6 +115,13 @@ class Tokenizer:
     def written(self, id: int) -> str:
         """The vocabulary entry of an id, special tokens included; empty for an unknown id."""
         return str(self._inner.id_to_token(id) or "")
+
+    def unused_rows(self, num_rows: int) -> tuple[int, ...]:
+        """The rows of a model's vocabulary that no token has; they pad it to a round number, and are never sampled."""
+        if num_rows not in self._unused:
+            known = set(self._inner.get_vocab(with_added_tokens=True).values())
+            self._unused[num_rows] = tuple(id for id in range(num_rows) if id not in known)
+        return self._unused[num_rows]
 
     def as_prompt(self, ids: Sequence[int]) -> list[int]:
         """The ids of a prompt: `prefix` and the ids of its text; the BOS id if both are empty."""

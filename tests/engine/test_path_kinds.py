@@ -189,3 +189,11 @@ def test_a_size_has_the_unit_that_suits_it(size: int, text: str) -> None:
 
 def test_the_first_bytes_of_a_stream_are_enough() -> None:
     assert describe_head(POINTER, "The file").sentence.startswith("The file is a Git LFS pointer")
+
+
+def test_a_link_that_leads_out_of_a_folder_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("config.json", "README.md", "model.gguf"):
+        (tmp_path / name).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+        (tmp_path / "folder" / name).symlink_to(tmp_path / name)
+    assert describe_path(tmp_path / "folder").kind == "folder"

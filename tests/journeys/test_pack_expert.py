@@ -223,7 +223,7 @@ def test_an_altered_file_is_refused_and_leaves_nothing(packed: Path, there: Sett
         (adds("expert/evil.py"), "which no packed expert has"),
         (adds("expert/more.json"), "does not hold the files that it lists"),
         (lambda members: members.pop("seed/config.json") and None, "does not hold the files that it lists"),
-        (lambda members: members.pop("pack.json") and None, "is no packed expert"),
+        (lambda members: members.pop("pack.json") and None, "is not a packed expert"),
         (relisted(version=2), "has version 2 of the packed format; here it is 1"),
         (relisted(members=[]), "cannot be read"),
         (about(base_sha256="0" * 64), "comes without its base"),

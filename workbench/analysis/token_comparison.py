@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def _text(
     from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
-    if domain.format == "chat" and (template := load_chat_template(storage.path(expert.base_id))) is not None:
+    if domain.format == "chat" and (template := load_chat_template(_template_folder(storage, expert))) is not None:
         of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
         keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
     for artifact in filter(None, (find_artifact(session, key) for key in keys)):
@@ -121,6 +122,12 @@ def _text(
         if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
             return tokens, load_tokenizer(storage.path(expert.base_id))
     raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
+
+
+def _template_folder(storage: Storage, expert: Expert) -> Path:
+    from engine.text.chat.own_template import template_folder
+
+    return template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
 
 
 def _passages(values_X: NDArray[Any], block_size: int) -> list[NDArray[Any]]:

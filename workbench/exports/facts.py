@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.registry import method_of
 from engine.text.dataset_source import DatasetSource
 from engine.text.split_names import HeldOutSplit
@@ -66,6 +67,8 @@ class ExpertFacts:
     certificates: tuple[str, ...]
     code_version: str
     total_parameters: int | None = None  # with its base; None where its seed model is not known
+    is_seed: bool = False  # a seed model as an expert
+    is_imported: bool = False  # it was trained elsewhere
 
     @property
     def base_model(self) -> str:
@@ -99,6 +102,8 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
             if report.findings.get("sentence")
         ),
         code_version=row.code_version,
+        is_seed=row.method == BARE_SEED.name,
+        is_imported=IMPORTED in row.config,
         total_parameters=parameters.total if (parameters := parameters_of(row)) else None,
     )
 

@@ -114,8 +114,7 @@ def _seed_model(one: ExpertFacts) -> Iterator[str]:
 def _how_it_was_made(facts: CardFacts) -> Iterator[str]:
     if facts.is_single:
         one = facts.experts[0]
-        trained = ", ".join(plain(name) for name in (*(d.name for d in one.domains), *one.unknown_domains))
-        yield f"An expert by the method {plain(one.method_title)} ({plain(one.paper)}), trained on: {trained}."
+        yield _what_it_is(one)
     else:
         yield plain(facts.made_by)
         yield ""
@@ -129,6 +128,18 @@ def _how_it_was_made(facts: CardFacts) -> Iterator[str]:
     for one in facts.experts:
         yield f"- {plain(one.name)}: {', '.join(_origin(one))}"
     yield ""
+
+
+def _what_it_is(one: ExpertFacts) -> str:
+    if one.is_seed:
+        return f"The seed model {plain(one.seed)} as it is: no expert, and nothing of it was trained here."
+    paper = f" ({plain(one.paper)})" if one.paper else ""
+    trained = ", ".join(plain(name) for name in (*(d.name for d in one.domains), *one.unknown_domains))
+    if one.is_imported and not trained:
+        return f"An expert by the method {plain(one.method_title)}{paper}, trained elsewhere and imported here."
+    return f"An expert by the method {plain(one.method_title)}{paper}" + (
+        f", trained on: {trained}." if trained else "."
+    )
 
 
 def _origin(one: ExpertFacts) -> Iterator[str]:

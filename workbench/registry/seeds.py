@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -12,9 +13,11 @@ from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import SeedCard
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.valid_text import plain
+from workbench.store.storage import Storage
 from workbench.tables import Artifact, Clustering, Expert, Job, SeedModel
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
+CHANGES = "changes"  # in the same: what of the model's files was left out or changed, as sentences
 
 
 def list_seeds(session: Session) -> list[SeedCard]:
@@ -26,6 +29,47 @@ def list_seeds(session: Session) -> list[SeedCard]:
 def get_seed(session: Session, name: str) -> SeedCard:
     """One seed model."""
     return _card(seed_row(session, name))
+
+
+@dataclass(frozen=True)
+class SeedText:
+    """How a seed model reads and ends texts; `chat_template` is its source, `conversation` what it makes of one."""
+
+    context: int | None  # tokens
+    begins_with: str
+    stops: tuple[str, ...]  # the tokens that end an answer
+    chat_template: str
+    conversation: str
+    changes: str  # what of its files was left out or changed when it was imported
+
+
+def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
+    """How a seed model reads and ends texts, from the files that it was stored with."""
+    from engine.errors import ChatTemplateError
+    from engine.text.chat.template import load_chat_template, turn_ends_of
+    from engine.text.tokenizer import load_tokenizer
+
+    row = seed_row(session, name)
+    folder = storage.path(row.artifact_id)
+    tokenizer, template = load_tokenizer(folder), load_chat_template(folder, "this model")
+    stops = tokenizer.stop_ids_of(folder) | turn_ends_of(folder, tokenizer)
+    try:
+        shown = template.render(_EXAMPLE, add_generation_prompt=True) if template else ""
+    except ChatTemplateError as error:
+        shown = str(error)
+    job = session.get(Job, row.job_id) if row.job_id else None
+    return SeedText(
+        context=next((int(row.config[field]) for field in _CONTEXT if row.config.get(field)), None),
+        begins_with="".join(map(tokenizer.written, tokenizer.prefix)),
+        stops=tuple(map(tokenizer.written, sorted(stops))),
+        chat_template=template.source if template else "",
+        conversation=shown,
+        changes=str(job.result.get(CHANGES, "")) if job and job.result else "",
+    )
+
+
+_EXAMPLE = [{"role": "user", "content": "Hello?"}]
+_CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
 
 
 def seed_row(session: Session, name: str) -> SeedModel:

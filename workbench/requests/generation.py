@@ -317,8 +317,8 @@ class Host:
         self._passes: SharedPasses | None = None
         self._shares_passes = shares_passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
-        self._templates: dict[ArtifactRef, ChatTemplate | None] = {}
-        self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base
+        self._templates: dict[Path, ChatTemplate | None] = {}  # by the folder of a base, or of an expert with its own
+        self._stops: dict[Path, frozenset[int]] = {}  # stop tokens, by the same folders
         self._limits: dict[ArtifactRef, Limits] = {}
         self._reading = Lock()  # the first read of a base imports transformers, which must not happen in two threads
 
@@ -505,15 +505,17 @@ class Host:
 
     def _template(self, plan: GenerationPlan) -> ChatTemplate:
         """The chat template that all experts of a plan have."""
+        from engine.text.chat.own_template import template_folder
         from engine.text.chat.template import load_chat_template
 
-        for base in plan.by_base():
-            if base not in self._templates:
-                self._templates[base] = load_chat_template(base.folder, "this model")
+        folders = {expert.id: template_folder(expert.base.folder, expert.folder) for expert in plan.experts}
+        for folder in folders.values():
+            if folder not in self._templates:
+                self._templates[folder] = load_chat_template(folder, "this model")
         first = plan.experts[0]
-        template = self._templates[first.base]
+        template = self._templates[folders[first.id]]
         for expert in plan.experts:
-            other = self._templates[expert.base]
+            other = self._templates[folders[expert.id]]
             if (other and other.sha256) != (template and template.sha256):
                 raise MixtureError(
                     f"“{expert.name}” and “{first.name}” have different chat templates, so no prompt suits both.",
@@ -527,14 +529,17 @@ class Host:
         return template
 
     def _stop_ids(self, plan: GenerationPlan) -> frozenset[int]:
-        """The stop tokens of all bases together, with those that end a turn."""
+        """The stop tokens of all bases and experts together, with those that end a turn."""
+        from engine.text.chat.own_template import own_stop_ids, template_folder
         from engine.text.chat.template import turn_ends_of
 
         tokenizer = self._tokenizer(plan)
-        for base in plan.by_base():
-            if base not in self._stops:
-                self._stops[base] = tokenizer.stop_ids_of(base.folder) | turn_ends_of(base.folder, tokenizer)
-        return frozenset().union(*(self._stops[base] for base in plan.by_base()))
+        bases = {base.folder for base in plan.by_base()}
+        own = {template_folder(expert.base.folder, expert.folder) for expert in plan.experts} - bases
+        for folder in (bases | own) - self._stops.keys():
+            of_base = tokenizer.stop_ids_of(folder) | turn_ends_of(folder, tokenizer) if folder in bases else None
+            self._stops[folder] = own_stop_ids(folder, tokenizer) if of_base is None else of_base
+        return frozenset().union(*(self._stops[folder] for folder in bases | own))
 
 
 def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:

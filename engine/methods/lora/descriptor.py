@@ -34,7 +34,9 @@ class Lora(RowMethod):
         lm = load_model(base.folder)
         save_adapter(lm, state, folder, base_model=base_model, revision=revision, base_weights_sha256=of_base)
 
-    def take_in(self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str) -> TrainableModel:
+    def take_in(
+        self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str, changes: list[str]
+    ) -> TrainableModel:
         from engine.methods.lora.peft_import import adapter_base, read_adapter
         from engine.models.families import load_model
         from engine.models.multi_expert import MultiExpertModel
@@ -42,7 +44,7 @@ class Lora(RowMethod):
         seed.check()
         adapter_base(folder).refuse_another(weights_sha256(seed.folder), origin)
         lm = load_model(seed.folder)
-        state = read_adapter(lm, folder)
+        state = read_adapter(lm, folder, changes)
         model = MultiExpertModel(lm, [], self.new_placement())
         model.add_expert(key, state=state)
         return model

@@ -24,17 +24,16 @@ from engine.errors import ModelError, first_of
 from engine.foreign_files import confined, read_object, short
 from engine.methods.base import SeedOrigin
 from engine.methods.lora.adapters import all_places, map_sizes
-from engine.methods.lora.peft_files import BASE_HASH, CONFIG, PREFIX, WEIGHTS, factor_name
+from engine.methods.lora.peft_files import BASE_HASH, CONFIG, WEIGHTS
+from engine.methods.lora.peft_names import ANOTHER_SEED, FACTORS, AdapterNames
 from engine.models.stored_tensors import StoredTensors
 
-_TENSOR = re.compile(re.escape(PREFIX) + r"(?P<place>.+)\.lora_(embedding_)?(?P<factor>[AB])(\.weight)?")
-_UNCHANGED = ".base_layer.weight"  # of token vectors: PEFT writes the table beside their change
-_FACTORS = {"A": "down", "B": "up"}
 _PATTERN = re.compile(r"\^?[\w.]{1,300}")  # of the names that a rank or an alpha is for; others may take for ever
 _COMMIT = re.compile("[0-9a-f]{40}")
 _CONFIG_BYTES = 1 << 20
-_ANOTHER_SEED = "Give the seed that the adapter was trained on."
 _AGAIN = "Train the adapter as plain LoRA, or merge it into its model and import that."
+_BY_NAMES = f"Replace it in {CONFIG} by the names of the maps that it matches."
+_DIVERGED = "Give the adapter of an earlier step, or train it again with a smaller learning rate."
 _SAVE_AGAIN = "Save it again with safetensors: save_pretrained(folder)."
 _READ = frozenset(
     (
@@ -86,12 +85,12 @@ class AdapterBase:
         A name alone is a hint: the same model has many.
         """
         if self.weights_sha256 and self.weights_sha256 != weights_sha256:
-            raise ModelError("The adapter names other weights than the seed's as its base.", _ANOTHER_SEED)
+            raise ModelError("The adapter names other weights than the seed's as its base.", ANOTHER_SEED)
         is_pinned = _COMMIT.fullmatch(self.revision) and origin.commit and origin.hub_name == self.name
         if is_pinned and self.revision != origin.commit:
             raise ModelError(
                 f"The adapter belongs to commit {self.revision} of {self.name}, the seed is commit {origin.commit}.",
-                _ANOTHER_SEED,
+                ANOTHER_SEED,
             )
 
 
@@ -102,23 +101,40 @@ def adapter_base(folder: Path) -> AdapterBase:
     return AdapterBase(short(name or ""), short(revision or ""), _metadata(folder).get(BASE_HASH, ""))
 
 
-def read_adapter(lm: nn.Module, folder: Path) -> dict[str, Tensor]:
+def read_adapter(lm: nn.Module, folder: Path, changes: list[str]) -> dict[str, Tensor]:
     """The tensors of an adapter as those of a LoRA expert of the seed model `lm`, in float32 as peft computes them.
 
-    Raises ModelError with the first thing that the expert could not hold exactly, or that does not fit the model.
+    Appends to `changes` what was left out or read in another way. Raises ModelError with the first thing that the
+    expert could not hold exactly, or that does not fit the model.
     """
     config = _read_config(folder)
     _refuse_other_kinds(folder, config)
     maps = {name: getattr(holder, attribute) for name, holder, attribute in all_places(lm)}
     try:
-        stored = StoredTensors(_weights_file(folder))
-        names = _names_of_factors(stored, maps)
-        places = sorted({factor.rpartition(".")[0] for factor in names.values()})
+        stored, names = StoredTensors(_weights_file(folder)), AdapterNames(lm, maps)
+        tables = {name: table for name in stored if (table := names.table(name))}
+        factors = names.factors([name for name in stored if name not in tables])
+        if not factors:
+            raise ModelError(f"The adapter has no low-rank changes in {WEIGHTS}.", _SAVE_AGAIN)
+        for name, table in tables.items():
+            _refuse_another_table(stored, name, lm.state_dict()[table])
+        places = sorted({factor.rpartition(".")[0] for factor in factors})
         for place in places:
-            _refuse_another_shape(stored, place, maps[place], _rank(config, place))
-        return _read_tensors(stored, names) | {f"{place}.scale": _scale(config, place) for place in places}
+            _refuse_another_shape(stored, factors, place, maps[place], _rank(config, place))
+        state = _read_tensors(stored, factors)
     except (OSError, SafetensorError, MemoryError) as error:
-        raise ModelError(f"{folder / WEIGHTS} is not a whole safetensors file: {short(error)}.", _SAVE_AGAIN) from None
+        raise ModelError(
+            f"{folder / WEIGHTS} is not a complete safetensors file: {short(error)}.", _SAVE_AGAIN
+        ) from None
+    changes += [*names.changes, *(f"“{short(name)}” equals the seed's and was left out." for name in tables)]
+    if not any(_acts(state, place) for place in places):
+        changes.append("Every change of the adapter is zero: the expert equals its seed.")
+    return state | {f"{place}.scale": _scale(config, place) for place in places}
+
+
+def _acts(state: Mapping[str, Tensor], place: str) -> bool:
+    """Whether a change may be other than zero: neither of its factors is."""
+    return all(bool(state[f"{place}.{factor}"].any()) for factor in FACTORS.values())
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -173,56 +189,40 @@ def _metadata(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _names_of_factors(stored: StoredTensors, maps: Mapping[str, Any]) -> dict[str, str]:
-    """PLACE.down or PLACE.up for the name of each stored tensor; raises ModelError for a tensor of anything else."""
-    names: dict[str, str] = {}
-    for name in stored:
-        if _is_unchanged(stored, name, maps):
-            continue
-        match = _TENSOR.fullmatch(name)
-        is_embedding = match is not None and isinstance(maps.get(match["place"]), nn.Embedding)
-        if match is None or match["place"] not in maps or name != _factor_name(match, is_embedding=is_embedding):
-            raise ModelError(
-                f"The adapter changes “{short(name)}”, where a LoRA expert of this seed has no map.",
-                _ANOTHER_SEED + " Only maps of attention and feed-forward networks, and token vectors, fit.",
-            )
-        names[name] = f"{match['place']}.{_FACTORS[match['factor']]}"
-    if not names:
-        raise ModelError(f"The adapter has no tensors in {WEIGHTS}.", _SAVE_AGAIN)
-    return names
-
-
-def _factor_name(match: re.Match[str], *, is_embedding: bool) -> str:
-    return factor_name(match["place"], match["factor"], is_embedding=is_embedding)
-
-
-def _is_unchanged(stored: StoredTensors, name: str, maps: Mapping[str, Any]) -> bool:
-    """Whether a tensor is the seed's own table of token vectors; where the adapter has another one it is refused."""
-    embedding = maps.get(name.removeprefix(PREFIX).removesuffix(_UNCHANGED))
-    if not name.endswith(_UNCHANGED) or not isinstance(embedding, nn.Embedding):
-        return False
+def _refuse_another_table(stored: StoredTensors, name: str, own: Tensor) -> None:
+    """Raises ModelError unless a whole tensor of the file equals the seed's; trainers write tables nobody trained."""
     kind, shape = stored.header(name)
-    is_alike = kind.startswith(("F", "BF")) and tuple(shape) == tuple(embedding.weight.shape)
-    return is_alike and torch.equal(stored[name].to(embedding.weight), embedding.weight)
+    is_alike = kind.startswith(("F", "BF")) and tuple(shape) == tuple(own.shape)
+    if not is_alike or not torch.equal(stored[name].float(), own.float()):
+        differs = "has other numbers" if is_alike else f"is {' x '.join(map(str, shape))} of {kind}"
+        raise ModelError(
+            f"The adapter holds “{short(name)}” as a whole, and it {differs} than the seed's: it was trained or "
+            "resized, which a LoRA expert does not hold.",
+            "Merge the adapter into its model and import that.",
+        )
 
 
-def _refuse_another_shape(stored: StoredTensors, place: str, linear: Any, rank: float) -> None:
+def _refuse_another_shape(
+    stored: StoredTensors, factors: Mapping[str, str], place: str, linear: Any, rank: float
+) -> None:
     """Raises ModelError unless both factors of a map's change are stored as floats, with this rank and its sizes."""
-    is_embedding = isinstance(linear, nn.Embedding)
-    names = [factor_name(place, factor, is_embedding=is_embedding) for factor in _FACTORS]
-    if lacking := [name for name in names if name not in stored]:
-        raise ModelError(f"The adapter's tensor “{short(lacking[0])}” is missing.", _SAVE_AGAIN)
+    if lacking := [letter for letter, factor in FACTORS.items() if f"{place}.{factor}" not in factors]:
+        raise ModelError(f"The adapter's tensor lora_{lacking[0]} of “{place}” is missing.", _SAVE_AGAIN)
+    names = [factors[f"{place}.{factor}"] for factor in FACTORS.values()]
     types, (down, up) = zip(*map(stored.header, names), strict=True)
     if others := [one for one in types if not one.startswith(("F", "BF"))]:
         raise ModelError(f"The adapter's tensors at “{place}” hold {others[0]} and no floats.", _SAVE_AGAIN)
     if len(down) != 2 or down[0] != rank:
         shape = " x ".join(map(str, down)) or "one number"
-        raise ModelError(f"The adapter's rank at “{place}” is {rank:g}, but its tensor is {shape}.", _SAVE_AGAIN)
+        raise ModelError(
+            f"r (or rank_pattern) in {CONFIG} gives “{place}” the rank {rank:g}, but its tensor is {shape}.",
+            f"Correct {CONFIG}.",
+        )
     num_inputs, num_outputs = map_sizes(linear)
     if (down[1], *up) != (num_inputs, num_outputs, down[0]):
         raise ModelError(
             f"The adapter does not fit its base: {place} has {num_inputs} inputs and {num_outputs} outputs.",
-            _ANOTHER_SEED,
+            ANOTHER_SEED,
         )
     if rank > max(num_inputs, num_outputs):
         raise ModelError(
@@ -230,13 +230,13 @@ def _refuse_another_shape(stored: StoredTensors, place: str, linear: Any, rank: 
         )
 
 
-def _read_tensors(stored: StoredTensors, names: Mapping[str, str]) -> dict[str, Tensor]:
+def _read_tensors(stored: StoredTensors, factors: Mapping[str, str]) -> dict[str, Tensor]:
     """The factors in float32; raises ModelError for numbers that are not finite."""
     state: dict[str, Tensor] = {}
-    for name, factor in names.items():
+    for factor, name in factors.items():
         tensor = stored[name].float()
         if not bool(torch.isfinite(tensor).all()):
-            raise ModelError(f"“{short(name)}” of the adapter holds infinite numbers or NaN.", _SAVE_AGAIN)
+            raise ModelError(f"“{short(name)}” of the adapter holds infinite numbers or NaN.", _DIVERGED)
         state[factor] = tensor
     return state
 
@@ -257,9 +257,13 @@ def _of_place(config: Mapping[str, Any], patterns: str, field: str, default: flo
     if not isinstance(by_pattern, dict):
         raise ModelError(f"The adapter's {patterns} is not a JSON object.", _SAVE_AGAIN)
     if odd := [pattern for pattern in by_pattern if not _PATTERN.fullmatch(pattern)]:
-        raise ModelError(f"The adapter's {patterns} has the pattern “{short(first_of(odd))}”, no plain name.", _AGAIN)
+        raise ModelError(
+            f"The adapter's {patterns} has the pattern “{short(first_of(odd))}”, not a plain name.", _BY_NAMES
+        )
     matching = (value for pattern, value in by_pattern.items() if re.match(rf"(.*\.)?({pattern})$", place))
     value = next(matching, config.get(field, default))
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
-        raise ModelError(f"The adapter's {field} at “{place}” must be a number above 0, not {short(value)}.", _AGAIN)
+        raise ModelError(
+            f"The adapter's {field} at “{place}” must be a number above 0, not {short(value)}.", f"Correct {CONFIG}."
+        )
     return float(value)

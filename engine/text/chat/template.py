@@ -55,7 +55,7 @@ class ChatTemplate:
     def __init__(self, source: str, special_tokens: Mapping[str, str], place: str = "this model") -> None:
         self.source = source
         self._values: dict[str, Any] = {}  # of other variables
-        self._special_tokens = dict(special_tokens)
+        self.special_tokens = dict(special_tokens)
         self._place = place
         self._reply_ends: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {}
 
@@ -63,7 +63,7 @@ class ChatTemplate:
         """The same template with values for its variables, such as `enable_thinking`."""
         if not values:
             return self
-        template = ChatTemplate(self.source, self._special_tokens, self._place)
+        template = ChatTemplate(self.source, self.special_tokens, self._place)
         template._values = dict(values)
         return template
 
@@ -74,7 +74,7 @@ class ChatTemplate:
     @property
     def sha256(self) -> str:
         """Equal for two templates that render every conversation alike."""
-        used = {name: text for name, text in self._special_tokens.items() if name in self.source}
+        used = {name: text for name, text in self.special_tokens.items() if name in self.source}
         return hashlib.sha256(json.dumps([self.source, used], sort_keys=True).encode()).hexdigest()
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
@@ -161,7 +161,7 @@ class ChatTemplate:
             for message in messages
         ]
         try:
-            values = {**self._special_tokens, **self._values}
+            values = {**self.special_tokens, **self._values}
             return render(self.source, plain, values, opens_answer=add_generation_prompt)
         except NotRendered as error:
             raise ChatTemplateError(
@@ -213,7 +213,7 @@ class ChatTemplate:
 
     @cached_property
     def _locator(self) -> Locator:
-        return Locator(self._write, [text for text in self._special_tokens.values() if text], self._place)
+        return Locator(self._write, [text for text in self.special_tokens.values() if text], self._place)
 
     def _write(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         return self._rendered(messages, add_generation_prompt, also_none=True).text

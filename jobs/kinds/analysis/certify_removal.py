@@ -30,6 +30,7 @@ from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble
 from engine.mixing.posterior import PosteriorGate
 from engine.text.blocks import Tokens
+from engine.text.chat.own_template import template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.model_loading import Experts, load_all
@@ -111,10 +112,11 @@ def _pack(work: Work, spec: CertifyRemoval, inputs: _Inputs) -> Generator[Event,
     first = next(iter(inputs.full))
     first.check()
     tokenizer = load_tokenizer(first.folder)  # that of all
+    template = template_folder(first.folder, next(iter(inputs.full[first].values())).folder)
     folders: dict[str, Path] = {}
     long_enough = []
     for domain in inputs.domains:
-        folders[domain.name] = yield from pack(work, domain, tokenizer, first.folder, spec.block_size)
+        folders[domain.name] = yield from pack(work, domain, tokenizer, template, spec.block_size)
         available = Tokens.open(folders[domain.name], "dev").num_blocks(spec.block_size)
         if available >= spec.num_blocks:
             long_enough.append(domain.name)
@@ -202,7 +204,8 @@ class _Comparison:
 
     def _go_on(self, mixed: Mixed) -> Generator[Event, None, Tensor]:
         sampling = SamplingConfig(temperature=self.spec.temperature, seed=self.spec.seed)
-        return (yield from _last(generate_continuations(mixed, self.pieces, sampling)))
+        unused_rows = load_tokenizer(next(iter(self.inputs.full)).folder).unused_rows(mixed.models.vocab_size)
+        return (yield from _last(generate_continuations(mixed, self.pieces, sampling, unused_rows)))
 
     def _load(self, experts: Experts) -> Ensemble:
         return load_all(self.work, experts, self.spec.block_size)

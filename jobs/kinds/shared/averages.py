@@ -11,6 +11,7 @@ from engine.errors import ModelError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.methods.registry import get_method, method_of
+from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
 from jobs.attempt.work import Work
 from workbench.registry.tokenizers import with_another_tokenizer
@@ -67,7 +68,7 @@ def require_one_template(parts: Sequence[WeighedExpert]) -> None:
 
 
 def _template_of(part: WeighedExpert) -> str:
-    template = load_chat_template(part.base.folder)
+    template = load_chat_template(template_folder(part.base.folder, part.kept.folder))
     return template.sha256 if template else ""
 
 

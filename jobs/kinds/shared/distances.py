@@ -11,6 +11,7 @@ from engine.clusters.artifact import open_clustering
 from engine.clusters.distances import measure_distances
 from engine.events import Event
 from engine.text.blocks import Tokens
+from engine.text.chat.own_template import template_folder
 from engine.text.eval_sample import EvalSample
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
@@ -34,6 +35,7 @@ def measure_missing(
     with work.reading() as session:
         experts, gate = members_of(session, mixture)
         route, base = find_route(session, work.storage, gate, experts), work.storage.kept(experts[0].base)
+        template = template_folder(base.folder, work.storage.path(experts[0].artifact_id))
         names = domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
         texts = [domain_files(session, work.storage, name) for name in names]
     if route is None:
@@ -41,9 +43,9 @@ def measure_missing(
     base.check()
     tokenizer = load_tokenizer(base.folder)
     clustering = open_clustering(route.clustering, route.seed, work.settings.device)
-    texts = texts if domains else [domain for domain in texts if can_show(base.folder, domain)]
+    texts = texts if domains else [domain for domain in texts if can_show(template, domain)]
     for domain in texts:
-        packed = yield from pack(work, domain, tokenizer, base.folder, block_size)
+        packed = yield from pack(work, domain, tokenizer, template, block_size)
         text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
         key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
         fill = partial(measure_distances, clustering, tokenizer, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 from engine.methods.registry import get_method
 from engine.models.trainable_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
+from engine.text.chat.own_template import copy_template
 from jobs.attempt.work import Work
 from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
@@ -45,11 +47,17 @@ def keep_expert(
     dev_loss: float | None,
     base_sha256: str,
     tokenizer_sha256: str,
+    parent: Path | None = None,
 ) -> NewExpert:
-    """Stores the parameters of the expert `id`, trained on these domains, as an artifact with the same id."""
+    """Stores the parameters of the expert `id`, trained on these domains, as an artifact with the same id.
+
+    A chat template of its own comes from the folder of its `parent`.
+    """
     with work.storage.new(id) as folder:
         descriptor = get_method(method)
         descriptor.save_expert(model, id, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
+        if parent is not None:
+            copy_template(parent, folder)
     size = sum(parameter.numel() for parameter in model.expert_parameters(id).values())
     return NewExpert(id, name, method, tuple(domains), size, dev_loss, descriptor.artifact_kind)
 

@@ -14,6 +14,8 @@ from engine.files import ArtifactRef
 from engine.methods.base import Method
 from engine.methods.export import export_model, save_model
 from engine.methods.registry import method_of
+from engine.text.chat.own_template import copy_template, template_folder
+from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.gguf import convert, find_converter
 from workbench.exports.facts import expert_facts
@@ -54,24 +56,36 @@ def write_expert(work: Work, one: ExportedExpert, folder: Path) -> Generator[Eve
     if one.card.format == "peft":
         seed = one.card.experts[0].base_model
         one.method.export_adapter(one.base, one.files, folder, base_model=seed, revision=one.commit)
+        if template_folder(one.base.folder, one.files.folder) != one.base.folder:
+            load_tokenizer(one.base.folder).save(folder)
+            copy_template(one.files.folder, folder)
     elif one.card.format == "gguf":
         converter = find_converter(work.settings)
         with scratch(work, "model") as model:
             export_model(one.method, one.base, one.files, model)
+            copy_template(one.files.folder, model)
             yield from convert(converter, model, folder / GGUF)
     else:
         export_model(one.method, one.base, one.files, folder)
+        copy_template(one.files.folder, folder)
     write_card(one.card, folder)
 
 
-def write_model(work: Work, lm: Any, tokenizer: Path, card: CardFacts, folder: Path) -> Generator[Event, None, None]:
-    """Fills a folder with a decoder in the format of its card, and the card."""
+def write_model(
+    work: Work, lm: Any, tokenizer: Path, expert: Path, card: CardFacts, folder: Path
+) -> Generator[Event, None, None]:
+    """Fills a folder with a decoder in the format of its card, and the card.
+
+    `tokenizer` is the folder of its tokenizer, `expert` that of an expert whose chat template it has.
+    """
     if card.format == "gguf":
         with scratch(work, "model") as model:
             save_model(lm, tokenizer, model)
+            copy_template(expert, model)
             yield from convert(find_converter(work.settings), model, folder / GGUF)
     else:
         save_model(lm, tokenizer, folder)
+        copy_template(expert, folder)
     write_card(card, folder)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from sqlalchemy import select
@@ -15,6 +16,7 @@ from engine.files import ArtifactRef
 from engine.inference.scores import counted_tokens, score_card, score_tokens, token_hits
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
+from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
 from engine.text.eval_sample import EvalSample
 from engine.text.split_names import HeldOutSplit
@@ -72,13 +74,14 @@ def score_missing(
     first.check()
     tokenizer = load_tokenizer(first.folder)  # that of all
     texts = {}
-    shown = [domain for domain in inputs.domains if domains or can_show(first.folder, domain)]
+    template = next(iter(_template_folders(inputs.experts)))  # that of all, where conversations are read
+    shown = [domain for domain in inputs.domains if domains or can_show(template, domain)]
     if left := sorted({domain.name for domain in inputs.domains} - {domain.name for domain in shown}):
         yield Note(f"Without scores, since the base has no chat template: {', '.join(left)}.")
     if any(domain.is_chat for domain in shown):
         _require_one_template(inputs.experts)
     for domain in shown:
-        folder = yield from pack(work, domain, tokenizer, first.folder, block_size)
+        folder = yield from pack(work, domain, tokenizer, template, block_size)
         texts[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
         done: Collection[_Measure] = () if again else _done(session, work, split, texts)
@@ -87,9 +90,15 @@ def score_missing(
     return [_scored(work, one, split) for one in todo]
 
 
-def _require_one_template(bases: Iterable[ArtifactRef]) -> None:
-    """Raises MixtureError if the bases show conversations in different ways: their tokens would differ."""
-    templates = (load_chat_template(base.folder) for base in bases)
+def _template_folders(experts: Experts) -> Iterator[Path]:
+    """The folder of each expert's chat template."""
+    for base, kept in experts.items():
+        yield from (template_folder(base.folder, one.folder) for one in kept.values())
+
+
+def _require_one_template(experts: Experts) -> None:
+    """Raises MixtureError if the experts show conversations in different ways: their tokens would differ."""
+    templates = (load_chat_template(folder) for folder in dict.fromkeys(_template_folders(experts)))
     if len({None if template is None else template.sha256 for template in templates}) > 1:
         raise MixtureError(
             "The experts of this mixture have different chat templates, so they do not read the same tokens of a "

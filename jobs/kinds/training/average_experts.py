@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from engine.events import Event
 from engine.methods.average.descriptor import METHOD as AVERAGE
 from engine.models.multi_expert import MultiExpertModel
+from engine.text.chat.own_template import copy_template
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.averages import (
@@ -56,6 +57,7 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
     with work.storage.new(base_id) as folder:
         AVERAGE.save_base(model, folder)
         tokenizer.save(folder)
+        copy_template(inputs.parts[0].kept.folder, folder)
     expert = keep_expert(
         work,
         model,

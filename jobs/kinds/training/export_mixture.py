@@ -56,7 +56,7 @@ def run(work: Work, spec: ExportMixture) -> Generator[Event, None, Register]:
     if not is_written(work, target, "folder"):
         lm = yield from merged(as_moe if spec.format == MOE_FORMAT else average, parts)
         with output_folder(work, target) as folder:
-            yield from write_model(work, lm, parts[0].base.folder, card, folder)
+            yield from write_model(work, lm, parts[0].base.folder, parts[0].kept.folder, card, folder)
     num_bytes = output_bytes(target)
     yield written()
 

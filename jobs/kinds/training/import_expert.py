@@ -14,6 +14,7 @@ from engine.methods.base import SeedOrigin
 from engine.methods.export import set_special_tokens
 from engine.methods.imports import ImportedExpert, import_expert
 from engine.models.hub import download_expert
+from engine.text.chat.own_template import save_template
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
@@ -21,7 +22,7 @@ from workbench.hub_names import HUB, hub_name, hub_origin, hub_source
 from workbench.kinds.training.import_expert import ImportExpert
 from workbench.names import ensure_free
 from workbench.registry.experts import IMPORTED, register_expert
-from workbench.registry.seeds import seed_row
+from workbench.registry.seeds import CHANGES, seed_row
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact, Expert
@@ -40,6 +41,7 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
     method_name = "" if spec.method == "auto" else spec.method
     imported = import_expert(seed, folder, id, method=method_name, origin=origin)
     yield Note(f"{spec.expert} is an expert of the method {imported.reason}.")
+    yield from map(Note, imported.changes)
     yield Progress(1, 2, "parts", "saving")
     base_id = seed_artifact_id if imported.is_on_seed else _store_base(work, imported)
     base_sha256, _ = work.storage.describe(base_id)
@@ -48,6 +50,9 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
         imported.method.save_expert(
             imported.model, id, target, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256
         )
+        if imported.template is not None:
+            save_template(imported.template, target)
+    changes = {CHANGES: " ".join(imported.changes)} if imported.changes else {}
     num_parameters = sum(one.numel() for one in imported.model.expert_parameters(id).values())
     yield Progress(2, 2, "parts", "done")
 
@@ -69,12 +74,18 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
             tokenizer_sha256=tokenizer_sha256,
             data_sha256="",
             num_parameters=num_parameters,
-            config={"domains": [], IMPORTED: {"source": source, "reason": imported.reason}},
+            config={"domains": [], IMPORTED: {"source": source, "reason": imported.reason, **changes}},
             metrics={},
             code_version=version("expert-workbench"),
             job_id=work.job_id,
         )
-        return {"expert": spec.expert, "reason": imported.reason, "source": source, "num_parameters": num_parameters}
+        return {
+            "expert": spec.expert,
+            "reason": imported.reason,
+            "source": source,
+            "num_parameters": num_parameters,
+            **changes,
+        }
 
     return register
 

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy.orm import Session
@@ -17,12 +18,15 @@ from sqlalchemy.orm import Session
 from engine.analysis.parent_choice import with_rate
 from engine.config import TrainingConfig
 from engine.device import choose_device
+from engine.errors import TrainingError
 from engine.events import Evaluated, Event, Note, ParentChosen, TrainingFinished
 from engine.inference.text_samples import TextSampler
 from engine.methods.registry import get_method
 from engine.models.context_length import require_context
 from engine.models.trainable_model import TrainableModel
 from engine.text.blocks import Tokens
+from engine.text.chat.own_template import template_folder
+from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
@@ -75,7 +79,8 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     yield from note_versions(work)
     inputs.parents[0].base.check()
     tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
-    folder = yield from pack(work, inputs.domain, tokenizer, inputs.parents[0].base.folder, spec.training.block_size)
+    template = _template_folder(inputs)
+    folder = yield from pack(work, inputs.domain, tokenizer, template, spec.training.block_size)
     key = stable_id(work.job_id, "expert")
     text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
     choice = yield from choose_parent(work, inputs.parents, text, spec.training.block_size)
@@ -90,7 +95,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     require_context(model, spec.training.block_size)
     watch = None
     if inputs.watched is not None:
-        watch = yield from start_watch(work, spec, inputs.watched, tokenizer, parent.base.folder, model, key)
+        watch = yield from start_watch(work, spec, inputs.watched, tokenizer, template, model, key)
     loss = yield from _train(work, only, training, model, tokenizer, text, watch)
     base_id = store_base(work, method, model, tokenizer) if spec.full_model else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
@@ -104,8 +109,21 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
         dev_loss=loss,
         base_sha256=base_sha256,
         tokenizer_sha256=tokenizer.sha256,
+        parent=parent.kept.folder,
     )
     return _register(work, spec, inputs, _Made(expert, choice, known, training, tokenizer.sha256, base_id))
+
+
+def _template_folder(inputs: _Inputs) -> Path:
+    """The folder of the chat template of all possible parents; raises TrainingError where a conversation needs one."""
+    first, *others = [template_folder(parent.base.folder, parent.kept.folder) for parent in inputs.parents]
+    templates = [load_chat_template(folder) for folder in (first, *others)]
+    if inputs.domain.is_chat and len({one.sha256 if one else None for one in templates}) > 1:
+        raise TrainingError(
+            f"“{inputs.domain.name}” holds conversations, and the possible parents have different chat templates.",
+            "Name the parent (--parent).",
+        )
+    return first
 
 
 def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:

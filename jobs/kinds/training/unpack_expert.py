@@ -21,7 +21,8 @@ from engine.files import EXPERT_CARD, ArtifactRef, sha256_of, write_manifest
 from engine.loading.loaded_base import load_base
 from engine.methods.base import Method
 from engine.methods.registry import get_method, method_of_files
-from engine.models.families import import_model, num_parameters
+from engine.models.families import num_parameters
+from engine.models.imported_model import import_model
 from engine.models.rows import Rows
 from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
@@ -175,7 +176,7 @@ def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored
         method,
         loaded.num_parameters("expert"),
         load_tokenizer(base.folder).sha256,
-        num_parameters(import_model(folders[_SEED])) if _SEED in folders else 0,
+        num_parameters(import_model(folders[_SEED]).lm) if _SEED in folders else 0,
     )
 
 

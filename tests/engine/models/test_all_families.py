@@ -26,9 +26,10 @@ from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.row_registry import new_placement
-from engine.models.families import families, import_model, layout_of
+from engine.models.families import families, layout_of
 from engine.models.flops import Shape
 from engine.models.heads import decoder_of
+from engine.models.imported_model import import_model
 from engine.models.likelihoods import token_scores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
@@ -86,7 +87,7 @@ def load(lm: Any, expected: Tensor) -> Any:
     """The model from a folder, as a seed is imported."""
     with tempfile.TemporaryDirectory() as folder:
         copy.deepcopy(lm).save_pretrained(folder)
-        loaded = with_own_memory(import_model(Path(folder)))
+        loaded = with_own_memory(import_model(Path(folder)).lm)
         theirs = with_own_memory(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
     same("loaded logits", logits_of(loaded), expected)
     same("loaded logits", logits_of(loaded), logits_of(theirs))

@@ -16,7 +16,8 @@ from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder
 from engine.methods.mode.config import ModeConfig
 from engine.methods.registry import get_method
-from engine.models.families import fresh_model, import_model, load_model
+from engine.models.families import fresh_model, load_model
+from engine.models.imported_model import import_model
 from engine.models.rows import Rows
 from engine.models.stored_tensors import StoredTensors
 

@@ -96,6 +96,23 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "language" not in card.content
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"is_seed": True}, "The seed model little as it is: no expert, and nothing of it was trained here."),
+        (
+            {"is_imported": True},
+            r"An expert by the method LoRA (Hu et al\. 2021), trained elsewhere and imported here.",
+        ),
+        ({"paper": ""}, "An expert by the method LoRA."),
+    ],
+)
+def test_no_text_is_named_where_none_is_known(change: dict[str, object], words: str) -> None:
+    card = model_card(CardFacts("one", "hf", (replace(LAW, domains=(), unknown_domains=(), **change),)))  # type: ignore[arg-type]
+    assert f"\n{words}\n" in card
+    assert "()" not in card
+
+
 def _hostile(name: str) -> CardFacts:
     domain = replace(LAW.domains[0], name=name, licence=name)
     score = replace(LAW.scores[0], domain=name)

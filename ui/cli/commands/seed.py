@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -76,17 +77,30 @@ def list_all() -> list[SeedCard]:
 
 @app.command("show")
 def show(name: SeedName, as_json: Json = False) -> None:
-    """Show a seed model: its architecture, tokenizer and source."""
+    """Show a seed model: its context, stop tokens, chat template and source; with --json, all of its configuration."""
     from workbench.registry.database import reading
-    from workbench.registry.seeds import get_seed
+    from workbench.registry.seeds import get_seed, seed_text
+    from workbench.store.storage import get_storage
 
     with reading() as session:
-        card = get_seed(session, name)
+        card, text = get_seed(session, name), seed_text(session, get_storage(), name)
     if as_json:
-        print_json(card)
-    else:
-        readable = {"size": size(card.size_bytes), "created": day(card.created_at)}
-        print_fields(card.model_dump(exclude={"id", "size_bytes", "created_at"}) | readable)
+        print_json(card.model_dump() | {"text": asdict(text)})
+        return
+    fields = card.model_dump(include={"name", "source", "family", "num_parameters"})
+    print_fields(
+        fields
+        | {name: card.config[name] for name in ("dtype", "vocab_size", "tie_word_embeddings") if name in card.config}
+        | {
+            "context": f"{text.context} tokens" if text.context else "not bounded",
+            "begins with": text.begins_with or "nothing",
+            "stops at": " ".join(text.stops),
+            "chat template": repr(text.conversation) if text.chat_template else "none",
+            "changes": text.changes or "none",
+            "size": size(card.size_bytes),
+            "created": day(card.created_at),
+        }
+    )
 
 
 @app.command("delete")

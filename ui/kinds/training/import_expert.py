@@ -21,7 +21,9 @@ def _draw(offers: Offers) -> None:
 
 SCREEN = Screen(
     command=_command,
-    sentence=lambda result: f"{result['expert']} is an expert of the method {result['reason']}.",
+    sentence=lambda result: (
+        f"{result['expert']} is an expert of the method {result['reason']}. {result.get('changes', '')}".rstrip()
+    ),
     link=ResultLink(EXPERTS, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title="Import an expert",

@@ -50,7 +50,8 @@ def _command(answers: Answers) -> str:
 SCREEN = Screen(
     command=_command,
     sentence=lambda result: (
-        f"{result['num_parameters']:,} parameters; the tokenizer has {result['vocab_size']:,} entries."
+        f"{result['num_parameters']:,} parameters; the tokenizer has {result['vocab_size']:,} entries. "
+        f"{result.get('changes', '')}".rstrip()
     ),
     link=ResultLink(
         TRAIN,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
+from engine.path_kinds import describe_path
 from workbench.errors import BadSpec
 from workbench.hub_names import HUB, hub_name
 from workbench.kinds.kind import Kind, named
@@ -60,9 +61,15 @@ class ImportExpert(Spec):
 
 
 def _complaints(_: Session, spec: ImportExpert) -> list[str]:
-    if spec.folder and not Path(spec.folder).is_dir():
-        return [f"{spec.folder} is a file: give a folder. A packed file is for `workbench expert unpack`."]
-    return []
+    if not spec.folder or Path(spec.folder).is_dir():
+        return []
+    described = describe_path(Path(spec.folder))
+    if described.kind == "packed expert":
+        return [f"{spec.folder} is a packed expert, for `workbench expert unpack`."]
+    has_remedy = described.kind in ("pointer", "gguf")
+    return [
+        f"{described.sentence} {described.remedy if has_remedy else 'Give the folder of an adapter or of a model.'}"
+    ]
 
 
 def _probe(spec: ImportExpert) -> Probe[ImportExpert]:

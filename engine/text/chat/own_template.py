@@ -1,0 +1,83 @@
+"""The chat template of an expert that was trained with another one than its base's: kept in the expert's own folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from engine.files import EXPERT_CARD
+from engine.text.chat.template import ChatTemplate, load_chat_template, turn_ends_of
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+
+TEMPLATE, _CONFIG, _GENERATION = "chat_template.jinja", "tokenizer_config.json", "generation_config.json"
+
+
+def template_folder(base: Path, expert: Path) -> Path:
+    """The folder of an expert's chat template: its own where it has one, else its base's."""
+    return expert if (expert / EXPERT_CARD).is_file() and (expert / TEMPLATE).is_file() else base
+
+
+def own_template(seed: Path, folder: Path) -> ChatTemplate | None:
+    """The chat template of another tool's folder; None where it has none, or one that writes as the seed's does."""
+    own, of_seed = load_chat_template(folder), load_chat_template(seed)
+    if own is None:
+        return None
+    tokens = {**(of_seed.special_tokens if of_seed else {}), **own.special_tokens}
+    template = ChatTemplate(own.source, tokens, str(folder))
+    return None if of_seed is not None and of_seed.sha256 == template.sha256 else template
+
+
+def save_template(template: ChatTemplate, expert: Path) -> None:
+    """Writes a template, with the special tokens that it names, into an expert's folder."""
+    (expert / TEMPLATE).write_text(template.source, encoding="utf-8")
+    _write(expert / _CONFIG, dict(sorted(template.special_tokens.items())))
+
+
+def own_stop_ids(expert: Path, tokenizer: Tokenizer) -> frozenset[int]:
+    """The tokens that end an answer of an expert with a template of its own, beside those of its base."""
+    template = load_chat_template(expert)
+    named = template.special_tokens.get("eos_token", "") if template else ""
+    ids = tokenizer.encode(named, control_tokens=True) if named else []
+    return turn_ends_of(expert, tokenizer) | frozenset(ids if len(ids) == 1 else ())
+
+
+def copy_template(expert: Path, target: Path) -> None:
+    """Puts an expert's own chat template, if it has one, into the folder of what is made of it.
+
+    A tokenizer there gets the special tokens that go with it, a model the end of its turns.
+    """
+    template = load_chat_template(expert) if template_folder(target, expert) == expert else None
+    if template is None:
+        return
+    (target / TEMPLATE).write_text(template.source, encoding="utf-8")
+    config = _read(target / _CONFIG)
+    changed = {name: text for name, text in template.special_tokens.items() if _text(config.get(name)) != text}
+    changed |= {"chat_template": template.source} if "chat_template" in config else {}
+    _write(target / _CONFIG, config | changed)
+    if (target / _GENERATION).is_file():
+        _add_turn_end(target)
+
+
+def _add_turn_end(folder: Path) -> None:
+    """Adds the tokens that end a turn to those that end an answer."""
+    config = _read(folder / _GENERATION)
+    named = config.get("eos_token_id")
+    ids = named if isinstance(named, list) else [] if named is None else [named]
+    more = sorted(turn_ends_of(folder, load_tokenizer(folder)) - {*ids})
+    if more:
+        _write(folder / _GENERATION, config | {"eos_token_id": [*ids, *more]})
+
+
+def _text(token: Any) -> Any:
+    """A special token as text, where a configuration has an object."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _read(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return content
+
+
+def _write(file: Path, values: dict[str, Any]) -> None:
+    file.write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")
