@@ -258,3 +258,9 @@ def test_the_token_is_not_sent_to_another_program(settings: Settings, status: in
                 ask()
     assert len(shown) == 6
     assert not [one for one in shown if "authorization" in one.headers]
+
+
+def test_a_header_without_end_is_refused_without_a_token(server: uvicorn.Server, settings: Settings) -> None:
+    with socket.create_connection(("127.0.0.1", settings.api_port), timeout=60) as line:
+        line.sendall(b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nx-long: " + b"a" * (128 << 10))
+        assert line.recv(100).startswith(b"HTTP/1.1 431 ")
