@@ -35,6 +35,7 @@ from ui.addresses import (
     registry_id,
     studio_address,
 )
+from ui.server_proof import CHALLENGE_HEADER, PROOF_HEADER
 from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, Login
 from ui.serving.login_page import LoginPage
 from workbench.access.actor import Actor, Role, acting_as, require
@@ -170,9 +171,10 @@ class Guard:
             return
         connection = HTTPConnection(scope)
         path = str(scope["path"])
-        marked = self._marked(send, self._rules.policy(path))
         try:
             self._check_sender(connection)
+            send = await self._with_proof(connection, send)
+            marked = self._marked(send, self._rules.policy(path))
             if self._login.is_needed and scope["type"] == "http" and path in (LOGIN_PATH, LOGOUT_PATH):
                 self._check_body(connection)
                 response = await self._login_page.answer(connection, receive)
@@ -189,6 +191,20 @@ class Guard:
         except Refusal as refusal:
             response = self._refused(connection, refusal)
         await response(scope, receive, self._marked(send, self._own_policy))
+
+    async def _with_proof(self, connection: HTTPConnection, send: Send) -> Send:
+        """Adds the proof that a client of ours asks for before it sends its token."""
+        challenge = connection.headers.get(CHALLENGE_HEADER, "")
+        if not challenge or connection.headers.get(REGISTRY_HEADER) != self._registry:
+            return send
+        proof = await run_in_threadpool(self._login.prove, challenge, connection.scope.get("server"))
+
+        async def proving(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[PROOF_HEADER] = proof
+            await send(message)
+
+        return proving
 
     def _check_sender(self, connection: HTTPConnection) -> None:
         """Refuses what another site, or a page on another port of this machine, sent."""
