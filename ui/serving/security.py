@@ -24,6 +24,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from engine.foreign_files import short
 from ui.addresses import (
     REGISTRY_HEADER,
     STUDIO_HOST,
@@ -211,16 +212,16 @@ class Guard:
         headers = connection.headers
         host = headers.get("host", "")
         if not self._is_own_name(_name(f"//{host}")):
-            raise Refusal(403, _FOREIGN_HOST.format(host), "foreign_host")
+            raise Refusal(403, _FOREIGN_HOST.format(short(host)), "foreign_host")
         origin = headers.get("origin")
         if origin is None and self._needs_origin(connection):
             raise Refusal(403, "The request must carry this server's own Origin header.", "foreign_origin")
         if origin is not None and _place(origin) != host:
-            raise Refusal(403, f"The Origin header must be this server, but is “{origin}”.", "foreign_origin")
+            raise Refusal(403, f"The Origin header must be this server, but is “{short(origin)}”.", "foreign_origin")
         site = headers.get("sec-fetch-site", "none")
         if site not in ("none", "same-origin") and not self._is_visit(connection):
             raise Refusal(
-                403, f"A page of another address may only link here (Sec-Fetch-Site: {site}).", "foreign_site"
+                403, f"A page of another address may only link here (Sec-Fetch-Site: {short(site)}).", "foreign_site"
             )
 
     def _needs_origin(self, connection: HTTPConnection) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,6 +46,19 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self._place = place
         self._turn_ends: dict[str, tuple[int, ...]] = {}
+        self._values: dict[str, Any] = {}  # of other variables
+
+    def with_values(self, values: Mapping[str, Any]) -> ChatTemplate:
+        """The same template with values for its variables, such as `enable_thinking`."""
+        if not values:
+            return self
+        template = ChatTemplate(self.source, self._special_tokens, self._place)
+        template._values = dict(values)
+        return template
+
+    def unread(self, names: Iterable[str]) -> list[str]:
+        """Those of these variables that the template does not read."""
+        return [name for name in names if not re.search(rf"\b{re.escape(name)}\b", self.source)]
 
     @property
     def sha256(self) -> str:
@@ -64,7 +77,8 @@ class ChatTemplate:
         self, tokenizer: Tokenizer, messages: Sequence[Message], *, add_generation_prompt: bool = False
     ) -> list[int]:
         """The ids of a conversation. Control tokens are written by the template alone, never by a message."""
-        rendered = self._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
+        template = self.with_values(self._harmless(tokenizer, [self._values])[0])  # a value is somebody's text, too
+        rendered = template._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
         return [token.id for token in _encoded(tokenizer, rendered.text)]
 
     def encode_answers(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
@@ -106,7 +120,8 @@ class ChatTemplate:
         # As transformers: many templates write a None as a word
         plain = [{name: value for name, value in message.items() if value is not None} for message in messages]
         try:
-            return render(self.source, plain, self._special_tokens, opens_answer=add_generation_prompt)
+            values = {**self._special_tokens, **self._values}
+            return render(self.source, plain, values, opens_answer=add_generation_prompt)
         except NotRendered as error:
             raise ChatTemplateError(
                 f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}.",

@@ -105,7 +105,7 @@ _renderer = _Renderer()
 
 
 def render(
-    template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, str], *, opens_answer: bool
+    template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, Any], *, opens_answer: bool
 ) -> Rendered:
     """The text of a conversation, as transformers renders it. Raises NotRendered, in bounded time.
 

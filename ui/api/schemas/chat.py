@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from engine.config import MOST_TOKENS, SamplingConfig
-from ui.api.schemas.base import FieldError, Nullable, RequestBody
+from ui.api.schemas.base import FieldError, LongText, Nullable, RequestBody
 from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
 
 MAX_MESSAGES = 4096  # of one conversation
@@ -18,7 +19,9 @@ class TextPart(RequestBody):
     """A part of a message; texts are the only kind."""
 
     type: Literal["text"]
-    text: str
+    text: LongText
+
+    hints = frozenset({"cache_control", "id"})
 
 
 def _require_text(value: Any) -> Any:
@@ -30,7 +33,7 @@ def _require_text(value: Any) -> Any:
 
 Part = Annotated[TextPart, BeforeValidator(_require_text, json_schema_input_type=TextPart)]
 Content = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[Part], Field(max_length=MAX_MESSAGES), Tag("parts")],
+    Annotated[LongText, Tag("text")] | Annotated[list[Part], Field(max_length=MAX_MESSAGES), Tag("parts")],
     Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
 ]
 
@@ -40,8 +43,10 @@ class ChatMessage(Nullable):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = Field(None, description="A text, or parts that are joined.")
+    hints = frozenset({"cache_control", "id", "timestamp", "created_at", "createdAt", "provider_options"})
+
     name: str | None = None
-    reasoning_content: str | None = None
+    reasoning_content: LongText | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     refusal: str | None = Field(None, description="Accepted and ignored.")
@@ -65,6 +70,21 @@ class ChatMessage(Nullable):
         if isinstance(self.content, list):
             fields["content"] = "".join(part.text for part in self.content)
         return fields
+
+
+def _as_values(values: dict[str, Any]) -> dict[str, Any]:
+    for name in values:
+        if not name.isidentifier() or RESERVED.fullmatch(name):
+            raise ValueError(f"it must not set “{name[:40]}”, which the template is given by this server")
+    return {name: value for name, value in values.items() if value is not None}
+
+
+# The arguments of transformers' apply_chat_template and of Jinja, and the special tokens.
+RESERVED = re.compile(
+    r"messages|conversations?|tools|documents|chat_template|tokenize|add_generation_prompt|continue_final_message|"
+    r"padding|truncation|max_length|return_.*|tokenizer_kwargs|.*_token|self|raise_exception|strftime_now|tojson|_.*"
+)
+TemplateValues = Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_as_values)]
 
 
 class ChatRequest(Generating):
@@ -91,7 +111,9 @@ class ChatRequest(Generating):
     store: bool | None = Field(None, description="Only false.")
     service_tier: str | None = Field(None, description="Only auto or default.")
     metadata: dict[str, Any] | None = Field(None, description="Accepted and ignored.")
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Only empty.")
+    chat_template_kwargs: TemplateValues | None = Field(
+        None, description="Values for variables that the model's chat template reads, such as `enable_thinking`."
+    )
     add_generation_prompt: bool | None = Field(None, description="Only true.")
     continue_final_message: bool | None = Field(None, description="Only false.")
     best_of: int | None = Field(None, description="Only 1.")
