@@ -12,7 +12,8 @@ WORKBENCH_NO_AUTH is set no token is needed.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 2 << 20  # a prompt of half a million words; nobody's context is that long
 MAX_UPLOAD_MIB = 200  # of a file in the studio, which Streamlit holds in memory
 _FORM_BYTES = 1 << 20  # of what a form has around an uploaded file
+_NUM_BODIES = 32  # of the longest, which may be unfinished at once
 _SAFE = ("GET", "HEAD", "OPTIONS")
 ACTOR = "workbench.actor"  # in the scope of a request that was let in: who sent it
 _JSON, _FORM, _FILES = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
@@ -164,6 +166,7 @@ class Guard:
         self._registry = registry_id(settings)
         frames = rules.policy("").partition("frame-ancestors")[2].partition(";")[0]
         self._own_policy = _LOGIN_POLICY.format(frames)
+        self._bodies = Bodies(_NUM_BODIES * MAX_BODY_BYTES + 2 * rules.max_upload_bytes)
         self._foreign = f"Another workbench's server listens on port {rules.port}."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -181,12 +184,11 @@ class Guard:
                 response = await self._login_page.answer(connection, receive)
             else:
                 actor = await self._check_request(connection)
-                limited = _limited(receive, self._rules.max_bytes(path))
                 if scope["type"] == "websocket":  # it outlives a role: each script of the studio looks it up again
-                    await self._app(scope, limited, marked)
+                    await self._app(scope, receive, marked)
                     return
                 scope[ACTOR] = actor
-                with acting_as(actor):
+                with acting_as(actor), self._bodies.received(receive, self._rules.max_bytes(path)) as limited:
                     await self._app(scope, limited, marked)
                 return
         except Refusal as refusal:
@@ -317,20 +319,38 @@ def _too_large(most: int) -> str:
     return f"A request must be at most {most:,} bytes, but is larger."
 
 
-def _limited(receive: Receive, most: int) -> Receive:
-    """The same messages, until they carry more bytes than are allowed."""
-    num_bytes = 0
+class Bodies:
+    """The bodies that are being received, which together hold at most so many bytes."""
 
-    async def limited() -> Message:
-        nonlocal num_bytes
-        message = await receive()
-        num_bytes += len(message.get("body", b""))
-        if num_bytes > most:
+    def __init__(self, max_bytes: int) -> None:
+        self._num_free = max_bytes
+
+    @contextmanager
+    def received(self, receive: Receive, most: int) -> Iterator[Receive]:
+        """The same messages, until they carry more bytes than are allowed to one body, or to all."""
+        num_bytes = num_held = 0
+
+        async def limited() -> Message:
+            nonlocal num_bytes, num_held
+            message = await receive()
+            size = len(message.get("body", b""))
+            num_bytes += size
             # This kind passes through FastAPI, which takes any other for a body that cannot be read.
-            raise HTTPException(413, _too_large(most))
-        return message
+            if num_bytes > most:
+                raise HTTPException(413, _too_large(most))
+            if size > self._num_free:
+                raise HTTPException(503, "The server receives too many long requests at once. Try again in a moment.")
+            num_held += size
+            self._num_free -= size
+            if not message.get("more_body", False):  # it is whole, and parsed next
+                self._num_free += num_held
+                num_held = 0
+            return message
 
-    return limited
+        try:
+            yield limited
+        finally:
+            self._num_free += num_held
 
 
 def _length(headers: Headers) -> int:
