@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from engine.config import MOST_TOKENS, SamplingConfig
 from ui.api.schemas.base import FieldError, LongText, Nullable, RequestBody
 from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
+from ui.generation.template_values import NAME, clean_values
 
 MAX_MESSAGES = 4096  # of one conversation
 
@@ -72,19 +72,11 @@ class ChatMessage(Nullable):
         return fields
 
 
-def _as_values(values: dict[str, Any]) -> dict[str, Any]:
-    for name in values:
-        if not name.isidentifier() or RESERVED.fullmatch(name):
-            raise ValueError(f"it must not set “{name[:40]}”, which the template is given by this server")
-    return {name: value for name, value in values.items() if value is not None}
-
-
-# The arguments of transformers' apply_chat_template and of Jinja, and the special tokens.
-RESERVED = re.compile(
-    r"messages|conversations?|tools|documents|chat_template|tokenize|add_generation_prompt|continue_final_message|"
-    r"padding|truncation|max_length|return_.*|tokenizer_kwargs|.*_token|self|raise_exception|strftime_now|tojson|_.*"
-)
-TemplateValues = Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_as_values)]
+TemplateValues = Annotated[
+    dict[str, Any],
+    Field(max_length=64, json_schema_extra={"propertyNames": {"pattern": NAME}}),
+    AfterValidator(clean_values),
+]
 
 
 class ChatRequest(Generating):
