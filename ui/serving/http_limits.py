@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,6 +25,7 @@ HEADER_BYTES = 64 << 10  # of a request without its body; also of what a body ha
 HEADER_SECONDS = 20.0
 BODY_SECONDS, BODY_BYTES = 30.0, 32 << 10  # a body that brings less in so many seconds is given up
 STALL_SECONDS = 30.0  # for which a client may leave an answer unread
+SEND_BYTES = 128 << 10  # that the system holds of an answer: Linux holds megabytes otherwise, an hour of tokens
 REST_SECONDS = 5.0  # for which the rest of a body is thrown away, so that the client can read why it was refused
 MAX_IDLE = 256  # connections without a request; the one that has waited longest makes room for the next
 
@@ -42,6 +44,8 @@ class HTTPLimits(_Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if (line := transport.get_extra_info("socket")) is not None:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         self._num_pending = 0  # bytes since the last whole piece of a request
         self._num_body = 0  # bytes of the body since the last look
         self._is_refused = False
