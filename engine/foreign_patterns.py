@@ -1,4 +1,4 @@
-"""Which regular expressions of strangers take time in proportion to a text, whatever the text is.
+"""Which regular expressions of foreign files take time in proportion to a text, whatever the text is.
 
 The regex library of `tokenizers` backtracks: `(z+)+$` takes minutes for some texts, and no call of it can be ended. So
 only the forms that tokenizers are made of are taken. A pattern is a list of branches. In each, what repeats without end
@@ -16,7 +16,7 @@ from typing import Any
 
 MAX_LENGTH = 4096  # characters of a pattern
 MAX_BRANCHES = 128
-_MOST_WAYS = 64  # of matching what a branch has but does not repeat without end
+_MAX_CHOICES = 64  # of counts for what a branch repeats a bounded number of times
 _MOST_TIMES = 16  # of what is repeated a known number of times
 _GROUP = re.compile(r"\((?!\?)|\(\?:|\(\?i:")
 _ESCAPE = re.compile(r"\\(?:[pP]\{\^?\w+\}|x\{[0-9a-fA-F]+\}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[sSdDwWrntvfhH]|[^\w\s])")
@@ -34,7 +34,7 @@ class _Item:
 
     text: str
     least: int = 1
-    num_ways: int = 1
+    num_counts: int = 1
     is_endless: bool = False
 
 
@@ -63,7 +63,7 @@ def patterns_in(state: Any) -> Iterator[str]:
 def _is_safe(branches: Sequence[Sequence[_Item]]) -> bool:
     """Whether the first branch either cannot fail late, or the ones after it read what it has read."""
     items = branches[0]
-    if math.prod(item.num_ways for item in items) > _MOST_WAYS:
+    if math.prod(item.num_counts for item in items) > _MAX_CHOICES:
         return False
     endless = [i for i, item in enumerate(items) if item.is_endless]
     if not endless:
@@ -83,7 +83,7 @@ def _is_safe(branches: Sequence[Sequence[_Item]]) -> bool:
 
 
 def _reads_on(before: Sequence[_Item], branch: Sequence[_Item]) -> bool:
-    """Whether a branch begins as the one before it did: what that has read in vain is read by this one at once."""
+    """Whether a branch begins as the one before it, so that it reads at once what that has read before it failed."""
     start = branch[: len(before)]
     is_same = [item.text for item in start] == [item.text for item in before]
     return is_same and start[:-1] == before[:-1] and start[-1].is_endless
@@ -106,8 +106,8 @@ def _alternatives(text: str) -> tuple[list[list[_Item]], str]:
             branches.append([])
             text = text[1:]
             continue
-        found, text = _item(text)
-        branches[-1].append(found)
+        item, text = _item(text)
+        branches[-1].append(item)
     if not all(branches):
         raise _Unknown
     return branches, text

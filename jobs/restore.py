@@ -124,8 +124,8 @@ def _remove_rowless(copy: Settings, aside: Path) -> list[str]:
     """Removes folders of artifacts and jobs that no row of the registry has."""
     with database.reading(copy) as session:
         known = {ARTIFACTS: set(session.scalars(select(Artifact.id))), JOBS: set(session.scalars(select(Job.id)))}
-    found = [(folder, path) for folder in known for path in sorted((aside / folder).glob("*")) if path.is_dir()]
-    rowless = [(folder, path) for folder, path in found if path.name not in {RECORDS, *known[folder]}]
+    folders = [(folder, path) for folder in known for path in sorted((aside / folder).glob("*")) if path.is_dir()]
+    rowless = [(folder, path) for folder, path in folders if path.name not in {RECORDS, *known[folder]}]
     for _, path in rowless:
         shutil.rmtree(path)
     return [f"{folder}/{path.name}" for folder, path in rowless]

@@ -146,14 +146,14 @@ def is_proved(settings: Settings, token: str, challenge: str, response: httpx.Re
 
 def prove(settings: Settings, token: str, challenge: str, end: tuple[str, int] | None) -> str:
     """The proof of a server that is reached at `end`; empty for a token that is nobody's, and without a token."""
-    asked = _CHALLENGE.fullmatch(challenge)
-    if asked is None or end is None:
+    match = _CHALLENGE.fullmatch(challenge)
+    if match is None or end is None:
         return ""
-    if asked[2] is None:
+    if match[2] is None:
         return _proof(settings, token, challenge, end) if token and not _is_of_user(token) else ""
-    if token and _is_of_user(token) and _name_of(token) == asked[2]:
+    if token and _is_of_user(token) and _name_of(token) == match[2]:
         return _proof(settings, token, challenge, end)
-    key = _key_named(settings, asked[2])
+    key = _key_named(settings, match[2])
     return _hmac(settings, key.encode(), challenge, end) if key else ""
 
 

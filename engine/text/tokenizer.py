@@ -181,7 +181,7 @@ class Tokenizer:
     def try_out(self) -> None:
         """Raises TokenizerError unless a sample text can be encoded and decoded, and no text takes too long.
 
-        To be called for the tokenizer of a stranger before it is stored.
+        Call it for the tokenizer of a foreign folder before it is stored.
         """
         state = json.loads(self._inner.to_str())
         for pattern in patterns_in([state.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")]):

@@ -61,7 +61,7 @@ def test_an_expression_that_some_text_makes_slow_is_not_taken(pattern: str) -> N
     assert not is_linear(pattern)
 
 
-def test_an_expression_is_found_wherever_a_tokenizer_has_it() -> None:
+def test_the_expressions_of_every_part_of_a_tokenizer_are_listed() -> None:
     split = {"type": "Split", "pattern": {"Regex": "a"}}
     state = {"type": "Sequence", "pretokenizers": [split, {"type": "Split", "pattern": {"String": "b"}}]}
     assert list(patterns_in([state, {"type": "Replace", "pattern": {"Regex": "c"}}, None])) == ["a", "c"]

@@ -41,7 +41,7 @@ def names(settings: Settings) -> list[str]:
         return list(session.scalars(select(User.name)))
 
 
-def test_users_and_unfinished_jobs_come_only_when_asked_for(backup: Path, tmp_path: Path) -> None:
+def test_users_and_unfinished_jobs_are_restored_only_on_request(backup: Path, tmp_path: Path) -> None:
     without, with_all = Settings(home=tmp_path / "without"), Settings(home=tmp_path / "all")
 
     result = restore(without, backup)
@@ -89,16 +89,16 @@ def test_nothing_but_what_a_backup_writes_is_taken(backup: Path, tmp_path: Path)
     assert {"login", "queue", "workbench.env", "mlflow.db", "artifacts/trash", "uploads/x"} <= set(result.left_out)
 
 
-def test_what_is_left_out_is_said(
+def test_the_command_names_what_it_leaves_out(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (backup / "login").mkdir()
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "there"))
     get_settings.cache_clear()
     assert main(["restore", str(backup)]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for sentence in ("Paused: queued", "2 jobs paused", "1 user left out", "no backup writes it: login."):
-        assert sentence in said
+        assert sentence in printed
 
 
 def test_a_trigger_in_the_registry_of_a_backup_does_nothing(backup: Path, tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ def test_a_proof_holds_for_one_question_one_token_one_workbench_and_one_address(
     challenge = new_challenge("s3cret")
 
     def holds(
-        proof: str, asked: str = challenge, settings: Settings = ours, address: str = "http://127.0.0.1:8000"
+        proof: str, question: str = challenge, settings: Settings = ours, address: str = "http://127.0.0.1:8000"
     ) -> bool:
-        return is_proved(settings, "s3cret", asked, httpx.Response(200, headers={PROOF_HEADER: proof}), address)
+        return is_proved(settings, "s3cret", question, httpx.Response(200, headers={PROOF_HEADER: proof}), address)
 
     right = prove(ours, "s3cret", challenge, HERE)
     assert holds(right)
@@ -122,9 +122,7 @@ def test_a_proof_holds_for_one_question_one_token_one_workbench_and_one_address(
     assert prove(ours, "", challenge, HERE) == prove(ours, "s3cret", challenge, None) == ""
 
 
-def test_a_user_of_a_team_asks_with_the_own_token_until_it_is_revoked(
-    server: uvicorn.Server, settings: Settings
-) -> None:
+def test_a_user_of_a_team_has_a_proof_until_the_token_is_revoked(server: uvicorn.Server, settings: Settings) -> None:
     with transaction(settings) as session:
         token = add_user(session, "ada", "viewer").token
     with Client(settings.model_copy(update={"token": Settings(token=token).token})) as client:

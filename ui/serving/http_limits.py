@@ -154,9 +154,9 @@ class HTTPLimits(_Protocol):
             case "answer":
                 self._set_timer(None)
         if at[1] in ("header", "rest"):
-            self._make_room()
+            self._end_oldest()
 
-    def _make_room(self) -> None:
+    def _end_oldest(self) -> None:
         self._idle[self] = None
         if len(self._idle) > MAX_IDLE:
             oldest = next(iter(self._idle))

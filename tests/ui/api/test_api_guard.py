@@ -239,7 +239,7 @@ def test_the_browser_is_ordered_to_load_nothing_from_elsewhere(enter: Open) -> N
         assert "frame-ancestors 'self' http://127.0.0.1:8777" in policy
 
 
-def test_unfinished_bodies_together_take_a_bounded_room() -> None:
+def test_unfinished_bodies_together_hold_a_bounded_number_of_bytes() -> None:
     async def half() -> Message:
         return {"type": "http.request", "body": b"x" * 60, "more_body": True}
 
@@ -253,9 +253,9 @@ def test_unfinished_bodies_together_take_a_bounded_room() -> None:
             with bodies.received(half, 1000) as second, pytest.raises(HTTPException) as refused:
                 await second()
             assert refused.value.status_code == 503
-        with bodies.received(half, 1000) as third, bodies.received(last, 1000) as whole:
+        with bodies.received(half, 1000) as third, bodies.received(last, 1000) as complete:
             await third()
             for _ in range(20):
-                await whole()
+                await complete()
 
     asyncio.run(receive_several())

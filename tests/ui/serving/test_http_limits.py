@@ -63,7 +63,7 @@ class Wire(asyncio.Transport):
 
 
 class Clock:
-    """A loop whose time goes on when it is told."""
+    """A loop whose time advances on request."""
 
     def __init__(self) -> None:
         self.now, self._timers = 0.0, list[tuple[float, asyncio.TimerHandle]]()
@@ -201,7 +201,7 @@ def test_a_body_that_nobody_reads_does_not_hold_its_connection(kind: type[Any]) 
 
 
 @both
-def test_the_connection_that_has_waited_longest_makes_room_for_the_next(kind: type[Any]) -> None:
+def test_the_connection_that_has_waited_longest_ends_when_there_are_too_many(kind: type[Any]) -> None:
     async def test() -> None:
         clock = Clock()
         waiting = [Connection(kind, clock=clock) for _ in range(MAX_IDLE + 2)]
