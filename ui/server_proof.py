@@ -77,11 +77,7 @@ class ProvingTransport(httpx.BaseTransport):
     def _prove(self, token: str, request: httpx.Request) -> None:
         """Makes a connection that other requests may use; it is closed again where nothing was proved on it."""
         challenge = new_challenge(token)
-        headers = {
-            REGISTRY_HEADER: registry_id(self._settings),
-            CHALLENGE_HEADER: challenge,
-            "host": request.url.netloc,
-        }
+        headers = {REGISTRY_HEADER: registry_id(self._settings), CHALLENGE_HEADER: challenge}
         timeout = {"timeout": request.extensions.get("timeout", {})}
         probe = httpx.Request("GET", f"{self._address}/healthz", headers=headers, extensions=timeout)
         response = self._inner.handle_request(probe)
@@ -139,7 +135,7 @@ def new_challenge(token: str) -> str:
 def is_proved(settings: Settings, token: str, challenge: str, response: httpx.Response, address: str) -> bool:
     """Whether the answer to a challenge proves that the server at the end of the connection knows the token."""
     url, stream = httpx.URL(address), response.extensions.get("network_stream")
-    end = (stream.get_extra_info("server_addr") if stream else None) or (url.host, url.port)
+    end: tuple[str, int] = (stream.get_extra_info("server_addr") if stream else None) or (url.host, url.port or 80)
     expected = _proof(settings, token, challenge, end)
     return hmac.compare_digest(response.headers.get(PROOF_HEADER, "").encode(), expected.encode())
 
@@ -194,7 +190,7 @@ def _name(token_hash: str) -> str:
     return hashlib.sha256(f"{_PURPOSE} name {token_hash}".encode()).hexdigest()
 
 
-def _place(host: str, port: int | None) -> str:
+def _place(host: str, port: int) -> str:
     """The end of a connection, in one form for both sides."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
