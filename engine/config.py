@@ -60,6 +60,8 @@ def absurdity(value: Any, has_bound: bool = False) -> str | None:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
+        if set(map(type, value)) == {int}:  # as of a hundred thousand token ids
+            return absurdity(max(value, key=abs), has_bound)
         return next(filter(None, (absurdity(one, has_bound) for one in value)), None)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

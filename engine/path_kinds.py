@@ -233,7 +233,7 @@ def _pointers(path: Path, subject: str, names: list[str]) -> Iterator[PathKind]:
 
 def _head(path: Path) -> bytes:
     """The first bytes of a file; O_NONBLOCK, in case that a pipe has taken its name since it was looked at."""
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
         return file.read(HEAD_BYTES)
 
 

@@ -1,19 +1,23 @@
 """Restores a workbench from a backup into an empty home: all files are compared before the home gets its name.
 
-With PostgreSQL the rows go into its database, which must be empty, and the rest into the home.
+With PostgreSQL the rows go into its database, which must be empty, and the rest into the home. A backup may come from
+anybody: only what `workbench backup` writes is taken from it, never a token or a message of the queue; users get in and
+jobs go on only on request.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 from pydantic import ValidationError
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 
 from engine.files import MANIFEST, aside_of, faults_in
-from jobs.backup import ARTIFACTS, CARD, REGISTRY, copy_tree, explained, settings_of
+from jobs.backup import ARTIFACTS, CARD, JOBS, REGISTRY, UPLOADS, copy_tree, explained, settings_of
 from workbench.answers.backups import RestoredWorkbench, WorkbenchBackup
 from workbench.answers.integrity import StoreCheck
 from workbench.errors import StorageError
@@ -22,17 +26,32 @@ from workbench.job_records import leases
 from workbench.registry import backups, database
 from workbench.settings import Settings
 from workbench.store.row_copy import copy_rows, has_rows
-from workbench.tables import Job
+from workbench.store.storage import OWNER, RECORDS
+from workbench.tables import Artifact, Job, User
 
+_ID = re.compile("[0-9a-f]{32}")
+_RECORD = re.compile(r"[0-9a-f]{32}\.json")
+_NAMES = {  # what lies in each folder of a backup
+    ARTIFACTS: re.compile(rf"[0-9a-f]{{32}}|{re.escape(OWNER)}"),
+    JOBS: _ID,
+    UPLOADS: _ID,
+}
 _MARK = "restore"  # of the temporary folder: the next restoration of this home removes what a killed one left
 _ANOTHER = "Take another backup, or keep what is undamaged with --keep-damaged."
 
 
 def restore(
-    settings: Settings, backup: Path, *, keep_damaged: bool = False, see: See = lambda *_: None
+    settings: Settings,
+    backup: Path,
+    *,
+    keep_damaged: bool = False,
+    with_users: bool = False,
+    with_jobs: bool = False,
+    see: See = lambda *_: None,
 ) -> RestoredWorkbench:
-    """Copies a backup into the home folder, which must be empty or absent. Jobs that ran wait in the queue again.
+    """Copies a backup into the home folder, which must be empty or absent.
 
+    Users are left out unless `with_users`. Jobs that ran or waited are paused; `with_jobs` they wait in the queue.
     A server's database must be empty or absent, too. Raises StorageError for what is no backup, or for a damaged one
     unless `keep_damaged`; then nothing was written.
     """
@@ -45,14 +64,17 @@ def restore(
     try:
         with explained(settings.root):
             aside.mkdir(mode=0o700, parents=True)
-            copy_tree(backup, aside)
+            left_out = _copy_known(backup, aside)
         changed = _changed_files(aside)
         if changed and not (keep_damaged and REGISTRY not in " ".join(changed)):
             raise StorageError(f"The backup is damaged: {changed[0]}", _ANOTHER)
         for extra in (MANIFEST, CARD):
             (aside / extra).unlink(missing_ok=True)
         database.migrate(copy)  # a backup of an earlier version
-        requeued = _requeue(copy)
+        _rewrite_registry(copy, aside)
+        num_users = 0 if with_users else _remove_users(copy)
+        requeued, paused = _requeue(copy) if with_jobs else ([], _pause(copy))
+        left_out += _remove_rowless(copy, aside)
         check = check_store(copy, see)
         known = {fault.id for fault in card.faulty}
         _require_undamaged(check, known, keep_damaged)
@@ -61,7 +83,83 @@ def restore(
     finally:
         database.close_engine(copy)
         shutil.rmtree(aside, ignore_errors=True)
-    return RestoredWorkbench(home=str(settings.root), made_at=card.made_at, requeued=requeued, check=check)
+    return RestoredWorkbench(
+        home=str(settings.root),
+        made_at=card.made_at,
+        requeued=requeued,
+        paused=paused,
+        num_users_left_out=num_users,
+        left_out=left_out,
+        check=check,
+    )
+
+
+def _copy_known(backup: Path, aside: Path) -> list[str]:
+    """Copies what a backup has, by its name; returns the names of everything else."""
+    left_out = []
+    for path in sorted(backup.iterdir()):
+        if path.name in (MANIFEST, CARD, REGISTRY) and path.is_file():
+            copy_tree(path, aside / path.name)
+        elif path.name in _NAMES and path.is_dir() and not path.is_symlink():
+            left_out += _copy_named(path, aside / path.name, _NAMES[path.name])
+        else:
+            left_out.append(path.name)
+    return left_out
+
+
+def _copy_named(folder: Path, target: Path, known: re.Pattern[str]) -> list[str]:
+    target.mkdir()
+    left_out = []
+    for path in sorted(folder.iterdir()):
+        if path.name == RECORDS and folder.name == ARTIFACTS and path.is_dir() and not path.is_symlink():
+            left_out += [f"{folder.name}/{name}" for name in _copy_named(path, target / path.name, _RECORD)]
+        elif known.fullmatch(path.name) and not path.is_symlink():
+            copy_tree(path, target / path.name)
+        else:
+            left_out.append(f"{folder.name}/{path.name}")
+    return left_out
+
+
+def _remove_rowless(copy: Settings, aside: Path) -> list[str]:
+    """Removes folders of artifacts and jobs that no row of the registry has."""
+    with database.reading(copy) as session:
+        known = {ARTIFACTS: set(session.scalars(select(Artifact.id))), JOBS: set(session.scalars(select(Job.id)))}
+    folders = [(folder, path) for folder in known for path in sorted((aside / folder).glob("*")) if path.is_dir()]
+    rowless = [(folder, path) for folder, path in folders if path.name not in {RECORDS, *known[folder]}]
+    for _, path in rowless:
+        shutil.rmtree(path)
+    return [f"{folder}/{path.name}" for folder, path in rowless]
+
+
+def _rewrite_registry(copy: Settings, aside: Path) -> None:
+    """Writes the rows into tables of our own: a file of somebody else may hold triggers, too."""
+    rows = aside / f"{REGISTRY}.rows"
+    try:
+        backups.copy_rows_into(copy, rows)
+    except (SQLAlchemyError, LookupError, TypeError, ValueError) as error:
+        problem = f"The backup's registry is damaged: {str(error).splitlines()[0][:200]}"
+        raise StorageError(problem, "Take another backup.") from None
+    database.close_engine(copy)
+    for path in aside.glob(f"{REGISTRY}-*"):  # of the file's journal
+        path.unlink()
+    os.replace(rows, aside / REGISTRY)
+
+
+def _remove_users(copy: Settings) -> int:
+    with database.transaction(copy) as session:
+        users = list(session.scalars(select(User)))
+        for user in users:
+            session.delete(user)
+    return len(users)
+
+
+def _pause(copy: Settings) -> list[str]:
+    """Pauses jobs that would go on by themselves, or ends them as it was requested; gives the titles of the paused."""
+    with database.transaction(copy) as session:
+        active = list(session.scalars(select(Job).where(Job.state.in_(("queued", "running"))).order_by(Job.created_at)))
+        for job in active:
+            leases.stop_without_worker(session, job, "cancelled" if job.stop_requested == "cancel" else "paused")
+        return [job.title for job in active if job.state == "paused"]
 
 
 def _read_card(backup: Path) -> WorkbenchBackup:
@@ -96,8 +194,14 @@ def _require_empty(settings: Settings) -> None:
 
 def _changed_files(aside: Path) -> list[str]:
     """A sentence for each file that is not the one in the backup's manifest, but for artifacts: rows have theirs."""
-    faults = faults_in(aside)
+    faults = [(name, fault) for name, fault in faults_in(aside) if _is_known(name)]
     return [f"{name} {fault}" for name, fault in faults if Path(name).parts[0] != ARTIFACTS or "records" in name]
+
+
+def _is_known(name: str) -> bool:
+    """Whether a backup has a file of this name; what else its manifest lists was not read."""
+    first, _, rest = name.partition("/")
+    return first in (MANIFEST, CARD, REGISTRY) or (first in _NAMES and bool(rest))
 
 
 def _require_undamaged(check: StoreCheck, known: set[str], keep_damaged: bool) -> None:
@@ -109,7 +213,7 @@ def _require_undamaged(check: StoreCheck, known: set[str], keep_damaged: bool) -
         raise StorageError(f"The backup's registry is damaged: {check.registry_faults[0]}", "Take another backup.")
 
 
-def _requeue(copy: Settings) -> list[str]:
+def _requeue(copy: Settings) -> tuple[list[str], list[str]]:
     """Returns jobs that ran during the backup to the queue, or ends them as it was requested; gives their titles."""
     with database.transaction(copy) as session:
         running = list(session.scalars(select(Job).where(Job.state == "running").order_by(Job.created_at)))
@@ -120,7 +224,8 @@ def _requeue(copy: Settings) -> list[str]:
             else:
                 leases.release(session, job.id, job.fence, "restored from a backup.", attempt_counts=False)
                 waiting.append(job.title)
-        return waiting
+        paused = [job.title for job in running if job.state == "paused"]
+        return waiting, paused
 
 
 def _put_with_rows(settings: Settings, copy: Settings, aside: Path) -> None:

@@ -99,6 +99,10 @@ FREE_FORM = {
         "engine.text.records:Record.values",
         "workbench.registry.packed_experts:read_packed",
     },
+    "values for the variables of somebody's chat template": {
+        "engine.text.chat.template:ChatTemplate.with_values",
+        "workbench.requests.generation:Host.conversation_ids",
+    },
     "arguments of Plotly, of pydantic and of a sampler": {
         "workbench.answers.posteriors:Manifest.sampling",
         "workbench.formatting.chart_template:fill_of",

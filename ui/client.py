@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from ui.addresses import REGISTRY_HEADER, TOKEN_WANTED, USER_HEADER, api_address, registry_id
+from ui.addresses import REGISTRY_HEADER, api_address, registry_id
 from ui.errors import ServerDown, ServerRefused, ServerSlow
-from workbench.access.actor import current_actor
-from workbench.access.home_token import access_token
+from ui.server_proof import ELSEWHERE, ProvingTransport
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
@@ -43,8 +42,6 @@ CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 600.0
 Result = TypeVar("Result", bound=BaseModel)
 
-ELSEWHERE = "Stop it, or set WORKBENCH_API_PORT to another port and start with `workbench up`."
-
 
 class Client:
     """A client of the API server of one registry.
@@ -57,10 +54,9 @@ class Client:
         self._http = httpx.Client(
             base_url=api_address(settings),
             headers={REGISTRY_HEADER: self._registry},
-            auth=_Token(settings, api_address(settings), self._registry),
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            transport=transport,
-            trust_env=False,  # a proxy of the environment must not sit between two of our own processes
+            transport=ProvingTransport(settings, api_address(settings), transport),
+            trust_env=False,
         )
 
     def close(self) -> None:
@@ -155,28 +151,6 @@ class Client:
             response = self._http.request(method, path, **options)
             _check(response)
             return _body(response)
-
-
-class _Token(httpx.Auth):
-    """Sends the token where this workbench's server asks for it, and not to another program on its port."""
-
-    def __init__(self, settings: Settings, address: str, registry: str) -> None:
-        self._settings, self._health, self._registry = settings, f"{address}/healthz", registry
-        self._is_wanted = False
-
-    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        token = access_token(self._settings)
-        if token and not self._is_wanted:
-            headers = {REGISTRY_HEADER: self._registry}
-            answer = yield httpx.Request("GET", self._health, headers=headers, extensions=request.extensions)
-            answer.read()
-            error = _body(answer).get("error")
-            self._is_wanted = isinstance(error, dict) and error.get("code") == TOKEN_WANTED
-        if user_id := current_actor().user_id:
-            request.headers[USER_HEADER] = user_id
-        if token and self._is_wanted:
-            request.headers["Authorization"] = f"Bearer {token}"
-        yield request
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
 from engine.foreign_files import read_bytes, read_object, read_text, short
+from engine.foreign_patterns import is_linear, patterns_in
 from engine.text.special_tokens import FRESH, read_special_tokens, refused_as
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
@@ -186,7 +187,17 @@ class Tokenizer:
             return self._decode_bytes(ids) if INCOMPLETE in text and self._falls_back else text
 
     def try_out(self) -> None:
-        """Raises TokenizerError unless a sample text can be encoded and decoded."""
+        """Raises TokenizerError unless a sample text can be encoded and decoded, and no text takes too long.
+
+        Call it for the tokenizer of a foreign folder before it is stored.
+        """
+        state = json.loads(self._inner.to_str())
+        for pattern in patterns_in([state.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")]):
+            if not is_linear(pattern):
+                raise TokenizerError(
+                    f"The tokenizer uses the regular expression “{short(pattern)}”, which may take hours for a text.",
+                    "Give a tokenizer whose expressions repeat one character or class at a time, such as “ ?\\p{L}+”.",
+                )
         self.decode(self.as_prompt(self.encode(_SAMPLE_TEXT)))
 
     def _decode_bytes(self, ids: Sequence[int]) -> str:

@@ -99,7 +99,7 @@ def test_a_backup_made_during_a_training_is_a_workbench_that_trains_on(
     expected = weights(get_settings(), "sailor")
 
     settings = use(tmp_path / "elsewhere", monkeypatch)
-    assert main(["restore", str(tmp_path / "copy"), "--json"]) == 0
+    assert main(["restore", str(tmp_path / "copy"), "--jobs", "--json"]) == 0
     restored = json.loads(capsys.readouterr().out)
     assert (restored["check"]["ok"], len(restored["requeued"])) == (True, 1)
     assert main(["verify"]) == 0

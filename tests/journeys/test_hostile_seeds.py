@@ -291,9 +291,9 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "pieces of no length": (tokenizer(pre_tokenizer={"type": "FixedLength", "length": 0}), "cannot read a text"),
     "a pattern that takes forever": (
         tokenizer(
-            pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+            pre_tokenizer={"type": "Split", "pattern": {"Regex": "(z+)+$"}, "behavior": "Isolated", "invert": False}
         ),
-        "cannot read a text",
+        "which may take hours",
     ),
     "a decoder that strips what is not there": (
         tokenizer(decoder={"type": "Strip", "content": "a", "start": 9, "stop": 9}),

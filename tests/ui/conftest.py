@@ -62,9 +62,12 @@ class FakeHost:
         finally:
             self._count(-1)
 
-    def conversation_ids(self, _: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Its template writes how long each message is."""
-        return [len(message.get("content", "")) for message in messages]
+    def conversation_ids(
+        self, _: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        """Its template writes how long each message is, and a 7 where it is to think."""
+        thinks = bool((values or {}).get("enable_thinking"))
+        return [*(len(message.get("content", "")) for message in messages), *[7] * thinks]
 
     def require_readable(self, _: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
         """Its context is a thousand characters, or ids."""

@@ -98,7 +98,7 @@ def test_a_backup_of_postgresql_is_restored_to_a_home_and_to_postgresql(server: 
     before = rows_of(server)
     assert back_up(server, copy).faulty == []
     home = Settings(home=tmp_path / "elsewhere", database_url="")
-    restored = restore(home, copy)
+    restored = restore(home, copy, with_users=True, with_jobs=True)
     assert (restored.check.ok, len(restored.requeued)) == (True, 1)
     assert without_jobs(rows_of(home)) == without_jobs(before)
 
@@ -107,7 +107,7 @@ def test_a_backup_of_postgresql_is_restored_to_a_home_and_to_postgresql(server: 
         restore(there, copy)
     assert (rows_of(server), there.root.exists()) == (before, False)
     empty(server)
-    assert restore(there, copy).check.ok
+    assert restore(there, copy, with_users=True, with_jobs=True).check.ok
     assert without_jobs(rows_of(there)) == without_jobs(before)
     assert check_store(there).ok
     assert not (there.root / "registry.db").exists()
@@ -126,7 +126,7 @@ def test_a_home_of_sqlite_moves_to_postgresql(home: Path, tmp_path: Path, server
     fill(file)
     back_up(file, tmp_path / "copy")
     there = server.model_copy(update={"home": tmp_path / "there"})
-    assert restore(there, tmp_path / "copy").check.ok
+    assert restore(there, tmp_path / "copy", with_users=True).check.ok
     assert without_jobs(rows_of(there)) == without_jobs(rows_of(file))
 
 

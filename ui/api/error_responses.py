@@ -8,11 +8,13 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import Scope
 
 from engine.errors import DamagedFile, Problem, code_of
+from engine.foreign_files import short
 from ui.api.schemas.base import FieldError
+from ui.api.schemas.generation import MEANT
 from ui.errors import AnswerTimeout, RateLimitExceeded, ServiceUnavailable
 from ui.present.next_step_text import problem_text
 from workbench.errors import (
@@ -50,6 +52,21 @@ NOT_SERVED = {  # routes of OpenAI's that clients ask for, with what to do
     "/v1/responses": "Send the conversation to /v1/chat/completions.",
 }
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+FORMER = {  # routes of other servers, by the ones of this one
+    "/api/chat": "/v1/chat/completions",
+    "/api/generate": "/v1/completions",
+    "/api/tags": "/v1/models",
+    "/completion": "/v1/completions",
+    "/v1/messages": "/v1/chat/completions",
+    "/v1/completion": "/v1/completions",
+    "/v1/chat": "/v1/chat/completions",
+    "/v1/chat/completion": "/v1/chat/completions",
+}
+MOST_FAULTS = 5  # of a body that are named
+MOST_LETTERS = 2000  # of a message, which may repeat what was sent
+_MOST_PARTS = 8  # of a path
+_LONGEST_NAME = 80  # of a field
+_AROUND = 20  # characters on each side of a fault in JSON
 NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."
 
 
@@ -93,27 +110,69 @@ async def _answer_problem(_: Request, problem: Exception) -> Response:
 
 async def _answer_validation(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    sentences = [_sentence(one) for one in error.errors()]
+    faults = error.errors()
+    if faults[0]["type"] == "json_invalid":
+        sentences = [_json_fault(str(error.body), faults[0])]
+    else:
+        sentences = [_sentence(one) for one in faults[:MOST_FAULTS]]
+    if len(faults) > MOST_FAULTS:
+        sentences.append(f"{len(faults) - MOST_FAULTS:,} other faults are not listed.")
     return JSONResponse(_body(" ".join(sentences), "invalid_request_error", "bad_request", _field(error)), 400)
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code in (404, 405):
-        instead = NOT_SERVED.get(request.url.path, "The page /docs lists every route.")
-        message = f"There is no {request.method} {request.url.path} here. {instead}"
+        message = f"There is no {request.method} {short(request.url.path)} here. {_meant(request)}"
         body = _body(message, "invalid_request_error", "not_found")
         return JSONResponse(body, error.status_code, _allow(request) if error.status_code == 405 else None)
-    # A 400 is FastAPI's word for a body that its JSON reader gave up on, such as one nested too deeply.
-    message = NO_OBJECT if error.status_code == 400 else error.detail
+    message = _unread(error.__cause__) if error.status_code == 400 else error.detail
     code = "too_large" if error.status_code == 413 else "bad_request"
     return JSONResponse(_body(message, "invalid_request_error", code), error.status_code)
 
 
-def _allow(request: Request) -> dict[str, str]:
+def _meant(request: Request) -> str:
+    """What to do in place of a request for a route that is not there: the same under the path that was meant."""
+    path = request.url.path
+    if path in NOT_SERVED:
+        return NOT_SERVED[path]
+    if methods := _allow(request)["allow"]:
+        return f"Send {methods.replace(', ', ' or ')}."
+    parts = [part for part in path.split("/") if part]
+    for end in ["/" + "/".join(parts[start:]) for start in range(min(len(parts), _MOST_PARTS))]:
+        for known in (FORMER.get(end, end), f"/v1{end}", end.lower(), f"/v1{end.lower()}"):
+            if methods := _allow(request, known)["allow"]:
+                return f"Send {methods.replace(', ', ' or ')} {short(known)}."
+    return "The page /docs lists every route."
+
+
+def _unread(cause: BaseException | None) -> str:
+    """A body that FastAPI's JSON reader gave up on."""
+    if isinstance(cause, UnicodeDecodeError):
+        return f"The body is not UTF-8 text: byte {cause.start} is part of no character. Send JSON in UTF-8."
+    if isinstance(cause, RecursionError):
+        return "The body is nested too deeply. Send a flat JSON object, with the header Content-Type: application/json."
+    return NO_OBJECT
+
+
+def _json_fault(body: str, fault: Any) -> str:
+    """What is wrong with a body that is not JSON, and where."""
+    at = int(fault["loc"][-1])
+    before = body[:at]
+    line, column = before.count("\n") + 1, at - before.rfind("\n")
+    around = short(body[max(0, at - _AROUND) : at + _AROUND])
+    if not body.strip():
+        return NO_OBJECT
+    reason = str(fault["ctx"]["error"])
+    return f"The body is not valid JSON: line {line}, column {column}: {reason}, near “{around}”."
+
+
+def _allow(request: Request, path: str = "") -> dict[str, str]:
     """The header with every method of a path: each has a route of its own, and Starlette names one of them."""
-    scopes = {method: {**request.scope, "method": method} for method in METHODS}
-    known = (name for name, scope in scopes.items() if any(_matches(one, scope) for one in request.app.routes))
+    place = {"path": path or request.url.path, "root_path": ""}
+    scopes = {method: {**request.scope, **place, "method": method} for method in METHODS}
+    routes = [one for one in request.app.routes if not isinstance(one, Mount)]
+    known = (name for name, scope in scopes.items() if any(_matches(one, scope) for one in routes))
     return {"allow": ", ".join(known)}
 
 
@@ -126,6 +185,8 @@ async def _answer_mistake(_: Request, error: Exception) -> Response:
 
 
 def _body(message: str, kind: str, code: str, param: str | None = None) -> dict[str, Any]:
+    if len(message) > MOST_LETTERS:
+        message = f"{message[:MOST_LETTERS]}…"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -134,7 +195,8 @@ def _sentence(one: Any) -> str:
         return NO_OBJECT
     where = _where(one) or "The body"
     if one["type"] == "extra_forbidden":
-        return f"{where} is not a field this server knows."
+        meant = MEANT.get(str(one["loc"][-1]), "")
+        return f"{where} is not a field this server knows.{f' Use {meant}.' if meant else ''}"
     if one["type"] == "string_unicode":
         return f"{where}: the text is not valid Unicode: it contains an unpaired surrogate."
     return f"{where}: {validation_message(one)}."
@@ -155,4 +217,4 @@ def _where(one: Any) -> str:
     """The field that a fault is in, or that is wrong beside others."""
     cause = one.get("ctx", {}).get("error")
     field = [cause.field] if isinstance(cause, FieldError) else []
-    return ".".join([*(str(part) for part in one["loc"] if part != "body"), *field])
+    return ".".join([*(short(part)[:_LONGEST_NAME] for part in one["loc"] if part != "body"), *field])

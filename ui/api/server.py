@@ -8,6 +8,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from ui.generation.app_state import AppState
+from ui.serving.http_limits import LimitedHTTP
 
 
 class Server(uvicorn.Server):
@@ -16,6 +17,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         assert isinstance(config.app, FastAPI)
         self._state: AppState = config.app.state.workbench
+        config.http = LimitedHTTP
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -23,7 +23,7 @@ def find_member(members: Mapping[str, str], name: str) -> str:
 
 def with_clustering_id(gate: Mapping[str, Any], settings: Settings | None = None) -> dict[str, Any]:
     """The same settings of a gate, with the id of the clustering that was given by its name."""
-    if "clustering" not in gate:
+    if gate.get("clustering") is None:
         return dict(gate)
     from workbench.registry.clusters.clusterings import get_clustering
     from workbench.registry.database import reading

@@ -49,7 +49,9 @@ class Host(Protocol):
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]: ...
 
-    def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...
+    def conversation_ids(
+        self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] = ...
+    ) -> list[int]: ...
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None: ...
 
@@ -92,10 +94,15 @@ class ModelHost:
         with self._naming_damage():
             yield from self.host.stream(plan, prompt, sampling, tuple(stop))
 
-    def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The prompt for the next answer in a conversation, written by the chat template of the plan's models."""
+    def conversation_ids(
+        self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        """The prompt for the next answer in a conversation, written by the chat template of the plan's models.
+
+        `values` are for variables of the template, such as `enable_thinking`.
+        """
         with self._naming_damage():
-            return self.host.conversation_ids(plan, messages)
+            return self.host.conversation_ids(plan, messages, *([values] if values else []))
 
     def require_readable(self, plan: GenerationPlan, *prompts: Prompt, num_new: int = 0) -> None:
         """Refuses prompts that are too long or hold foreign ids, before they wait for their turn.

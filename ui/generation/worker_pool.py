@@ -2,7 +2,8 @@
 
 A generation lives in one thread from its first token to its end: torch keeps modes such as inference_mode
 per thread. The number of threads is the number of generations at once; a bounded number of others wait their turn.
-A request of several answers has one slot for as long as it takes, and every slot that would be idle besides.
+A request of several answers has one slot for as long as it takes, and of the idle ones all but a quarter, so that the
+next request never waits until one of them ends.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class WorkerPool:
     def __init__(self, num_slots: int, max_waiting: int = 64) -> None:
         self._pool = ThreadPoolExecutor(num_slots, thread_name_prefix="generation")
         self._num_slots, self._max_waiting = num_slots, max_waiting
+        self._num_shared = num_slots - max(1, num_slots // 4)  # busy ones below which a request may have several
         self._lock = Lock()
         self._busy = 0
         self._waiting: dict[_Turn, None] = {}  # in the order of their coming
@@ -152,13 +154,16 @@ class WorkerPool:
                 raise RateLimitExceeded(len(self._waiting))
             request.left.extend(others)
             self._waiting[first] = None
-            while self._busy < self._num_slots and (turn := self._next()) is not None:
+            while self._busy < self._num_slots and (turn := self._next(self._busy)) is not None:
                 self._pool.submit(self._serve, turn)
                 self._busy += 1
         return turns
 
-    def _next(self) -> _Turn | None:
-        """Takes who has waited longest, or else a part of a running request. The caller holds the lock."""
+    def _next(self, num_busy: int) -> _Turn | None:
+        """Takes who has waited longest, or else a part of a running request where few other slots are busy.
+
+        The caller holds the lock.
+        """
         turn = next(iter(self._waiting), None)
         if turn is not None:
             del self._waiting[turn]
@@ -166,7 +171,7 @@ class WorkerPool:
                 self._divided[turn.request] = None
             turn.request.num_running += 1
             return turn
-        request = next(iter(self._divided), None)
+        request = next(iter(self._divided), None) if num_busy < self._num_shared else None
         return None if request is None else self._part_of(request)
 
     def _part_of(self, request: _Request) -> _Turn:
@@ -193,7 +198,7 @@ class WorkerPool:
                 request.num_running -= 1
                 # A request keeps one slot until all of its parts are taken.
                 is_last = bool(request.left) and not request.num_running
-                turn = self._part_of(request) if is_last else self._next()
+                turn = self._part_of(request) if is_last else self._next(self._busy - 1)
                 self._busy -= turn is None
             deliver()
 

@@ -37,6 +37,7 @@ PATH = "/play"
 HERE = Path(__file__).parent
 PARTS_SENTENCE = "Layers beside a frozen backbone (MoDE). With no part selected, only the backbone is used."
 WITHOUT_SENTENCE = "Scores the answer again without each expert and each part: one forward pass for each."
+VALUES_SENTENCE = "In a chat: variables that the model's chat template reads, as a JSON object."
 VOTES: dict[Choice, str] = {"a": "A", "b": "B", "tie": "Tie", "both_bad": "Both bad"}
 IN_TURN = "(...values) => window.workbench.inTurn(values)"  # puts the number of the event in the last input
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -132,6 +133,7 @@ class Page:
     memory: gr.State
     arena: ArenaParts
     grid: GridParts
+    values: gr.Textbox
 
     def inputs(self) -> list[Any]:
         """The inputs of a generation, in the order of `rounds.Round.of`."""
@@ -161,7 +163,7 @@ def build(state: AppState) -> gr.Blocks:
 
 
 def _layout() -> Page:
-    sampling = _sampling_drawer()
+    sampling, values = _sampling_drawer()
     search, history = _history_drawer()
     grid = _grid_drawer()
     with gr.Column(elem_id="play"):
@@ -208,7 +210,7 @@ def _layout() -> Page:
     memory = gr.State(Memory())
     arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
     shared = (answer_format, count, blind, notice, settings, turn, copy, legend, prompt, generate, stop)
-    return Page(*shared, sampling, panes, memory, arena, grid)
+    return Page(*shared, sampling, panes, memory, arena, grid, values)
 
 
 def _drawer(name: str) -> str:
@@ -216,18 +218,22 @@ def _drawer(name: str) -> str:
     return f"() => window.workbench.drawer('{name}')"
 
 
-def _sampling_drawer() -> list[Any]:
-    """How tokens are drawn, in the order of `rounds.Round.of`."""
+def _sampling_drawer() -> tuple[list[Any], gr.Textbox]:
+    """How tokens are drawn, in the order of `rounds.Round.of`; and what the chat template is given."""
     with gr.Sidebar("Sampling", position="right", open=False, elem_id="sampling", width=340):
         gr.HTML("<h2>Sampling</h2>", apply_default_css=False)
         *sliders, seed = SAMPLING
-        return [
+        drawn = [
             *map(_slider, sliders),
             gr.Number(
                 SAMPLING[seed].usual, precision=0, minimum=0, label=SAMPLING[seed].label, info=SAMPLING_HELP[seed]
             ),
             gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE),
         ]
+        values = gr.Textbox(
+            label="Chat template values", placeholder='{"enable_thinking": false}', info=VALUES_SENTENCE
+        )
+        return drawn, values
 
 
 def _slider(name: str) -> gr.Slider:
@@ -294,6 +300,8 @@ def _wire(player: Player, opening: Opening, arena: Arena, blocks: gr.Blocks, pag
     stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], answers, answers, **PRIVATE)
     _wire_address(player, page)
     _wire_typing(player, page)
+    given, outputs = [page.memory, page.values], [page.memory, page.notice]
+    page.values.change(player.set_values, given, outputs, **PRIVATE)
 
 
 def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
@@ -308,7 +316,9 @@ def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
         leaving = pane.chips.select(partial(player.leave_out, place=place), [page.count, *choices], choices, **PRIVATE)
         running.append(leaving.then(partial(player.play, without_of=place), wanted, outputs, **PRIVATE))
     for one in running:
-        one.success(arena.store, wanted, [page.memory, page.arena.link, page.arena.ratings], **PRIVATE)
+        stored = one.success(arena.store, wanted, [page.memory, page.arena.link, page.arena.ratings], **PRIVATE)
+        # What was written while a round ran is not in its memory.
+        stored.then(player.set_values, [page.memory, page.values], [page.memory, page.notice], **PRIVATE)
     return running
 
 

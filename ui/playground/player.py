@@ -17,9 +17,11 @@ from starlette.concurrency import run_in_threadpool
 from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Done, Token
+from engine.foreign_files import short
 from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
+from ui.generation.template_values import clean_values
 from ui.playground.address import CHAT, panes_address
 from ui.playground.chips import chip_values, chips_of, request_of
 from ui.playground.pacing import newest_of
@@ -219,7 +221,19 @@ class Player:
         order = list(range(len(request.panes)))
         random.shuffle(order)
         goes_on = request.answer_format == CHAT
-        return Memory(turns=memory.turns if goes_on else {}, order=tuple(order) if request.is_blind else ())
+        shown = tuple(order) if request.is_blind else ()
+        return Memory(turns=memory.turns if goes_on else {}, order=shown, values=memory.values)
+
+    def set_values(self, memory: Memory, text: str | None) -> tuple[Memory, str]:
+        """The memory with values for the chat template, a JSON object; and what is wrong with the text."""
+        try:
+            given = json.loads(text) if text and text.strip() else {}
+            if not isinstance(given, dict):
+                raise ValueError("it is not a JSON object")
+            return replace(memory, values=clean_values(given)), ""
+        except (ValueError, RecursionError) as error:
+            sentence = f"The values for the chat template cannot be used: {short(error)}. None are set."
+            return replace(memory, values={}), problem_html(sentence)
 
     async def answer(self, request: Round, place: int, memory: Memory | None = None) -> AsyncGenerator[Frame, None]:
         """The growing answer of one pane, or the sentence of what went wrong."""
@@ -234,7 +248,8 @@ class Player:
                 sampling = replace(sampling, seed=new_seed())
             wanted = await run_in_threadpool(self.request_of, pane)
             start = Answer("" if request.answer_format == CHAT else request.prompt, [], _NO_MANIFEST)
-            start = replace(start, turns=memory.turns_of(place, request), is_blind=bool(memory.order))
+            turns = memory.turns_of(place, request)
+            start = replace(start, turns=turns, is_blind=bool(memory.order), values=memory.values)
             async with aclosing(self._answers(wanted, start, sampling, request.without)) as answers:
                 async for answer in answers:
                     yield answer
@@ -281,7 +296,7 @@ class Player:
 
     def _prompt(self, plan: GenerationPlan, answer: Answer) -> Prompt:
         if answer.turns:
-            return self._state.generations.conversation_ids(plan, answer.turns)
+            return self._state.generations.conversation_ids(plan, answer.turns, answer.values)
         return answer.prompt
 
     def _begin(self, plan: GenerationPlan, answer: Answer, sampling: SamplingConfig) -> Answer:

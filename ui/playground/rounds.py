@@ -61,6 +61,7 @@ class Memory:
     comparison: str = ""  # the id of what is stored
     replayed: str = ""  # the id of what the address asks for
     fills: bool = False  # whether the address asks for a grid, which can be filled
+    values: Mapping[str, Any] = field(default_factory=dict)  # for the chat template
 
     def turns_of(self, place: int, request: Round) -> tuple[Mapping[str, str], ...]:
         """The conversation of a pane with the new question; empty in a completion."""

@@ -9,6 +9,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
@@ -54,6 +55,7 @@ class Answer:
     token_ids: tuple[int, ...] = ()
     prompt_ids: tuple[int, ...] = ()
     turns: tuple[Mapping[str, str], ...] = ()  # of a conversation: those before the answer
+    values: Mapping[str, Any] = field(default_factory=dict)  # for the chat template of a conversation
     is_blind: bool = False
     num_before: int = 0  # generations that wait for a slot before this one
     replayed: str = ""

@@ -11,7 +11,7 @@ from html import escape
 
 from ui.addresses import REGISTRY_HEADER, registry_id, studio_address
 from ui.serving.login import login_path
-from workbench.access.home_token import LOGIN_FOLDER, needs_token
+from workbench.access.home_token import LOGIN_FOLDER, access_token, needs_token
 from workbench.settings import Settings, get_settings
 from workbench.store.private_files import write_private
 from workbench.store.private_folder import private_folder
@@ -28,14 +28,35 @@ def can_browse(environment: Mapping[str, str] = os.environ, platform: str = sys.
 
 def studio_answers(settings: Settings, seconds: float = 1.0) -> bool:
     """Whether this workbench's studio responds. The token is not sent: another program may listen on the port."""
+    return _look(settings, seconds) is True
+
+
+def another_answers(settings: Settings, seconds: float = 5.0) -> bool:
+    """Whether another program responds at the studio's address: a login link opened there would be given away."""
+    return _look(settings, seconds) is False
+
+
+def _look(settings: Settings, seconds: float) -> bool | None:
+    """Whether what responds at the studio's address proves that it knows the token, if there is one; None: nothing."""
     import httpx
 
-    url, headers = f"{studio_address(settings)}/_stcore/health", {REGISTRY_HEADER: registry_id(settings)}
+    from ui.server_proof import CHALLENGE_HEADER, is_proved, new_challenge
+
+    address, token = studio_address(settings), access_token(settings)
+    challenge = new_challenge(token)
+    headers = {REGISTRY_HEADER: registry_id(settings), CHALLENGE_HEADER: challenge}
     try:
-        response = httpx.get(url, headers=headers, timeout=seconds, trust_env=False)
-    except httpx.HTTPError:
+        with (
+            httpx.Client(timeout=seconds, trust_env=False) as client,
+            client.stream("GET", f"{address}/_stcore/health", headers=headers) as response,
+        ):
+            if token:
+                return is_proved(settings, token, challenge, response, address)
+    except httpx.ProtocolError:
         return False
-    return response.is_success or response.status_code == 401  # it requires the token, so it runs
+    except httpx.HTTPError:
+        return None
+    return response.is_success
 
 
 def page_to_open(settings: Settings) -> str:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from ui.addresses import USER_HEADER, public_studio_address, registry_id
+from ui.server_proof import prove
 from workbench.access import users
 from workbench.access.actor import OWNER, THE_OWNER, Actor, acting_as
-from workbench.access.home_token import LOGIN_FOLDER, access_token, ensure_token, needs_token
+from workbench.access.home_token import LOGIN_FOLDER, access_token, ensure_token, known_token, needs_token
 from workbench.errors import NoRegistry, RegistryUnavailable
 from workbench.registry.database import reading
 from workbench.store.private_files import create_private, write_private
@@ -72,6 +73,10 @@ class Login:
         if not value.startswith(users.TOKEN_START.encode()):
             return None
         return self._user(lambda session: users.actor_of_token(session, value.decode("latin-1")))
+
+    def prove(self, challenge: str, end: tuple[str, int] | None) -> str:
+        """The proof that this server knows the token of whoever asks."""
+        return prove(self._settings, known_token(self._settings), challenge, end)
 
     @property
     def _token(self) -> bytes:

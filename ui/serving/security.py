@@ -12,7 +12,8 @@ WORKBENCH_NO_AUTH is set no token is needed.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from engine.foreign_files import short
 from ui.addresses import (
     REGISTRY_HEADER,
     STUDIO_HOST,
@@ -35,6 +37,7 @@ from ui.addresses import (
     registry_id,
     studio_address,
 )
+from ui.server_proof import CHALLENGE_HEADER, PROOF_HEADER
 from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, Login
 from ui.serving.login_page import LoginPage
 from workbench.access.actor import Actor, Role, acting_as, require
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 2 << 20  # a prompt of half a million words; nobody's context is that long
 MAX_UPLOAD_MIB = 200  # of a file in the studio, which Streamlit holds in memory
 _FORM_BYTES = 1 << 20  # of what a form has around an uploaded file
+_NUM_BODIES = 32  # of the longest, which may be unfinished at once
 _SAFE = ("GET", "HEAD", "OPTIONS")
 ACTOR = "workbench.actor"  # in the scope of a request that was let in: who sent it
 _JSON, _FORM, _FILES = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
@@ -162,6 +166,7 @@ class Guard:
         self._registry = registry_id(settings)
         frames = rules.policy("").partition("frame-ancestors")[2].partition(";")[0]
         self._own_policy = _LOGIN_POLICY.format(frames)
+        self._bodies = Bodies(_NUM_BODIES * MAX_BODY_BYTES + 2 * rules.max_upload_bytes)
         self._foreign = f"Another workbench's server listens on port {rules.port}."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,41 +175,55 @@ class Guard:
             return
         connection = HTTPConnection(scope)
         path = str(scope["path"])
-        marked = self._marked(send, self._rules.policy(path))
         try:
             self._check_sender(connection)
+            send = await self._with_proof(connection, send)
+            marked = self._marked(send, self._rules.policy(path))
             if self._login.is_needed and scope["type"] == "http" and path in (LOGIN_PATH, LOGOUT_PATH):
                 self._check_body(connection)
                 response = await self._login_page.answer(connection, receive)
             else:
                 actor = await self._check_request(connection)
-                limited = _limited(receive, self._rules.max_bytes(path))
                 if scope["type"] == "websocket":  # it outlives a role: each script of the studio looks it up again
-                    await self._app(scope, limited, marked)
+                    await self._app(scope, receive, marked)
                     return
                 scope[ACTOR] = actor
-                with acting_as(actor):
+                with acting_as(actor), self._bodies.received(receive, self._rules.max_bytes(path)) as limited:
                     await self._app(scope, limited, marked)
                 return
         except Refusal as refusal:
             response = self._refused(connection, refusal)
         await response(scope, receive, self._marked(send, self._own_policy))
 
+    async def _with_proof(self, connection: HTTPConnection, send: Send) -> Send:
+        """Adds the proof that a client of ours asks for before it sends its token."""
+        challenge = connection.headers.get(CHALLENGE_HEADER, "")
+        if not challenge or connection.headers.get(REGISTRY_HEADER) != self._registry:
+            return send
+        proof = await run_in_threadpool(self._login.prove, challenge, connection.scope.get("server"))
+
+        async def proving(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[PROOF_HEADER] = proof
+            await send(message)
+
+        return proving
+
     def _check_sender(self, connection: HTTPConnection) -> None:
         """Refuses what another site, or a page on another port of this machine, sent."""
         headers = connection.headers
         host = headers.get("host", "")
         if not self._is_own_name(_name(f"//{host}")):
-            raise Refusal(403, _FOREIGN_HOST.format(host), "foreign_host")
+            raise Refusal(403, _FOREIGN_HOST.format(short(host)), "foreign_host")
         origin = headers.get("origin")
         if origin is None and self._needs_origin(connection):
             raise Refusal(403, "The request must carry this server's own Origin header.", "foreign_origin")
         if origin is not None and _place(origin) != host:
-            raise Refusal(403, f"The Origin header must be this server, but is “{origin}”.", "foreign_origin")
+            raise Refusal(403, f"The Origin header must be this server, but is “{short(origin)}”.", "foreign_origin")
         site = headers.get("sec-fetch-site", "none")
         if site not in ("none", "same-origin") and not self._is_visit(connection):
             raise Refusal(
-                403, f"A page of another address may only link here (Sec-Fetch-Site: {site}).", "foreign_site"
+                403, f"A page of another address may only link here (Sec-Fetch-Site: {short(site)}).", "foreign_site"
             )
 
     def _needs_origin(self, connection: HTTPConnection) -> bool:
@@ -300,20 +319,38 @@ def _too_large(most: int) -> str:
     return f"A request must be at most {most:,} bytes, but is larger."
 
 
-def _limited(receive: Receive, most: int) -> Receive:
-    """The same messages, until they carry more bytes than are allowed."""
-    num_bytes = 0
+class Bodies:
+    """The bodies that are being received, which together hold at most so many bytes."""
 
-    async def limited() -> Message:
-        nonlocal num_bytes
-        message = await receive()
-        num_bytes += len(message.get("body", b""))
-        if num_bytes > most:
+    def __init__(self, max_bytes: int) -> None:
+        self._num_free = max_bytes
+
+    @contextmanager
+    def received(self, receive: Receive, most: int) -> Iterator[Receive]:
+        """The same messages, until they carry more bytes than are allowed to one body, or to all."""
+        num_bytes = num_held = 0
+
+        async def limited() -> Message:
+            nonlocal num_bytes, num_held
+            message = await receive()
+            size = len(message.get("body", b""))
+            num_bytes += size
             # This kind passes through FastAPI, which takes any other for a body that cannot be read.
-            raise HTTPException(413, _too_large(most))
-        return message
+            if num_bytes > most:
+                raise HTTPException(413, _too_large(most))
+            if size > self._num_free:
+                raise HTTPException(503, "The server receives too many long requests at once. Try again in a moment.")
+            num_held += size
+            self._num_free -= size
+            if not message.get("more_body", False):  # it is whole, and parsed next
+                self._num_free += num_held
+                num_held = 0
+            return message
 
-    return limited
+        try:
+            yield limited
+        finally:
+            self._num_free += num_held
 
 
 def _length(headers: Headers) -> int:

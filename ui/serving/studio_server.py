@@ -84,6 +84,7 @@ def _serve(settings: Settings) -> None:
     from streamlit.starlette import App
 
     from ui.serving import heap
+    from ui.serving.http_limits import use_limits
     from ui.serving.security import Guard, studio_rules
     from ui.serving.studio_actor import studio_actor
     from workbench.access.actor import set_source
@@ -92,6 +93,7 @@ def _serve(settings: Settings) -> None:
     guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))
     set_source(studio_actor(settings))
     heap.settle()
+    use_limits()
     App(SCRIPT, middleware=[guard]).run(config=options(settings))
 
 

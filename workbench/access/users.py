@@ -43,7 +43,7 @@ def add_user(session: Session, name: str, role: str) -> NewUser:
             raise NameTaken("user", name)
         session.delete(old)  # with its id, which old logins name
         session.flush()
-    row = User(name=name, role=wanted.title, token_sha256=_hash(token))
+    row = User(name=name, role=wanted.title, token_sha256=token_hash(token))
     session.add(row)
     session.flush()
     return NewUser(_card(row), token)
@@ -62,7 +62,12 @@ def revoke_user(session: Session, name: str) -> UserCard:
 
 def actor_of_token(session: Session, token: str) -> Actor | None:
     """The user with this token; None for an unknown or revoked one."""
-    return _actor(session.scalar(select(User).where(User.token_sha256 == _hash(token))))
+    return _actor(session.scalar(select(User).where(User.token_sha256 == token_hash(token))))
+
+
+def token_hashes(session: Session) -> list[str]:
+    """The stored hashes of the tokens that are valid."""
+    return list(session.scalars(select(User.token_sha256).where(User.revoked_at.is_(None))))
 
 
 def actor_of_id(session: Session, id: str) -> Actor | None:
@@ -103,7 +108,7 @@ def _actor(row: User | None) -> Actor | None:
     return None if row is None or row.revoked_at is not None else Actor(row.name, role_named(row.role), row.id)
 
 
-def _hash(token: str) -> str:
+def token_hash(token: str) -> str:
     """SHA-256 is enough: a token has 256 random bits, unlike a password."""
     return hashlib.sha256(token.encode()).hexdigest()
 

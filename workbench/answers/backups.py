@@ -25,4 +25,7 @@ class RestoredWorkbench(Answer):
     home: str
     made_at: float = Field(description="When the backup was made, in seconds since 1970.")
     requeued: list[str] = Field(description="Titles of the jobs that ran during the backup; they wait in the queue.")
+    paused: list[str] = Field([], description="Titles of the jobs that ran or waited; they go on once resumed.")
+    num_users_left_out: int = Field(0, description="Users of the backup that have no access here.")
+    left_out: list[str] = Field([], description="Files and folders of the backup that no backup has.")
     check: StoreCheck

@@ -121,15 +121,15 @@ def _put_copy(settings: Settings, path: Path) -> None:
 def copy_registry(settings: Settings, path: Path) -> None:
     """Copies a snapshot of a registry into an SQLite file, also while it is written to."""
     if not is_copied(settings):
-        _copy_server(settings, path)
+        copy_rows_into(settings, path)
         return
     file = make_url(settings.database).database or ""
     with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(path)) as copy:
         source.backup(copy)
 
 
-def _copy_server(settings: Settings, path: Path) -> None:
-    """Copies the rows of PostgreSQL, all of one snapshot, into a new SQLite file."""
+def copy_rows_into(settings: Settings, path: Path) -> None:
+    """Copies the rows of a registry, all of one snapshot, into a new SQLite file."""
     copy = settings.model_copy(update={"database_url": f"sqlite:///{path}"})
     database.create(copy)
     with database.reading(settings) as session, database.filling(copy) as target:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload, selectinload
@@ -22,6 +22,7 @@ from engine.config import SamplingConfig, ServePrecision
 from engine.errors import ChatTemplateError, MixtureError
 from engine.events import Done, Echo, Token
 from engine.files import ArtifactRef
+from engine.foreign_files import short
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
@@ -358,10 +359,12 @@ class Host:
         if isinstance(prompt, str) and len(prompt.encode()) >= limits.max_positions - num_new:
             require_fits(len(encode_prompt(prompt, tokenizer)[0]), limits, num_new)
 
-    def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Message]) -> list[int]:
-        """The prompt for the next answer in a conversation. Loads no weights.
+    def conversation_ids(
+        self, plan: GenerationPlan, messages: Sequence[Message], values: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        """The prompt for the next answer in a conversation; `values` are for its template. Loads no weights.
 
-        Raises ChatTemplateError without a template, or for a conversation that it refuses; MixtureError for experts
+        Raises ChatTemplateError without a template, or for what it refuses or does not read; MixtureError for experts
         whose templates differ; ContextLengthExceeded for messages that cannot fit.
         """
         from engine.inference.prompt import require_readable
@@ -369,7 +372,11 @@ class Host:
         template, tokenizer = self._template(plan), self._tokenizer(plan)
         content = "".join(str(message.get("content", "")) for message in messages)
         require_readable(content, tokenizer, self._least_limits(plan))
-        return template.encode(tokenizer, messages, add_generation_prompt=True)
+        if unread := template.unread(values or {}):
+            raise ChatTemplateError(
+                f"The chat template of these models does not read “{short(unread[0])}”.", "Leave it out."
+            )
+        return template.with_values(values or {}).encode(tokenizer, messages, add_generation_prompt=True)
 
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
         """The ids that are read for a prompt, with those put before it. Loads no weights."""

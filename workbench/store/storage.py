@@ -24,7 +24,7 @@ from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 from workbench.tables import Artifact
 
-OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
+OWNER, RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
 _ALMOST_NOTHING_BYTES = 1 << 20
@@ -84,7 +84,7 @@ class Storage:
     def __init__(self, folder: Path, shared: ObjectStore | None = None) -> None:
         self.folder = folder
         self.shared = shared
-        self.records = Records(folder / _RECORDS)
+        self.records = Records(folder / RECORDS)
         self.trash = Trash(folder / _TRASH)
 
     def place(self, artifact_id: str) -> Path:

@@ -88,7 +88,8 @@ class ChatTemplate:
         self, tokenizer: Tokenizer, messages: Sequence[Message], *, add_generation_prompt: bool = False
     ) -> list[int]:
         """The ids of a conversation. Control tokens are written by the template alone, never by a message."""
-        rendered = self._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
+        template = self._with_harmless_values(tokenizer)
+        rendered = template._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
         return [token.id for token in encoded(tokenizer, rendered.text)]
 
     def encode_answers(
@@ -101,6 +102,8 @@ class ChatTemplate:
         last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
         show where the answers are.
         """
+        if (template := self._with_harmless_values(tokenizer)) is not self:
+            return template.encode_answers(tokenizer, messages, rule)
         marked = self._harmless(tokenizer, messages)
         rendered = self._rendered(marked, False)
         tokens = encoded(tokenizer, rendered.text)
@@ -180,6 +183,11 @@ class ChatTemplate:
             return pattern.sub(f"{_OPEN}\\g<0>{_CLOSE}", text.replace(_OPEN, "").replace(_CLOSE, ""))
 
         return [_mapped(message, mark) for message in messages]
+
+    def _with_harmless_values(self, tokenizer: Tokenizer) -> ChatTemplate:
+        """This template, or one whose values cannot write a control token either: a value is somebody's text, too."""
+        harmless = self._harmless(tokenizer, [self._values])[0]
+        return self if harmless == self._values else self.with_values(harmless)
 
     def limits(self, tokenizer: Tokenizer, stops: frozenset[int]) -> list[str]:
         """What a training by this template cannot teach, as sentences; `stops` end answers besides its own tokens."""

@@ -172,10 +172,13 @@ def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored
     logits = loaded.view(["expert"])(torch.tensor([[0, 1]]), Rows.all_to("expert", 1))
     if not bool(torch.isfinite(logits).all()):
         raise ModelError("The packed expert computes infinite numbers or NaN.", _AGAIN)
+    tokenizer = load_tokenizer(base.folder)
+    if _SEED in folders:
+        tokenizer.try_out()
     return _Checked(
         method,
         loaded.num_parameters("expert"),
-        load_tokenizer(base.folder).sha256,
+        tokenizer.sha256,
         num_parameters(import_model(folders[_SEED]).lm) if _SEED in folders else 0,
     )
 

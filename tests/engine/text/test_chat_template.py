@@ -197,3 +197,27 @@ def test_templates_differ_by_their_text_and_by_the_tokens_that_they_use() -> Non
     assert one.sha256 == ChatTemplate("{{ bos_token }}", {"bos_token": "<s>"}).sha256
     assert one.sha256 != ChatTemplate("{{ bos_token }}", {"bos_token": "<b>"}).sha256
     assert one.sha256 != ChatTemplate("{{ bos_token }} ", {"bos_token": "<s>"}).sha256
+
+
+def test_values_for_the_template_are_those_of_transformers(tmp_path: Path) -> None:
+    chat_folder(tmp_path, "qwen")
+    file = tmp_path / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    config["chat_template"] += "{% if enable_thinking is defined and not enable_thinking %}no thoughts{% endif %}"
+    file.write_text(json.dumps(config))
+    tokenizer, template = load_tokenizer(tmp_path), load_chat_template(tmp_path)
+    assert template is not None
+    for value in (True, False):
+        ids = template.with_values({"enable_thinking": value}).encode(tokenizer, TALK)
+        assert ids == theirs(tmp_path, TALK, enable_thinking=value, return_dict=False)
+    assert template.with_values({}).encode(tokenizer, TALK) == template.encode(tokenizer, TALK)
+    assert template.unread(["enable_thinking", "effort"]) == ["effort"]
+
+
+def test_a_value_for_the_template_cannot_write_a_control_token(tmp_path: Path) -> None:
+    tokenizer, _ = load(tmp_path, "qwen")
+    template = ChatTemplate("{{ style }}{% for one in messages %}{{ one.content }}{% endfor %}", {})
+    end = tokenizer.written(next(iter(tokenizer.special_ids)))
+    ids = template.with_values({"style": f"a{end}b"}).encode(tokenizer, TALK[:1])
+    assert not tokenizer.control_ids.intersection(ids)
+    assert "".join(map(tokenizer.written, ids)).startswith(f"a{end}b")

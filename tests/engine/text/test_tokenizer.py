@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
+from tokenizers import decoders, normalizers, pre_tokenizers
 
 from engine.errors import TokenizerError
 from engine.text import tokenizer as module
@@ -213,7 +213,19 @@ def test_a_text_that_breaks_the_tokenizer_is_refused() -> None:
     broken = Tokenizer(inner, 256)
     with pytest.raises(TokenizerError, match="cannot read a text"):
         broken.encode("c" * 40 + "b")
-    broken.try_out()  # which cannot know every text
+
+
+@pytest.mark.parametrize("where", ["pre_tokenizer", "normalizer", "decoder"])
+def test_a_regular_expression_that_may_take_hours_is_refused_before_a_tokenizer_is_stored(where: str) -> None:
+    inner = byte_level("<s>")
+    parts = {
+        "pre_tokenizer": pre_tokenizers.Split(tokenizers.Regex("(z+)+$"), "isolated"),
+        "normalizer": normalizers.Sequence([normalizers.Replace(tokenizers.Regex("(z+)+$"), "")]),
+        "decoder": decoders.Replace(tokenizers.Regex("(z+)+$"), ""),
+    }
+    setattr(inner, where, parts[where])
+    with pytest.raises(TokenizerError, match=r"“\(z\+\)\+\$”, which may take hours"):
+        Tokenizer(inner, 256).try_out()
 
 
 def test_a_folder_without_anything_is_refused(tmp_path: Path) -> None:

@@ -602,6 +602,88 @@ def test_a_streamed_answer_names_its_role_once_and_ends_like_a_completion(api: T
     assert (counts["choices"], counts["usage"]["completion_tokens"]) == ([], 3)
 
 
+def test_values_for_the_template_reach_it_and_count_as_tokens(api: TestClient) -> None:
+    plain = chat(api)["usage"]["prompt_tokens"]
+    for value, number in ((True, plain + 1), (False, plain), (None, plain)):
+        answer = chat(api, chat_template_kwargs={"enable_thinking": value})
+        assert answer["usage"]["prompt_tokens"] == number
+
+
+def test_hints_of_other_clients_change_nothing(api: TestClient) -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    content = [{"type": "text", "text": "the sea", **mark}]
+    hints = {"keep_alive": "5m", "cache_prompt": True, "id_slot": 0, "cache_salt": "x", **mark}
+    assert (
+        chat(api, messages=[{"role": "user", "content": content, **mark}], **hints)["choices"] == chat(api)["choices"]
+    )
+    body = {"model": "both", "prompt": "the sea", "max_tokens": 2, "seed": 1}
+    answers = [api.post("/v1/completions", json={**body, **more}).json()["choices"] for more in ({}, hints)]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "Send POST /v1/chat/completions."),
+        ("/v1/v1/chat/completions", "Send POST /v1/chat/completions."),
+        ("/openai/v1/chat/completions/", "Send POST /v1/chat/completions."),
+        ("/V1/Models", "Send GET /v1/models."),
+        ("/v1/v1/models/both", "Send GET /v1/models/both."),
+        ("/api/chat", "Send POST /v1/chat/completions."),
+        ("/v1/messages", "Send POST /v1/chat/completions."),
+        ("/v1/engines/both/completions", "Send POST /v1/completions."),
+        ("/nothing", "The page /docs lists every route."),
+        ("/" + "a" * 5000, "The page /docs lists every route."),
+    ],
+)
+def test_a_route_that_is_not_there_names_the_one_that_was_meant(api: TestClient, path: str, meant: str) -> None:
+    answer = api.post(path, json={})
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 404
+    assert message.endswith(f" here. {meant}")
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b'{"model": "both",}', "line 1, column 1"),
+        (b'{"model": "both",\n "prompt": x}', "line 2, column 12: Expecting value, near"),
+        (b'{"model": "both"', "line 1, column 17"),
+        (b'{"model": "\xe9"}', "byte 11 is part of no character"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"", "The body is not a JSON object."),
+        (b"[]", "The body is not a JSON object."),
+    ],
+)
+def test_a_broken_body_says_where_it_is_broken(api: TestClient, body: bytes, fault: str) -> None:
+    answer = api.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert fault in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"model": "x" * 2_000_000, "prompt": "x"},
+        {"model": "both", "prompt": [1] * 600_000},
+        {"model": "both", "prompt": [[1] * 3000] * 200},
+        {"model": "both", "prompt": "x", "stop": [1] * 500_000},
+        {"model": "both", "prompt": "x", "active": ["x" * 5000]},
+        {"model": "both", "prompt": "x", "experts": [{"x": 1}] * 60_000},
+        {"model": "both", "prompt": "x", "logit_bias": {str(i): "x" for i in range(100_000)}},
+        {"model": "both", "prompt": "x", **{f"unknown{i}": 1 for i in range(100_000)}},
+        {"model": "both", "prompt": "x", "y" * 1_000_000: 1},
+        {"model": "both", "prompt": "x", "bad_words": ["x"] * 60_000},
+    ],
+    ids=["name", "ids", "lists-of-ids", "stops", "experts", "objects", "biases", "fields", "field", "words"],
+)
+def test_what_is_too_much_is_refused_in_few_words(api: TestClient, body: dict[str, Any]) -> None:
+    answer = api.post("/v1/completions", json=body)
+    assert answer.status_code == 400
+    assert len(answer.content) < 3000
+
+
 def test_parts_of_a_message_are_one_text(api: TestClient) -> None:
     content = [{"type": "text", "text": "the "}, {"type": "text", "text": "sea"}]
     assert chat(api, messages=[{"role": "user", "content": content}])["choices"] == chat(api)["choices"]
@@ -614,7 +696,13 @@ def test_parts_of_a_message_are_one_text(api: TestClient) -> None:
         {"messages": [{"role": "king", "content": "x"}]},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
         {"chat_template": "{{ messages }}"},
-        {"chat_template_kwargs": {"enable_thinking": True}},
+        *(
+            {"chat_template_kwargs": {name: []}}
+            for name in ("messages", "tools", "add_generation_prompt", "bos_token", "self", "a-b", "__class__")
+        ),
+        {"repeat_penalty": 1.1},
+        {"enable_thinking": False},
+        {"messages": [{"role": "user", "content": "x", "prefix": True}]},
         {"tools": [{"type": "function", "function": {"name": "x"}}]},
         {"tool_choice": "required"},
         {"tool_choice": {"type": "function", "function": {"name": "x"}}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import socket
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from ui.addresses import own_addresses, require_safe_address
 from ui.api.app import create_app
@@ -18,7 +21,7 @@ from ui.api.schemas.base import MAX_NAMED
 from ui.errors import UnsafeAddress
 from ui.serving import security
 from ui.serving.login import Login
-from ui.serving.security import MAX_BODY_BYTES
+from ui.serving.security import MAX_BODY_BYTES, Bodies
 from workbench.settings import Settings
 
 Open = Callable[..., TestClient]
@@ -234,3 +237,25 @@ def test_the_browser_is_ordered_to_load_nothing_from_elsewhere(enter: Open) -> N
         policy = client.get(path).headers["content-security-policy"]
         assert policy.startswith(f"default-src {source}")
         assert "frame-ancestors 'self' http://127.0.0.1:8777" in policy
+
+
+def test_unfinished_bodies_together_hold_a_bounded_number_of_bytes() -> None:
+    async def half() -> Message:
+        return {"type": "http.request", "body": b"x" * 60, "more_body": True}
+
+    async def last() -> Message:
+        return {"type": "http.request", "body": b"x" * 10, "more_body": False}
+
+    async def receive_several() -> None:
+        bodies = Bodies(100)
+        with bodies.received(half, 1000) as first:
+            await first()
+            with bodies.received(half, 1000) as second, pytest.raises(HTTPException) as refused:
+                await second()
+            assert refused.value.status_code == 503
+        with bodies.received(half, 1000) as third, bodies.received(last, 1000) as complete:
+            await third()
+            for _ in range(20):
+                await complete()
+
+    asyncio.run(receive_several())

@@ -128,7 +128,7 @@ def test_a_revoked_user_is_out_at_once(api: TestClient, tokens: dict[Role, str],
 def passed_on(api: TestClient, request: httpx.Request) -> httpx.Response:
     """The response of the server to a request of our own client."""
     answer = api.request(request.method, str(request.url), content=request.content, headers=request.headers)
-    return httpx.Response(answer.status_code, content=answer.content)
+    return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
 
 def test_the_studio_acts_for_its_user_and_no_user_for_another(

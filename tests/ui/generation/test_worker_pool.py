@@ -305,7 +305,7 @@ async def all_of(slots: WorkerPool, *makes: Callable[[], Iterator[int]]) -> list
 
 
 def test_parts_of_a_request_run_side_by_side_in_idle_slots(wait_until: WaitUntil) -> None:
-    slots = WorkerPool(4)
+    slots = WorkerPool(5)
     numbers = asyncio.run(all_of(slots, *parts_that_meet(8, threading.Barrier(4))))
     assert sorted(numbers) == list(range(8))
     wait_until(lambda: slots.num_busy == 0)
@@ -327,24 +327,38 @@ def test_who_waits_comes_before_further_parts_but_a_request_keeps_one_slot() -> 
         yield 1
 
     async def two_requests() -> None:
-        slots = WorkerPool(2, max_waiting=1)
+        slots = WorkerPool(3, max_waiting=1)
         many = asyncio.create_task(all_of(slots, *(lambda name=name: part(name) for name in "abcd")))  # type: ignore[misc]
+        await asyncio.sleep(0)
+        single = asyncio.create_task(all_of(slots, lambda: part("single")))
         await asyncio.sleep(0)
         other = asyncio.create_task(all_of(slots, lambda: part("other")))
         await asyncio.sleep(0)
-        assert (slots.num_busy, slots.num_waiting) == (2, 1)
+        assert (slots.num_busy, slots.num_waiting) == (3, 1)
         with pytest.raises(RateLimitExceeded):
             await all_of(slots, lambda: part("too many"))
         go_on.set()
-        assert (await many, await other) == ([1] * 4, [1])
+        assert (await many, await single, await other) == ([1] * 4, [1], [1])
 
     asyncio.run(two_requests())
-    assert set(started[:2]) == {"a", "b"}
-    assert "other" in started[2:4]
+    assert set(started[:3]) == {"a", "b", "single"}
+    assert "other" in started[3:6]
+
+
+@pytest.mark.parametrize(("num_slots", "num_left"), [(2, 1), (4, 1), (16, 4)])
+def test_requests_of_many_answers_leave_slots_to_those_that_come_later(num_slots: int, num_left: int) -> None:
+    async def come_late() -> None:
+        slots = WorkerPool(num_slots)
+        async with aclosing(slots.stream(*[endless] * 256)) as greedy:
+            assert await anext(greedy) == 1
+            assert slots.num_busy == num_slots - num_left
+            assert await asyncio.gather(*(collected(slots, 3) for _ in range(8))) == [[0, 1, 2]] * 8
+
+    asyncio.run(come_late())
 
 
 def test_an_error_of_one_part_ends_the_others(wait_until: WaitUntil) -> None:
-    slots, started = WorkerPool(2), list[int]()
+    slots, started = WorkerPool(3), list[int]()
 
     def broken() -> Iterator[int]:
         yield 1

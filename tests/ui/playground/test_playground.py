@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -440,3 +441,22 @@ def test_a_conversation_goes_on_in_each_pane(player: Player) -> None:
     assert [turn["role"] for turn in memory.turns[1]] == ["user", "assistant"] * 2
     last = next(update[1] for update in reversed(drawn) if isinstance(update[1], str))
     assert last.count('class="turn"') == 3  # the first question and answer, and the second question
+
+
+def test_values_for_the_chat_template_reach_every_pane_until_they_are_taken_away(player: Player) -> None:
+    values = inputs(player, "both", "both/law", answer_format="Chat")
+    counts = []
+    memory = Memory()
+    for text in ("", '{"enable_thinking": true}', '{"enable_thinking": null}'):
+        memory, fault = player.set_values(replace(memory, turns={}), text)
+        assert not fault
+        _, memory = played(player, memory, *values)
+        counts.append([len(answer.prompt_ids) for answer in memory.answers.values()])
+    assert counts == [[1, 1], [2, 2], [1, 1]]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"messages": []}', '{"add_generation_prompt": false}', "[" * 99_999])
+def test_values_that_cannot_be_used_are_named_and_none_are_set(player: Player, text: str) -> None:
+    memory, fault = player.set_values(Memory(values={"enable_thinking": True}), text)
+    assert memory.values == {}
+    assert "cannot be used" in fault

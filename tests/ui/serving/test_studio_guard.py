@@ -384,3 +384,10 @@ def test_cve_2022_35918_and_cve_2024_42474(owner: httpx.Client, path: str) -> No
         answer = owner.get(route + path)
         assert "root:" not in answer.text
         assert answer.status_code in (400, 403, 404) or "<!doctype html>" in answer.text.lower(), route
+
+
+@with_token
+def test_a_header_without_end_is_refused_without_a_token(studio: Settings) -> None:
+    with socket.create_connection(("127.0.0.1", studio.studio_port), timeout=60) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nx-long: " + b"a" * (128 << 10))
+        assert line.recv(100).startswith(b"HTTP/1.1 431 ")

@@ -12,6 +12,7 @@ from engine.text.split_names import HeldOutSplit
 from ui.api.schemas.base import MAX_NAMED, FieldError, Names, RequestBody
 from ui.api.schemas.mixed import AnyGateChange, Mixed
 from ui.present.forms.option_help import OPTION_HELP
+from ui.serving.security import MAX_BODY_BYTES
 from workbench.mixture_request import MixtureRequest
 
 
@@ -19,7 +20,7 @@ class PosteriorRequest(Mixed):
     """POST /v1/workbench/posterior."""
 
     model: str = Field(description="Name of a mixture or an expert.")
-    text: str = Field(min_length=1, description="The text to read.")
+    text: str = Field(min_length=1, max_length=MAX_BODY_BYTES, description="The text to read.")
 
 
 class MixRequest(RequestBody):

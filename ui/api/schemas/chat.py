@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from engine.config import MOST_TOKENS, SamplingConfig
-from ui.api.schemas.base import FieldError, Nullable, RequestBody
+from ui.api.schemas.base import FieldError, LongText, Nullable, RequestBody
 from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
+from ui.generation.template_values import NAME, clean_values
 
 MAX_MESSAGES = 4096  # of one conversation
 
@@ -18,7 +19,9 @@ class TextPart(RequestBody):
     """A part of a message; texts are the only kind."""
 
     type: Literal["text"]
-    text: str
+    text: LongText
+
+    hints = frozenset({"cache_control", "id"})
 
 
 def _require_text(value: Any) -> Any:
@@ -30,7 +33,7 @@ def _require_text(value: Any) -> Any:
 
 Part = Annotated[TextPart, BeforeValidator(_require_text, json_schema_input_type=TextPart)]
 Content = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[Part], Field(max_length=MAX_MESSAGES), Tag("parts")],
+    Annotated[LongText, Tag("text")] | Annotated[list[Part], Field(max_length=MAX_MESSAGES), Tag("parts")],
     Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
 ]
 
@@ -40,8 +43,10 @@ class ChatMessage(Nullable):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = Field(None, description="A text, or parts that are joined.")
+    hints = frozenset({"cache_control", "id", "timestamp", "created_at", "createdAt", "provider_options"})
+
     name: str | None = None
-    reasoning_content: str | None = None
+    reasoning_content: LongText | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     refusal: str | None = Field(None, description="Accepted and ignored.")
@@ -65,6 +70,13 @@ class ChatMessage(Nullable):
         if isinstance(self.content, list):
             fields["content"] = "".join(part.text for part in self.content)
         return fields
+
+
+TemplateValues = Annotated[
+    dict[str, Any],
+    Field(max_length=64, json_schema_extra={"propertyNames": {"pattern": NAME}}),
+    AfterValidator(clean_values),
+]
 
 
 class ChatRequest(Generating):
@@ -91,7 +103,9 @@ class ChatRequest(Generating):
     store: bool | None = Field(None, description="Only false.")
     service_tier: str | None = Field(None, description="Only auto or default.")
     metadata: dict[str, Any] | None = Field(None, description="Accepted and ignored.")
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Only empty.")
+    chat_template_kwargs: TemplateValues | None = Field(
+        None, description="Values for variables that the model's chat template reads, such as `enable_thinking`."
+    )
     add_generation_prompt: bool | None = Field(None, description="Only true.")
     continue_final_message: bool | None = Field(None, description="Only false.")
     best_of: int | None = Field(None, description="Only 1.")

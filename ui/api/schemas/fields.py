@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, PlainValidator, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PlainValidator, Tag
 
 MAX_PROMPTS = 256  # of one request, times its answers: they share one place in the queue
+MAX_IDS = 131_072  # tokens of the prompts of one request together
 MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
 MAX_PHRASE_LENGTH = 1000  # characters
 MAX_BIASED = 1024  # tokens; OpenAI's 300 are too few for some
@@ -15,6 +16,10 @@ MAX_TOKEN_ID = 2**31 - 1
 
 def _as_prompts(value: Any) -> list[str | list[int]]:
     """Every form of a prompt as a list of prompts of one kind."""
+    if isinstance(value, list):
+        number = len(value) + sum(len(one) for one in value[:MAX_PROMPTS] if isinstance(one, list))
+        if number > MAX_IDS + MAX_PROMPTS:
+            raise ValueError(f"it must hold at most {MAX_IDS:,} token ids, but holds {number:,} instead")
     prompts = [value or ""] if value is None or isinstance(value, str) or _are_ids(value) else value
     if not isinstance(prompts, list) or not prompts:
         raise ValueError("it must be a text, token ids, or a list of either, and not empty")
@@ -59,6 +64,14 @@ Bias = Annotated[
     Field(max_length=MAX_BIASED, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}),
     AfterValidator(_as_bias),
 ]
+
+
+def _as_phrases(value: Any) -> Any:
+    if isinstance(value, list) and len(value) > MAX_PHRASES:
+        raise ValueError(f"at most {MAX_PHRASES} phrases are supported, but it has {len(value)}")
+    return value
+
+
 Phrase = Annotated[str, Field(max_length=MAX_PHRASE_LENGTH)]
 Stop = Annotated[
     Annotated[Phrase, Tag("text")]
@@ -68,4 +81,5 @@ Stop = Annotated[
         Tag("phrases"),
     ],
     Discriminator(lambda value: "phrases" if isinstance(value, list) else "text"),
+    BeforeValidator(_as_phrases),
 ]

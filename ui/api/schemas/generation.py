@@ -44,7 +44,6 @@ CHAT_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "function_call": (None, "auto", "none"),
     "response_format": (None, {"type": "text"}),
     "modalities": (None, ["text"]),
-    "chat_template_kwargs": (None, {}),
     "store": (None, False),
     "service_tier": (None, "default", "auto"),
     "add_generation_prompt": (None, True),
@@ -67,6 +66,26 @@ INSTEAD: Mapping[str, str] = {
     "bad_words": "give their token ids a logit_bias of -100",
     "allowed_token_ids": "give the others a logit_bias of -100",
     "truncate_prompt_tokens": "cut the prompt before it is sent",
+}
+HINTS = frozenset(
+    {
+        *("cache_control", "cache_prompt", "cache_salt", "keep_alive", "id_slot", "slot_id"),
+        *("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "session_id", "request_id"),
+    }
+)
+MEANT: Mapping[str, str] = {  # fields of other servers that change an answer, by the ones of this server
+    "repeat_penalty": "repetition_penalty",
+    "n_predict": "max_tokens",
+    "num_predict": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "stop_sequences": "stop",
+    "enable_thinking": "chat_template_kwargs",
+    "thinking": "chat_template_kwargs",
+    "system": "a message of the role “system”",
+    "input": "messages",
+    "reasoning": "reasoning_content",
+    "guided_json": "structured_outputs",
 }
 MAX_CANDIDATES = 20  # tokens in the place of one: OpenAI's bound for conversations
 
@@ -92,6 +111,7 @@ class Generating(Nullable, Mixed):
     """The fields that requests for a completion and for an answer in a conversation have in common."""
 
     model_config = ConfigDict(json_schema_extra=_declare_neutral)
+    hints = HINTS
 
     model: str = Field(description="Name of a mixture or an expert.")
     temperature: float = Field(1.0, ge=0, le=1e6, description=SAMPLING_HELP["temperature"])

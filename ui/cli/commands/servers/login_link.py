@@ -18,6 +18,7 @@ def login_link(
     """Print a login link for the studio. It works once, within ten minutes."""
     from ui.addresses import studio_address
     from ui.serving import login
+    from ui.serving.browser import another_answers
     from workbench.access.actor import OWNER
     from workbench.access.home_token import needs_token
     from workbench.access.users import user_id_of
@@ -28,6 +29,11 @@ def login_link(
     if not needs_token(settings):
         raise BadUsage("The studio needs no login: WORKBENCH_NO_AUTH is set.", f"Open {studio_address(settings)}.")
     require_registry(settings)  # a link made in a home without a workbench would open nothing
+    if not settings.public_url and another_answers(settings):
+        raise BadUsage(
+            f"Another program listens at {studio_address(settings)}: whoever opens the link there gives it the login.",
+            "Stop it, or set WORKBENCH_STUDIO_PORT to another port and start with `workbench up`.",
+        )
     user_id = OWNER
     if user:
         with reading(settings) as session:

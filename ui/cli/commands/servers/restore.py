@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ui.cli.options import Json
 from ui.cli.output import day, print_json, say
 from ui.cli.progress_bar import progress_bar
+from ui.present.terminal import harmless
+from workbench.formatting.words import pluralize
+
+if TYPE_CHECKING:
+    from workbench.answers.backups import RestoredWorkbench
+
+MOST_NAMES = 10  # of what is left out
 
 
 def restore(
@@ -17,9 +25,13 @@ def restore(
     keep_damaged: Annotated[
         bool, typer.Option("--keep-damaged", help="Restore a damaged backup as far as it goes.")
     ] = False,
+    users: Annotated[bool, typer.Option("--users", help="Restore the users of a team and their tokens, too.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Let unfinished jobs go on, instead of pausing them.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Restore a workbench from a backup into an empty home, and compare every file; jobs that ran are queued again.
+    """Restore a workbench from a backup into an empty home, and compare every file.
+
+    Without --users its users have no access, and without --jobs its unfinished jobs are paused: they may be anybody's.
 
     Where WORKBENCH_DATABASE_URL names a database of PostgreSQL, which must be empty, the rows go there.
     The exit code is 1 if an artifact is damaged.
@@ -29,12 +41,34 @@ def restore(
     from workbench.settings import get_settings
 
     with progress_bar(as_json) as draw:
-        result = restore_home(get_settings(), backup, keep_damaged=keep_damaged, see=store_progress(draw))
+        result = restore_home(
+            get_settings(),
+            backup,
+            keep_damaged=keep_damaged,
+            with_users=users,
+            with_jobs=jobs,
+            see=store_progress(draw),
+        )
     if as_json:
         print_json(result)
     else:
         print_store_check(result.check)
         for title in result.requeued:
             say(f"Queued again: {title}")
+        for sentence in _left_out(result):
+            say(sentence)
         say(f"The workbench of {day(result.made_at)} is restored in {result.home}. Start it with `workbench up`.")
     raise typer.Exit(0 if result.check.ok else 1)
+
+
+def _left_out(result: RestoredWorkbench) -> Iterator[str]:
+    for title in result.paused:
+        yield f"Paused: {title}"
+    if result.paused:
+        yield f"{pluralize(len(result.paused), 'job')} paused: `workbench job resume` continues one, and --jobs all."
+    if result.num_users_left_out:
+        yield f"{pluralize(result.num_users_left_out, 'user')} left out: add them again, or restore with --users."
+    if result.left_out:
+        names = ", ".join(harmless(name) for name in result.left_out[:MOST_NAMES])
+        others = f" and {len(result.left_out) - MOST_NAMES} more" if len(result.left_out) > MOST_NAMES else ""
+        yield f"Left out, since no backup writes it: {names}{others}."
