@@ -72,11 +72,11 @@ SEEDS = (20.0, 10.1, 26.0)  # as three seeds of a replication differed
 
 def test_text_that_is_added_to_three_seeds_never_makes_them_surer() -> None:
     """Satterthwaite's degrees of freedom grow with it, and the interval of the sum alone becomes narrower."""
-    alone = student_mean(SEEDS)
+    narrowest = student_mean(SEEDS)
     for noise in (0.0, 1.0, 5.0, 20.0, 100.0):  # standard error of the text
         text_R = np.random.default_rng(0).normal(0, noise, 2000)
         result = Draws().estimate(SEEDS, [text_R] * 3)
-        assert result.low <= alone.low < alone.high <= result.high
+        assert result.low <= narrowest.low < narrowest.high <= result.high
 
 
 def test_every_estimate_is_as_wide_as_its_seeds_and_no_wider_than_what_it_measures_can_be() -> None:
@@ -89,8 +89,8 @@ def test_every_estimate_is_as_wide_as_its_seeds_and_no_wider_than_what_it_measur
         correlation_of_pairs(tables, np.arange(25.0).reshape(5, 5)),
     ):
         assert estimate is not None
-        alone = student_mean(estimate.by_seed)
-        reach = alone.high - alone.mean
+        narrowest = student_mean(estimate.by_seed)
+        reach = narrowest.high - narrowest.mean
         assert -1 <= estimate.low <= max(0.0, estimate.value - reach)
         assert min(1.0, estimate.value + reach) <= estimate.high <= 1
 
