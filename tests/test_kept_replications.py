@@ -289,3 +289,19 @@ def test_other_json_files_are_left_aside_and_old_marks_are_read_in_todays_words(
     keep(report | {"claims": claims}, tmp_path)
     (kept,) = read_kept(tmp_path)
     assert kept["marks"] == kept["marks"] | {"undecided": 1, "contradicted": 1, "reproduced": 0}
+
+
+def test_decision_27_has_the_numbers_against_a_dense_model_that_the_kept_report_has() -> None:
+    (kept,) = (one for one in read_kept(FOLDER) if one["name"] == "corpora-demix-quick")
+    rows = {row["text"]: row for row in kept["calibrated"]["against"] if (row["mode"], row["against"]) == _FITTED}
+    cells = [cell for text in ("novel domains", "training domains") for cell in _against_dense(rows[text])]
+    page = (ROOT / "docs" / "decisions" / "0027-a-calibrated-posterior.md").read_text(encoding="utf-8")
+    assert f"| calibrated | {' | '.join(cells)} |" in page
+
+
+_FITTED = ("uniform", "Dense")
+
+
+def _against_dense(row: dict[str, Any]) -> tuple[str, str]:
+    numbers = [f"{row['change'][name]:+.1f}".replace("-", "−") for name in ("value", "low", "high")]
+    return f"{row['calibrated']:.1f}", "{} % [{}, {}]".format(*numbers)

@@ -85,7 +85,7 @@ class PosteriorGate:
         return float(self.mixed(logprobs_ENT).sum()) if math.isnan(total) else total
 
     def _is_above_floor(self, logprobs_ENT: Tensor) -> bool:
-        """Whether evidence is the plain sum of what was seen: below FLOOR it counts as FLOOR, and nothing telescopes."""
+        """Whether evidence is the plain sum of what was seen: less than FLOOR counts as FLOOR, so sums are not it."""
         active_ENT = logprobs_ENT[self.log_prior_E > -torch.inf]
         return not active_ENT.numel() or bool(active_ENT.min() >= FLOOR)  # not of NaN either
 
