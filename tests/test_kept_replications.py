@@ -98,9 +98,9 @@ def test_no_interval_of_a_kept_report_is_narrower_than_that_of_its_seeds() -> No
 def test_where_the_reading_decides_every_sentence_has_both_verdicts() -> None:
     (kept,) = (one for one in read_kept(FOLDER) if one["name"] == "world1-demix-tiny")
     readings = list(dict.fromkeys(row["reading"] for row in kept["readings"]))[:2]
-    marks = {key: {} for key in ((row["where"], row["sentence"]) for row in kept["readings"])}
+    marks: dict[tuple[str, str], dict[str, str]] = {}
     for row in kept["readings"]:
-        marks[row["where"], row["sentence"]][row["reading"]] = row["mark"]
+        marks.setdefault((row["where"], row["sentence"]), {})[row["reading"]] = row["mark"]
     assert len(marks) == 24
     pages = [(ROOT / "README.md").read_text("utf-8"), (FOLDER / "README.md").read_text("utf-8")]
     for (where, sentence), by_reading in marks.items():

@@ -86,9 +86,8 @@ def _changed(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
     if not wider:
         return []
     own = [f"“{name_of(row)}” from {mark} to {row['mark']}" for mark, row in turned if "reading" not in row]
-    marks = (
-        f"{len(turned)} marks changed: {'; '.join(own) or 'of further readings only'}" if turned else "no mark changed"
-    )
+    listed = "; ".join(own) or "none"
+    marks = f"{len(turned)} marks changed, of claims by their first reading: {listed}" if turned else "no mark changed"
     return [
         "Judged again from its numbers, by the rule that an interval is never narrower than Student's over the seeds "
         f"alone: of {len(after)} intervals, those of further readings included, {wider} became wider, and {marks}. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from workbench.replications.demix.names import (
     single_expert,
     system,
 )
+from workbench.replications.demix.scored import Belief
 from workbench.replications.implied import DEMIX, mark_implied, name_of
 from workbench.replications.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, UNTESTABLE, Verdict, is_below
 
@@ -54,14 +56,16 @@ def mixed(scores_ENT: torch.Tensor, dev_ENT: torch.Tensor, evidence: Evidence) -
 
 def world(trial: int, added: float, evidence: Evidence) -> DemixEvidence:
     """A replication with scores by chance, where each domain's own expert is best and one expert is added."""
-    chance, losses, beliefs = np.random.default_rng(trial), dict[Place, Loss](), {}
+    chance = np.random.default_rng(trial)
+    losses: dict[Place, Loss] = {}
+    beliefs: dict[tuple[int, str], Belief] = {}
     reading = PAPER if evidence == "prefix" else CODE
     worse_DE = chance.uniform(0.2, 0.6, (len(DOMAINS), len(DOMAINS))) * ~np.eye(len(DOMAINS), dtype=bool)
     for seed in range(SEEDS):
         for place, domain in enumerate(DOMAINS):
             test, dev = (scores_on(worse_DE[place], added, chance) for _ in range(2))
             others = [number for number in range(len(DOMAINS)) if number != place]
-            of = {system("cached", reading): slice(0, -1), system("minus expert", reading): others}
+            of: dict[System, Any] = {system("cached", reading): slice(0, -1), system("minus expert", reading): others}
             of |= dict.fromkeys([system("grown", reading), *(demix_dapt(one, reading) for one in NOVEL)], slice(None))
             losses |= {(name, seed, domain): mixed(test[rows], dev[rows], evidence) for name, rows in of.items()}
             for number, one in enumerate(DOMAINS):
