@@ -102,7 +102,8 @@ def _is_same(row: Row, other: Row) -> bool:
     one, two = _numbers(row), _numbers(other)
     if row.get("unit") != other.get("unit") or len(one) != len(two) or not one:
         return False
-    return max(abs(a - b) for a, b in zip(one, two, strict=True)) <= SAME * (row["high"] - row["low"]) / 2
+    farthest = max(abs(a - b) for a, b in zip(one, two, strict=True))
+    return farthest <= SAME * float(row["high"] - row["low"]) / 2
 
 
 def _numbers(row: Row) -> list[float]:
