@@ -328,7 +328,11 @@ class SamplingConfig(Checked):
     )
     frequency_penalty: float = knob(0.0, "Subtracted for each time that the answer already has the token.", ge=-2, le=2)
     repetition_penalty: float = knob(
-        1.0, "Multiplies the log-probability of every token that prompt or answer already have.", gt=0, le=100
+        1.0,
+        "Multiplies the log-probability of every token that prompt or answer already have. Other programs change "
+        "logits: the same number has another effect there.",
+        gt=0,
+        le=100,
     )
     logit_bias: Mapping[int, float] = field(
         default_factory=dict,

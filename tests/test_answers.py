@@ -85,6 +85,7 @@ FREE_FORM = {
         "workbench.replications.findings:Circumstances.samples",
         "workbench.replications.report:mark_words",
         "workbench.replications.report:with_interval",
+        "workbench.replications.todays_rule:in_todays_words",
     },
     "measurements of a clustering, with what an embedder or a map adds": {
         "workbench.registry.cards:ClusteringCard.metrics",

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from engine.statistics.intervals import student_mean
 from tests.workbench.replications.test_cbtm_report import findings as cbtm_findings
 from tests.workbench.replications.test_forest import stored
 from workbench.papers.kept import RESULTS, between, keep, read_kept, results, write_again
 from workbench.papers.markdown import markdown
 from workbench.replications.report import mark_words, with_interval
-from workbench.replications.verdicts import is_above, is_below
+from workbench.replications.todays_rule import in_todays_words
+from workbench.replications.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, is_above, is_below
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "replication"
@@ -42,8 +44,19 @@ def test_no_number_of_a_kept_report_is_written_by_hand(tmp_path: Path) -> None:
     assert not re.search(r"\d+ of \d+|\d %", section)
 
 
-REMADE = ("Summary", "All claims in one picture", "Claims", "Claims that were not reproduced, and possible reasons")
-OURS = "A third reading, ours: calibrated on dev text"
+REMADE = (
+    "Summary",
+    "All claims in one picture",
+    "Claims",
+    "Claims that were not reproduced, and possible reasons",
+    "How intervals are computed",
+    "Run it again, and cite it",
+)
+OURS = {
+    "Two readings of the posterior",
+    "A third reading, ours: calibrated on dev text",
+    "A reading of ours: a posterior calibrated on dev text",
+}
 _NOT_KEPT = {  # what a kept report leaves out, as none of it
     "jobs": [],
     "curves": [],
@@ -62,8 +75,74 @@ def sections_of(page: str) -> dict[str, str]:
 def test_a_kept_page_says_what_its_numbers_say(kept: dict[str, Any]) -> None:
     page = sections_of((FOLDER / f"{kept['name']}.md").read_text(encoding="utf-8"))
     again = sections_of(markdown({**kept, **_NOT_KEPT}))
-    for title in (*REMADE, *({OURS} & again.keys())):
+    for title in (*REMADE, *(OURS & again.keys())):
         assert page[title] == again[title]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda one: one.stem)
+def test_kept_numbers_have_the_marks_that_the_rule_of_today_gives_them(path: Path) -> None:
+    stored_findings = json.loads(path.read_text(encoding="utf-8"))
+    assert json.loads(json.dumps(in_todays_words(stored_findings))) == stored_findings
+
+
+def test_no_interval_of_a_kept_report_is_narrower_than_that_of_its_seeds() -> None:
+    for kept in read_kept(FOLDER):
+        for row in (*kept["claims"], *kept.get("readings", ())):
+            if row["value"] is not None and len(row["by_seed"]) > 1:
+                narrowest = student_mean(row["by_seed"])
+                reach = narrowest.high - narrowest.mean
+                assert row["low"] <= row["value"] - reach + 1e-9 or row["low"] == 0
+                assert row["high"] >= row["value"] + reach - 1e-9 or row["high"] == 1
+
+
+def test_where_the_reading_decides_every_sentence_has_both_verdicts() -> None:
+    (kept,) = (one for one in read_kept(FOLDER) if one["name"] == "world1-demix-tiny")
+    readings = list(dict.fromkeys(row["reading"] for row in kept["readings"]))[:2]
+    marks: dict[tuple[str, str], dict[str, str]] = {}
+    for row in kept["readings"]:
+        marks.setdefault((row["where"], row["sentence"]), {})[row["reading"]] = row["mark"]
+    assert len(marks) == 24
+    pages = [(ROOT / "README.md").read_text("utf-8"), (FOLDER / "README.md").read_text("utf-8")]
+    for (where, sentence), by_reading in marks.items():
+        both = {name.partition(",")[0]: by_reading[name] for name in readings}
+        (claim,) = (one for one in kept["claims"] if (one["where"], one["sentence"]) == (where, sentence))
+        assert claim["by_evidence"] == both
+        shown = [line for page in pages for line in page.splitlines() if f"{sentence}: " in line]
+        assert all("(prefix" in line and "last_token)" in line for line in shown)
+    counted = [[both[name] for both in marks.values()].count(mark) for name in readings for mark in _DECIDED]
+    words = "with prefix {} reproduced, {} implied, {} contradicted; with last_token {} reproduced, {} implied, {} "
+    assert all(f"{words}contradicted.".format(*counted) in page for page in pages)
+
+
+_DECIDED = (REPRODUCED, IMPLIED, CONTRADICTED)
+
+
+def test_the_readme_counts_as_reproduced_what_the_numbers_do() -> None:
+    (kept,) = (one for one in read_kept(FOLDER) if one["name"] == "world1-demix-tiny")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    marks = [claim["mark"] for claim in kept["claims"]]
+    assert f"of {len(marks)} claims {marks.count(REPRODUCED)} reproduced," in readme
+    assert f", {marks.count(IMPLIED)} implied, {marks.count(CONTRADICTED)} contradicted," in readme
+    section = readme.split("## Results", 1)[1].split("\n## ", 1)[0]
+    assert not re.search(r"^- .*\(quick,", section, re.MULTILINE)
+
+
+def test_a_rate_that_is_not_the_papers_stands_beside_its_claims(report: dict[str, Any], tmp_path: Path) -> None:
+    close = stored(is_below, -2.0, -3.0, -1.0) | {"where": "Figure 6", "sentence": "DEMix-DAPT comes close"}
+    own = report | {"claims": [close]}
+
+    def adapted_at(rate: float) -> dict[str, Any]:
+        rates = {"training": 0.006, "adapting": rate}
+        changed = {name: {**own["budget"][name], "learning_rate": one} for name, one in rates.items()}
+        return in_todays_words(own | {"budget": {**own["budget"], **changed}})
+
+    keep(adapted_at(0.003), tmp_path)
+    words = "dapted at 0.5 of the training's learning rate (§6.1: 0.1)"
+    assert f"reproduced, a{words} on books" in results(read_kept(tmp_path), "kept")
+    assert f"A{words}." in sections_of((tmp_path / "demix-tiny.md").read_text(encoding="utf-8"))["Claims"]
+    assert f"a{words}." in (tmp_path / "README.md").read_text(encoding="utf-8")
+    keep(adapted_at(0.0006), tmp_path)
+    assert words not in results(read_kept(tmp_path), "kept")
 
 
 def turned() -> list[tuple[str, str, str, str]]:
@@ -98,7 +177,7 @@ def test_a_note_on_a_kept_report_stands_in_its_summary(report: dict[str, Any], t
 def report() -> dict[str, Any]:
     from tests.workbench.replications.test_demix_report import findings
 
-    kept = findings({}) | {"name": "demix-tiny", "corpus": "books", "date": "2026-01-31"}
+    kept = findings({}) | {"name": "demix-tiny", "corpus": "books", "date": "2026-01-31", "readings": []}
     return kept | {"claims": [stored(is_below, -2.0, -3.0, -1.0), stored(is_above, -2.0, -3.0, -1.0)]}
 
 
@@ -108,13 +187,14 @@ def test_a_kept_report_binds_the_sentence(report: dict[str, Any], tmp_path: Path
     keep(report, folder, readme=page)
     words = "[DEMix](kept/demix-tiny.md) on books (tiny, 2 seeds): of 2 claims 1 reproduced, 1 contradicted."
     text = page.read_text(encoding="utf-8")
-    assert f"- {words} Models: " in text
+    assert f"- {words} " in text
+    assert " Models: " in text
     assert "Tried on: DEMix 1 corpus (books)." in text
     keep(report | {"claims": report["claims"][:1]}, folder, readme=page)
     assert "of 1 claims 1 reproduced." in page.read_text(encoding="utf-8")
 
 
-def test_reproduced_claims_with_the_numbers_of_another_are_counted_as_such(
+def test_claims_with_the_numbers_of_another_are_not_counted_as_reproduced(
     report: dict[str, Any], tmp_path: Path
 ) -> None:
     (below, above), page = report["claims"], tmp_path / "README.md"
@@ -122,9 +202,9 @@ def test_reproduced_claims_with_the_numbers_of_another_are_counted_as_such(
     again = {**below, "where": "Figure 10"}
     claims = [below, again, above, {**above, "where": "Figure 11"}, stored(is_below, -3.0, -4.0, -2.0)]
     keep(report | {"claims": claims}, tmp_path / "kept", readme=page)
-    words = "1 of those reproduced rests on the same numbers as another."
-    assert f"3 reproduced, 2 contradicted. {words} Models: " in page.read_text(encoding="utf-8")
-    assert words in (tmp_path / "kept" / "demix-tiny.md").read_text(encoding="utf-8")
+    assert "of 5 claims 2 reproduced, 1 implied, 2 contradicted." in page.read_text(encoding="utf-8")
+    (kept,) = read_kept(tmp_path / "kept")
+    assert kept["claims"][1]["why"].startswith("Its numbers are those of “Table 3: ")
 
 
 def known_for(report: dict[str, Any], mark: str) -> dict[str, Any]:
@@ -137,24 +217,27 @@ def known_for(report: dict[str, Any], mark: str) -> dict[str, Any]:
 def test_a_claim_that_holds_on_one_corpus_only_names_it(report: dict[str, Any], tmp_path: Path) -> None:
     keep(known_for(report, "reproduced"), tmp_path)
     keep(known_for(report, "contradicted") | {"name": "news", "corpus": "news"}, tmp_path)
-    keep(known_for(report, "reproduced") | {"name": "web", "corpus": "web", "size": "quick"}, tmp_path)
+    keep(known_for(report, "reproduced") | {"name": "web", "corpus": "web", "size": "small"}, tmp_path)
+    keep(known_for(report, "reproduced") | {"name": "short", "corpus": "web", "size": "quick"}, tmp_path)
     sentence = "DEMix: DEMix (cached) has less perplexity than Dense on the novel domains"
-    where = "reproduced on books (tiny, 2 seeds) and web (quick, 2 seeds); contradicted on news (tiny, 2 seeds)"
-    assert f"- {sentence}: {where}." in results(read_kept(tmp_path), "kept")
+    where = "reproduced on books (tiny, 2 seeds) and web (small, 2 seeds); contradicted on news (tiny, 2 seeds)"
+    words = results(read_kept(tmp_path), "kept")
+    assert f"- {sentence}: {where}." in words
+    assert "too short to tell DEMix from Dense: [DEMix on web (quick, 2 seeds)](kept/short.md)." in words
     paragraphs = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert paragraphs.count("**DEMix on ") == 3
+    assert paragraphs.count("**DEMix on ") == 4
     assert paragraphs.count("on the novel domains: **contradicted** (") == 1
 
 
 def test_reports_of_several_papers_are_written_beside_each_other(report: dict[str, Any], tmp_path: Path) -> None:
     keep(report, tmp_path)
     keep(
-        cbtm_findings() | {"name": "corpora-cbtm-quick", "size": "quick", "corpus": "corpora", "date": "2026-02-01"},
+        cbtm_findings() | {"name": "corpora-cbtm-small", "size": "small", "corpus": "corpora", "date": "2026-02-01"},
         tmp_path,
     )
     words = results(read_kept(tmp_path), "kept")
-    assert "[C-BTM](kept/corpora-cbtm-quick.md) on corpora (quick, 2 seeds)" in words
-    assert "C-BTM: 4 clusters have less perplexity than one, at equal tokens: reproduced on corpora (quick" in words
+    assert "[C-BTM](kept/corpora-cbtm-small.md) on corpora (small, 2 seeds)" in words
+    assert "C-BTM: 4 clusters have less perplexity than one, at equal tokens: reproduced on corpora (small" in words
     assert "Tried on: DEMix 1 corpus (books); C-BTM 1 corpus (corpora)." in words
 
 
@@ -206,3 +289,19 @@ def test_other_json_files_are_left_aside_and_old_marks_are_read_in_todays_words(
     keep(report | {"claims": claims}, tmp_path)
     (kept,) = read_kept(tmp_path)
     assert kept["marks"] == kept["marks"] | {"undecided": 1, "contradicted": 1, "reproduced": 0}
+
+
+def test_decision_27_has_the_numbers_against_a_dense_model_that_the_kept_report_has() -> None:
+    (kept,) = (one for one in read_kept(FOLDER) if one["name"] == "corpora-demix-quick")
+    rows = {row["text"]: row for row in kept["calibrated"]["against"] if (row["mode"], row["against"]) == _FITTED}
+    cells = [cell for text in ("novel domains", "training domains") for cell in _against_dense(rows[text])]
+    page = (ROOT / "docs" / "decisions" / "0027-a-calibrated-posterior.md").read_text(encoding="utf-8")
+    assert f"| calibrated | {' | '.join(cells)} |" in page
+
+
+_FITTED = ("uniform", "Dense")
+
+
+def _against_dense(row: dict[str, Any]) -> tuple[str, str]:
+    numbers = [f"{row['change'][name]:+.1f}".replace("-", "−") for name in ("value", "low", "high")]
+    return f"{row['calibrated']:.1f}", "{} % [{}, {}]".format(*numbers)

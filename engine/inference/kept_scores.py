@@ -32,7 +32,7 @@ from engine.inference.scores import (
     require_same_cards,
     score_card,
 )
-from engine.mixing.base import Gate
+from engine.mixing.base import FLOOR, Gate
 from engine.mixing.cluster import ClusterGate
 from engine.mixing.cluster_posterior import ClusterPosteriorGate
 from engine.mixing.combine import mix
@@ -250,7 +250,10 @@ def _evidence_at_ends(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.fl
 
 def _block_sums(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]:
     def make() -> NDArray[np.float64]:
-        return _blocks(scores, gate).sum(-1, dtype=torch.float64)[0].numpy()
+        logprobs_NT = _blocks(scores, gate)[0]
+        sums_N = logprobs_NT.sum(-1, dtype=torch.float64)
+        # below FLOOR evidence is not what was seen, and blocks do not add up: NaN leaves them to exact sums
+        return sums_N.masked_fill(~(logprobs_NT >= FLOOR).all(-1), math.nan).numpy()
 
     return CACHE.get((scores.sha256, "sums", _block_size(scores, gate)), make)
 

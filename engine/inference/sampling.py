@@ -68,7 +68,9 @@ def sampling_distribution(
 def penalized(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] = (), num_prompt: int = 0) -> Tensor:
     """The log-probabilities [V] with bias and penalties, before temperature.
 
-    As in transformers and vLLM: repetition is judged by prompt and answer, presence and frequency by the answer.
+    Repetition is judged by prompt and answer, presence and frequency by the answer, as in transformers and vLLM. A
+    repetition penalty has their formula, but on log-probabilities: they apply it to logits, which a mixture does not
+    have, so the same number has another effect, also with a single expert.
     """
     scores_V = logprobs_V
     if sampling.logit_bias:

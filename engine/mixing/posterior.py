@@ -77,12 +77,17 @@ class PosteriorGate:
         return torch.cat([mix(self.weigh(self.seen(some), prior), some) for some, prior in doubled])
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
-        if self.evidence == READINGS["prefix"] and self.top_k is None:
+        if self.evidence == READINGS["prefix"] and self.top_k is None and self._is_above_floor(logprobs_ENT):
             # Σ_t log Σ_e w_e(t) p_e(t) telescopes to log Σ_e prior_e Π_t p_e(t): no sum over tokens is needed
             return float(mix(self._block_priors(logprobs_ENT), logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
         priors_EN = self._block_priors(logprobs_ENT).numpy()
         total = float(posterior_sums(priors_EN, logprobs_ENT.numpy(), self.evidence, self.top_k, FLOOR).sum())
         return float(self.mixed(logprobs_ENT).sum()) if math.isnan(total) else total
+
+    def _is_above_floor(self, logprobs_ENT: Tensor) -> bool:
+        """Whether evidence is the plain sum of what was seen: less than FLOOR counts as FLOOR, so sums are not it."""
+        active_ENT = logprobs_ENT[self.log_prior_E > -torch.inf]
+        return not active_ENT.numel() or bool(active_ENT.min() >= FLOOR)  # not of NaN either
 
     def priors(self, logprobs_ENT: Tensor) -> Tensor:
         """The log-prior [E, N+1] before each block and after the last."""

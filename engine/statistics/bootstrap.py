@@ -5,7 +5,8 @@ the same text. A block belongs to the document in which it begins: blocks of one
 drawn together, and so are the pieces of a document that was cut. Of each draw a perplexity or an accuracy is computed
 per domain, averaged over domains as the paper averages, then over seeds: the variance over draws is what text leaves
 open. To it is added the variance between seeds, estimated without bias (n - 1), over their number. The interval is
-Student's, with degrees of freedom by Satterthwaite: of each domain's documents less one, and of the seeds less one.
+Student's, with degrees of freedom by Satterthwaite: of each domain's documents less one, and of the seeds less one. It
+is never narrower than Student's over the seeds alone.
 How a seed's value depends on the documents drawn is in both parts, so the interval is a little too wide.
 
 Of G documents G − 1 are drawn: with G, the interval of a mean is too narrow by √(1 − 1/G) (Rao and Wu, 1988). A text of
@@ -175,7 +176,7 @@ class Draws:
         scaled = [Variance(of_text * part.value / known, part.freedom) for part in parts] if known > 0 else []
         value = float(np.mean(points_S))
         reach = half_width([*(scaled or [Variance(of_text, math.inf)]), *of_seeds(points_S)])
-        return Estimate(value, value - reach, value + reach, tuple(points_S))
+        return Estimate(value, value - reach, value + reach, tuple(points_S)).over_seeds()
 
     def mean(self, text: str, measured: Sequence[tuple[Floats, Ints]]) -> Estimate:
         """The mean over blocks of what was measured in each block of a text; values and documents [N] of every seed."""

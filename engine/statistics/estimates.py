@@ -22,6 +22,9 @@ _MOST_R = 0.999999  # Fisher's transform of 1 is infinite
 Floats = NDArray[np.float64]
 
 
+SHARE, CORRELATION = (0.0, 1.0), (-1.0, 1.0)  # bounds of what they measure
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A number with its interval, and its value in each seed."""
@@ -30,6 +33,15 @@ class Estimate:
     low: float
     high: float
     by_seed: tuple[float, ...]
+
+    def over_seeds(self, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
+        """The same with an interval that is nowhere narrower than Student's over its seeds alone, within `bounds`.
+
+        Of a single seed it stays as it is.
+        """
+        reach = half_width(of_seeds(self.by_seed))
+        low, high = max(bounds[0], self.value - reach), min(bounds[1], self.value + reach)
+        return Estimate(self.value, min(self.low, low), max(self.high, high), self.by_seed)
 
 
 class Variance(NamedTuple):
@@ -48,7 +60,8 @@ def of_seeds(points_S: Sequence[float] | Floats) -> list[Variance]:
 def half_width(parts: Sequence[Variance]) -> float:
     """Half of the t interval of a mean whose variance is the sum of independent parts.
 
-    Degrees of freedom by Satterthwaite (1946): (sum of v)^2 / sum of v^2 / df.
+    Degrees of freedom by Satterthwaite (1946): (sum of v)^2 / sum of v^2 / df. They grow when a part that is known well
+    is added to one that is not, so that the sum can have a narrower interval than that part (see `over_seeds`).
     """
     total = sum(part.value for part in parts)
     if total <= 0:
@@ -66,7 +79,7 @@ def middle(draws_R: Floats) -> tuple[float, float]:
 
 
 def share(holds_SD: Sequence[Sequence[bool]]) -> Estimate:
-    """For which share of domains something holds, on average over seeds, with Wilson's interval (1927).
+    """For which share of domains something holds, on average over seeds, with Wilson's interval (1927) at least.
 
     Seeds read the same text, so they do not count as more domains.
     """
@@ -74,7 +87,8 @@ def share(holds_SD: Sequence[Sequence[bool]]) -> Estimate:
     p, num = float(each_S.mean()), len(holds_SD[0])
     centre, reach = p + _95**2 / (2 * num), _95 * math.sqrt(p * (1 - p) / num + _95**2 / (4 * num**2))
     denominator = 1 + _95**2 / num
-    return Estimate(p, (centre - reach) / denominator, (centre + reach) / denominator, tuple(each_S.tolist()))
+    low, high = (centre - reach) / denominator, (centre + reach) / denominator
+    return Estimate(p, low, high, tuple(each_S.tolist())).over_seeds(SHARE)
 
 
 def correlation_of_points(values_SN: Sequence[Sequence[float]], other_N: Sequence[float]) -> Estimate | None:
@@ -86,7 +100,7 @@ def correlation_of_points(values_SN: Sequence[Sequence[float]], other_N: Sequenc
     r = _pearson(mean_N, other_N)
     centre, reach = math.atanh(min(max(r, -_MOST_R), _MOST_R)), _95 / math.sqrt(num_points - 3)
     each = tuple(_pearson(values_N, other_N) for values_N in values_SN)
-    return Estimate(r, math.tanh(centre - reach), math.tanh(centre + reach), each)
+    return Estimate(r, math.tanh(centre - reach), math.tanh(centre + reach), each).over_seeds(CORRELATION)
 
 
 def correlation_of_pairs(
@@ -109,7 +123,7 @@ def correlation_of_pairs(
     low, high = middle(_centred(shuffled_RC) @ _centred(mean_C))
     r = _pearson(mean_C, other[away])
     by_seed = tuple(_pearson(one[away], other[away]) for one in tables)
-    return Estimate(r, max(-1.0, r - high), min(1.0, r - low), by_seed)
+    return Estimate(r, max(-1.0, r - high), min(1.0, r - low), by_seed).over_seeds(CORRELATION)
 
 
 def _pearson(one: ArrayLike, other: ArrayLike) -> float:

@@ -223,7 +223,7 @@ def test_a_new_mixture_is_proposed_calibrated_wherever_it_is_made(
     for name, calibrate, accepted in (("notebook", None, False), ("notebook accepted", True, True)):
         mixture = Workbench(home).mixture(name, experts=BOTH, calibrate=calibrate)
         assert mixture.gate["evidence"] == (expected_evidence if accepted else "prefix")
-        assert "Perplexity changes by" in capsys.readouterr().out or expected["best"] == expected["now"]
+        assert "text perplexity changes by" in capsys.readouterr().out or expected["best"] == expected["now"]
 
 
 @pytest.mark.usefixtures("scored")

@@ -92,6 +92,7 @@ def findings_of(report: str) -> Findings:
     from workbench.analysis.replication_data import REPORT
     from workbench.registry.database import reading
     from workbench.registry.reports import get_report
+    from workbench.replications.todays_rule import in_todays_words
 
     if report.endswith(".json"):
         return _read_findings(Path(report).expanduser())
@@ -101,11 +102,12 @@ def findings_of(report: str) -> Findings:
             card = get_report(session, report)
     if card.kind != REPORT:
         raise BadUsage(f"The report {report} is not about a replication.", "See: workbench replicate list")
-    return card.findings
+    return in_todays_words(card.findings)
 
 
 def _read_findings(path: Path) -> Findings:
     from workbench.papers.kept import is_kept
+    from workbench.replications.todays_rule import in_todays_words
 
     try:
         findings: Findings = json.loads(path.read_text(encoding="utf-8"))
@@ -113,4 +115,4 @@ def _read_findings(path: Path) -> Findings:
         findings = {}
     if not is_kept(findings):
         raise BadUsage(f"{path} holds no findings of a replication.", "Give the JSON file of a report.")
-    return findings
+    return in_todays_words(findings)

@@ -172,7 +172,7 @@ def _calibrations(mixtures: Collection[MixtureCard]) -> list[tuple[float, Headli
     changes = []
     for one in mixtures:
         if gain := one.calibration:
-            words = f"perplexity of {one.name} after calibration"
+            words = f"perplexity of {one.name} after calibration, on its domains' text"
             interval = f"95 %: {signed(gain.low)} to {signed(gain.high)}"
             label = f"{_LAST}, {ago(gain.at)}" if gain.at else _LAST
             value, mixture = f"{signed(gain.value)} %", {"mixture": one.name}

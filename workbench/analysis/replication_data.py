@@ -17,7 +17,7 @@ from workbench.registry.reports import list_reports
 from workbench.replications.demix.evidence import Overlap
 from workbench.replications.scored import ScoreKey, Stored
 from workbench.replications.sizes import Size
-from workbench.replications.verdicts import in_todays_words
+from workbench.replications.todays_rule import in_todays_words
 from workbench.store.storage import Storage
 from workbench.tables import Clustering, Domain, Evaluation, Expert, SeedModel
 

@@ -9,7 +9,7 @@ from workbench.answers.base import Answer
 
 
 class Change(Answer):
-    """A change of perplexity in %, with its interval of 95 %. Below 0 is a gain."""
+    """A change of perplexity in % on these domains' text, with its interval of 95 % over it. Below 0 is a gain."""
 
     value: float
     low: float
@@ -35,6 +35,6 @@ class EvidenceCalibration(Answer):
     gain: Change = Field(description="Of both; of each domain by the setting that is best on the others.")
     gain_present: Change = Field(description="With all experts, as on text of the training domains.")
     gain_left_out: Change | None = Field(
-        description="Without the experts that a domain trained, as on novel text; None with less than two others."
+        description="Without the experts that a domain trained, as if it were novel; None with less than two others."
     )
     seconds: float

@@ -72,7 +72,7 @@ DEMIX = Paper(
     demix_steps,
     demix_sections,
     main_claims=(
-        "Table 3: DEMix (cached) has less perplexity than Dense on*",
+        "Table 3: DEMix (*) has less perplexity than Dense on*",
         "Table 5: DEMix (cached) has less perplexity than Dense on*",
         "Table 6: an expert for each novel domain*",
         "Figure 6: DEMix-DAPT *",

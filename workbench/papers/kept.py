@@ -7,15 +7,15 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workbench.papers.catalog import PAPERS
+from workbench.papers.catalog import DEMIX, PAPERS
 from workbench.papers.kept_words import in_short, model_words, place_of, where_they_hold
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
-from workbench.replications.findings import Findings, repeated_words
+from workbench.replications.findings import Findings, cautions
 from workbench.replications.forest import MARKS_IN_ORDER, look_of
 from workbench.replications.report import seeds_words
-from workbench.replications.sizes import SMOKE
-from workbench.replications.verdicts import in_todays_words
+from workbench.replications.sizes import SMOKE, TOO_SHORT
+from workbench.replications.todays_rule import in_todays_words
 
 _LARGE = ("curves", "forgetting", "pictures", "jobs")  # per step, per block or per job; the Markdown has their tables
 INDEX = ("<!-- index of reports -->", "<!-- end of the index -->")
@@ -119,16 +119,36 @@ def counts(findings: Findings) -> Mapping[str, int]:
 
 def results(reports: Sequence[Findings], folder: str, without_numbers: Sequence[str] = ()) -> str:
     """The README's sentences on the reports in a folder: the marks of each, and where the main claims hold."""
-    telling = [one for one in reports if one["size"] != SMOKE]
-    if not telling:
+    shown = [one for one in reports if one["size"] != SMOKE]
+    if not shown:
         return "No report is kept yet."
-    lines = [*(f"- {_sentence(one, folder)}" for one in telling), "", _tried(telling)]
+    telling, tried = ([one for one in shown if (one["size"] in TOO_SHORT) is short] for short in (False, True))
+    lines = [*(f"- {_sentence(one, folder)}" for one in telling), "", _tried(shown), "", _IMPLIED]
     if holding := where_they_hold(telling):
         lines += ["", "What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
+    if tried:
+        links = ", ".join(
+            f"[{PAPERS[one['paper']].title} on {place_of(one)}]({folder}/{one['name']}.md)" for one in tried
+        )
+        lines += ["", f"{_TOO_SHORT} {links}.{_range_by_seed(tried)}"]
     if without_numbers:
         links = ", ".join(f"[{name}]({folder}/{name}.md)" for name in without_numbers)
         lines += ["", f"Judged by an earlier rule, two seeds, and kept without their numbers: {links}."]
     return "\n".join(lines)
+
+
+_IMPLIED = (
+    "Implied is what could not have come out otherwise, such as that a frozen base does not forget, or what repeats "
+    "the numbers of another claim; it does not count as reproduced."
+)
+_TOO_SHORT = "Not counted here, since trainings of this size are too short to tell DEMix from Dense:"
+
+
+def _range_by_seed(reports: Sequence[Findings]) -> str:
+    """How far the seeds of DEMix's first claim lie apart, as a sentence; empty without."""
+    claims = [claim for one in reports if one["paper"] == DEMIX.name for claim in one["claims"][:1] if claim["by_seed"]]
+    ranges = [f"from {min(one['by_seed']):+.1f} to {max(one['by_seed']):+.1f} {one['unit']}" for one in claims]
+    return f" DEMix less Dense on the training domains is {', '.join(ranges)}, by the seed." if ranges else ""
 
 
 def _tried(reports: Sequence[Findings]) -> str:
@@ -148,4 +168,4 @@ def _sentence(findings: Findings, folder: str) -> str:
     numbers = ", ".join(f"{number} {mark}" for mark, number in counts(findings).items() if number)
     link = f"[{PAPERS[findings['paper']].title}]({folder}/{findings['name']}.md)"
     counted = f"{link} on {place_of(findings)}: of {len(findings['claims'])} claims {numbers}."
-    return f"{counted}{repeated_words(findings)} {model_words(findings)}"
+    return " ".join([counted, *cautions(findings), model_words(findings)])

@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from workbench.papers.catalog import PAPERS
-from workbench.replications.findings import Findings
-from workbench.replications.forest import look_of
-from workbench.replications.report import seeds_words, with_interval
+from workbench.replications.findings import Findings, cautions
+from workbench.replications.implied import name_of
+from workbench.replications.report import mark_words, seeds_words, setting_words, with_interval
 
 
 def place_of(findings: Findings) -> str:
@@ -23,11 +23,16 @@ def where_they_hold(reports: Sequence[Findings]) -> list[str]:
     for one in reports:
         for claim in main_claims(one):
             by_mark = marks.setdefault((PAPERS[one["paper"]].title, claim["sentence"]), {})
-            by_mark.setdefault(look_of(claim).words, []).append(place_of(one))
+            by_mark.setdefault(_mark_and_setting(claim), []).append(place_of(one))
     return [
         f"{title}: {sentence}: {'; '.join(f'{mark} on {_listed(places)}' for mark, places in by_mark.items())}."
         for (title, sentence), by_mark in marks.items()
     ]
+
+
+def _mark_and_setting(claim: Mapping[str, Any]) -> str:
+    """`contradicted, adapted at 0.5 of the training's learning rate (§6.1: 0.1)`."""
+    return ", ".join(filter(None, (mark_words(claim), claim.get("setting"))))
 
 
 def main_claims(findings: Findings) -> list[Mapping[str, Any]]:
@@ -48,12 +53,24 @@ def in_short(reports: Sequence[Findings]) -> str:
 def _report(findings: Findings) -> Iterator[str]:
     paper = PAPERS[findings["paper"]]
     yield f"**{paper.title} on {place_of(findings)}.** {model_words(findings)} {_text_words(findings)}"
+    yield from cautions(findings)
     yield ""
     for claim in main_claims(findings):
         numbers = "; ".join(filter(None, (claim["ours"], with_interval(claim) if claim["value"] is not None else "")))
-        yield f"- {claim['sentence']}: **{look_of(claim).words}**{f' ({numbers})' if numbers else ''}."
+        sentence = f"- {claim['sentence']}: **{mark_words(claim)}**{f' ({numbers})' if numbers else ''}."
+        yield " ".join([sentence, *_other_reading(findings, claim), setting_words(claim)]).strip()
     if ours := paper.ours(findings):
         yield f"- Calibrated evidence, which is ours and judges no claim. {ours}"
+
+
+def _other_reading(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
+    """The numbers of a claim as the released code reads the posterior."""
+    other = list(claim.get("by_evidence", {}))[1:]
+    for row in findings.get("readings", ()):
+        if other and row["reading"].startswith(other[0]) and name_of(row) == name_of(claim):
+            numbers = "; ".join(filter(None, (row["ours"], with_interval(row))))
+            yield f"With {row['reading']}: {numbers}."
+            return
 
 
 def model_words(findings: Findings) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from workbench.papers.catalog import paper_of
@@ -106,7 +108,25 @@ def _sample_rows(findings: Findings) -> Iterator[Mapping[str, Any]]:
 
 def _again(findings: Findings) -> Iterator[Section]:
     if command := findings.get("command"):
-        yield Section("Run it again, and cite it", (_RERUN, _cited(findings)), text=command)
+        yield Section("Run it again, and cite it", (_RERUN, *_changed_since(findings), _cited(findings)), text=command)
+
+
+def _changed_since(findings: Findings) -> Iterator[str]:
+    """What the size has been given since: the command makes a replication of today's size."""
+    size = paper_of(findings).sizes.get(findings["size"])
+    today = json.loads(json.dumps(asdict(size))) if size else {}
+    moved = [f"{name} {then} (today {now})" for name, then, now in _differences("", findings["budget"], today)]
+    if moved:
+        yield f"The size has changed since this report: {', '.join(moved)}. The command runs it as it is today."
+
+
+def _differences(name: str, then: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The numbers that both have and that differ: `adapting learning rate`, 0.003, 0.0006."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in (one for one in then if one in now):
+            yield from _differences(f"{name} {key.replace('_', ' ')}".strip(), then[key], now[key])
+    elif then != now:
+        yield name, then, now
 
 
 _RERUN = (

@@ -254,7 +254,7 @@ def save_calibration(session: Session, fitted: EvidenceCalibration) -> MixtureCa
 
 def _outcome(fitted: EvidenceCalibration) -> str:
     now, best = fitted.now.words, fitted.best.words
-    gain = f"{change(fitted.gain.value, fitted.gain.low, fitted.gain.high)} of perplexity"
+    gain = f"{change(fitted.gain.value, fitted.gain.low, fitted.gain.high)} of perplexity on these domains' text"
     if not fitted.keeps:
         return f"{best}, which changed {now} by {gain}"
     if fitted.best == fitted.now:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.replications.findings import Findings
-from workbench.replications.forest import look_of
+from workbench.replications.report import mark_words
+from workbench.replications.verdicts import todays_mark
 
 Key = tuple[str, str]  # where a claim stands, and its sentence
 
@@ -65,12 +66,16 @@ def _move(one: Mapping[str, Any], other: Mapping[str, Any]) -> ClaimMove:
     return ClaimMove(
         one["where"],
         one["sentence"],
-        (look_of(one).words, look_of(other).words),
+        (_todays_words(one), _todays_words(other)),
         (before, after),
         after - before if is_measured else None,
         one["unit"],
         is_measured and not one["low"] <= after <= one["high"],
     )
+
+
+def _todays_words(claim: Mapping[str, Any]) -> str:
+    return mark_words({**claim, "mark": todays_mark(claim)})
 
 
 def compare_words(comparison: Comparison) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from engine.statistics.bootstrap import Ints
 from engine.statistics.estimates import Estimate
 from workbench.replications.evidence import Evidence
 from workbench.replications.sentences import Sentence, listed
-from workbench.replications.verdicts import MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict
+from workbench.replications.verdicts import CONTRADICTED, IMPLIED, MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict
 
 Row = dict[str, Any]
 Findings = Mapping[str, Any]
@@ -110,12 +110,12 @@ def interval_columns(estimate: Estimate | None, name: str = "ours", before: str 
 def summary(findings: Findings) -> str:
     """`9 of 24 claims reproduced, 5 contradicted, 3 undecided, 7 not testable here. 3 jobs are not done: 1 failed, …`
 
-    Between them stands how many came out only as a weaker claim, where some did; after them how many repeat the numbers
-    of another, and how many rest on one seed.
+    Between them stands how many came out only as a weaker claim and how many could not have come out otherwise, where
+    some did; after them how many rest on one seed.
     """
     marks = findings["marks"]
-    rest = ", ".join(f"{marks.get(mark, 0)} {mark}" for mark in MARKS[1:] if mark != WEAKER or marks.get(mark))
-    sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}.{repeated_words(findings)}"
+    rest = ", ".join(f"{marks.get(mark, 0)} {mark}" for mark in MARKS[1:] if mark not in _RARE or marks.get(mark))
+    sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
     if single := sum(claim.get("is_one_seed", False) for claim in findings["claims"]):
         sentence += f" {single} rest{'s' if single == 1 else ''} on {ONE_SEED}."
     open_jobs = not_done(findings)
@@ -126,17 +126,31 @@ def summary(findings: Findings) -> str:
     return f"{sentence} {len(open_jobs)} job{' is' if len(open_jobs) == 1 else 's are'} not done: {how}."
 
 
-def repeated_words(findings: Findings) -> str:
-    """` 2 of those reproduced rest on the same numbers as another.`: a paper may say one thing twice; empty without."""
-    claims = [
-        claim for claim in findings["claims"] if claim.get("value") is not None
-    ]  # the first reports have marks only
-    reproduced = [claim for claim in claims if claim["mark"] == REPRODUCED]
-    numbers = {(one["value"], one["low"], one["high"], *one["by_seed"], one.get("border")) for one in reproduced}
-    repeated = len(reproduced) - len(numbers)
-    if not repeated:
-        return ""
-    return f" {repeated} of those {REPRODUCED} rest{'s' if repeated == 1 else ''} on the same numbers as another."
+_RARE = (WEAKER, IMPLIED)
+
+
+def cautions(findings: Findings) -> list[str]:
+    """What a reader of the marks must know: how the posterior is read, and where a setting is not the paper's."""
+    return [*_by_reading(findings), *([words] if (words := findings.get("setting")) else [])]
+
+
+def _by_reading(findings: Findings) -> Iterator[str]:
+    """`24 of these claims depend on how the posterior is read: with prefix, …, 5 reproduced, 9 contradicted; …`"""
+    read = [both for claim in findings["claims"] if len(both := claim.get("by_evidence", {})) > 1]
+    if read:
+        counts = {name: Counter(marks[name] for marks in read) for name in read[0]}
+        listed = [f"with {name} {_counted(of)}" for name, of in counts.items()]
+        first, second = counts
+        yield (
+            f"{len(read)} of these claims depend on how the posterior is read, by the paper's text ({first}) or as its "
+            f"released code does ({second}): {'; '.join(listed)}."
+        )
+
+
+def _counted(marks: Counter[str]) -> str:
+    """`5 reproduced, 3 implied, 9 contradicted`."""
+    shown = [mark for mark in (REPRODUCED, IMPLIED, CONTRADICTED) if marks[mark] or mark != IMPLIED]
+    return ", ".join(f"{marks[mark]} {mark}" for mark in shown)
 
 
 def not_done(findings: Findings) -> list[Mapping[str, Any]]:

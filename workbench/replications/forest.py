@@ -17,8 +17,8 @@ from workbench.formatting.chart_label import label
 from workbench.formatting.chart_template import new_figure
 from workbench.replications.drawing import Chart
 from workbench.replications.findings import Findings
-from workbench.replications.report import Claims, claim_name, with_interval
-from workbench.replications.verdicts import ONE_SEED, todays_mark
+from workbench.replications.report import Claims, claim_name, mark_words, with_interval
+from workbench.replications.verdicts import todays_mark
 
 FOREST = "forest"  # the name of the chart
 _ROW_PIXELS, _AXIS_PIXELS = 54, 130
@@ -42,6 +42,7 @@ _LOOKS: Mapping[str, Look] = {
     for look in (
         Look("reproduced", "#0072B2", "circle", "●"),
         Look("weaker claim reproduced", "#009E73", "diamond", "◆"),
+        Look("implied", "#CC79A7", "square-open", "◻"),
         Look("contradicted", "#D55E00", "x", "✕"),
         Look("undecided", "#8A6D00", "circle-open", "○"),
         Look("not testable here", "#8A8A8A", "line-ew-open", "–"),
@@ -52,8 +53,8 @@ MARKS_IN_ORDER = tuple(_LOOKS)
 
 
 def look_of(claim: Mapping[str, Any]) -> Look:
-    """How a claim's mark looks, of today or of an earlier version."""
-    mark = str(claim["mark"]).removesuffix(f" ({ONE_SEED})")
+    """How a claim's mark looks, of today or of an earlier version; of several the first one's."""
+    mark = str(claim["mark"]).partition(" (")[0]
     return _LOOKS[todays_mark({**claim, "mark": mark})]
 
 
@@ -165,7 +166,7 @@ def _add(drawn: go.Figure, look: Look, rows: Rows) -> None:
 
 def _hover(claim: Mapping[str, Any]) -> str:
     lines = textwrap.wrap(str(claim["sentence"]), _LINE)
-    return "<br>".join(label(line, 200) for line in (*lines, with_interval(claim), str(claim["mark"])))
+    return "<br>".join(label(line, 200) for line in (*lines, with_interval(claim), mark_words(claim)))
 
 
 def _table(rows: Rows) -> Iterator[dict[str, Any]]:
@@ -176,7 +177,7 @@ def _table(rows: Rows) -> Iterator[dict[str, Any]]:
             "relative": place and place.value,
             "low": place and place.low,
             "high": place and place.high,
-            "mark": claim["mark"],
+            "mark": mark_words(claim),
         }
 
 
@@ -196,7 +197,8 @@ def _used(claims: Claims) -> Iterable[Look]:
 
 
 def _line(number: int, claim: Mapping[str, Any]) -> str:
-    return f"{_scale(claim)} {number:>2} {claim_name(claim)}: {with_interval(claim)}"
+    read = f", {mark_words(claim)}" if claim.get("by_evidence") else ""
+    return f"{_scale(claim)} {number:>2} {claim_name(claim)}: {with_interval(claim)}{read}"
 
 
 def _scale(claim: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
-from workbench.replications.findings import Findings, not_done, summary
+from workbench.replications.findings import Findings, cautions, not_done, summary
 from workbench.replications.sizes import ENOUGH_DOCUMENTS, SMOKE
 from workbench.replications.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
 
@@ -44,7 +44,7 @@ def in_short(findings: Findings, *words: str) -> Section:
     """The summary: a warning for size “smoke”, the marks of claims, unfinished jobs, and later notes on the report."""
     warnings = [_SMOKE] if findings["size"] == SMOKE else []
     notes = findings.get("notes", ())  # a kept report may have some
-    return Section("Summary", (*warnings, summary(findings), *words, *_missing(findings), *notes))
+    return Section("Summary", (*warnings, summary(findings), *cautions(findings), *words, *_missing(findings), *notes))
 
 
 _SMOKE = (
@@ -61,9 +61,11 @@ def the_claims(findings: Findings, words: str) -> Section:
 _MARKS = (
     "*Reproduced*: the whole interval of the difference lies on the claim's side, and so does the value of every seed "
     "by itself (the value alone: a seed has no interval of its own). *Weaker claim reproduced*: the same, of a border "
-    "that is not the paper's own; the reason says what was judged. *Contradicted*: the whole interval lies on the "
-    "other side. *Undecided*: the interval holds the border, or not every seed agrees. *One seed*: the claim rests on "
-    "a single seed, so the interval knows nothing of how seeds differ."
+    "that is not the paper's own; the reason says what was judged. *Implied*: it would be one of these, but could not "
+    "have come out otherwise or repeats another claim's numbers, as the reason says; it does not count as reproduced. "
+    "*Contradicted*: the whole interval lies on the other side. *Undecided*: the interval holds the border, or not "
+    "every seed agrees. *One seed*: the claim rests on a single seed, so the interval knows nothing of how seeds "
+    "differ."
 )
 
 
@@ -95,7 +97,8 @@ _HOW = (
     "all seeds, since they read the same text. A block belongs to the document in which it begins. Of each draw the "
     "perplexity of every domain is computed, averaged over domains as in the paper, then over seeds. To the variance "
     "over draws is added that between seeds, estimated without bias (n − 1) and divided by their number. The interval "
-    f"is Student's at {LEVEL:.0%}, with Satterthwaite's degrees of freedom. The value of each seed must lie on the "
+    f"is Student's at {LEVEL:.0%}, with Satterthwaite's degrees of freedom, and never narrower than Student's over the "
+    "seeds alone. The value of each seed must lie on the "
     "claim's side as well. With one seed the variance between seeds is unknown, and the mark says so. Where a claim is "
     "about domains, domains are the sample. What a mode chooses on the text itself (the best single expert on novel "
     "text) and priors estimated on the development text are not drawn again."
@@ -126,15 +129,28 @@ def claim_rows(claims: Rows) -> Rows:
             "difference [95 %]": with_interval(claim),
             "each seed": each_seed(claim["by_seed"]),
             "mark": mark_words(claim),
-            "why": claim["why"],
+            "why": " ".join(filter(None, (claim["why"], setting_words(claim)))),
         }
         for claim in claims
     ]
 
 
+def setting_words(claim: Mapping[str, Any]) -> str:
+    """`Adapted at 0.5 of …`: a setting that is not the paper's, as a sentence; empty without."""
+    setting = str(claim.get("setting", ""))
+    return f"{setting[0].upper()}{setting[1:]}." if setting else ""
+
+
 def mark_words(claim: Mapping[str, Any]) -> str:
-    """`reproduced`, `reproduced (one seed)`."""
-    return f"{claim['mark']} ({ONE_SEED})" if claim.get("is_one_seed", False) else str(claim["mark"])
+    """`reproduced`, `reproduced (one seed)`, `undecided (prefix), reproduced (last_token)`.
+
+    The last is of a claim that depends on how the posterior is read: by the paper's text, by its released code.
+    """
+    by_mark: dict[str, list[str]] = {}
+    for evidence, mark in claim.get("by_evidence", {}).items():
+        by_mark.setdefault(mark, []).append(evidence)
+    words = [f"{mark} ({', '.join(evidence)})" for mark, evidence in by_mark.items()] or [str(claim["mark"])]
+    return f"{', '.join(words)} ({ONE_SEED})" if claim.get("is_one_seed", False) else ", ".join(words)
 
 
 def claim_name(claim: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from engine.mixing.papers import PAPER_BLOCKS
 
 SizeName = Literal["tiny", "quick", "small", "smoke"]
 SMOKE: SizeName = "smoke"  # whose numbers say nothing
+TOO_SHORT: frozenset[SizeName] = frozenset({"quick"})  # to tell DEMix from Dense: seeds differ by more than they do
 SEEDS = 5  # unless another number is given: with two the rule says *reproduced* too often where nothing differs
 ENOUGH_DOCUMENTS = 60  # of test text of a novel domain; a report and a plan name the domains with fewer
 

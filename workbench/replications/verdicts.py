@@ -1,10 +1,11 @@
-"""The verdict on a claim: the paper's number, ours, the interval, and one of five marks.
+"""The verdict on a claim: the paper's number, ours, the interval, and one of six marks.
 
 A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does the value of every
 seed by itself (the value, not an interval of its own). Where the border is not the paper's own, that is a *weaker claim
-reproduced*. A claim is *contradicted* when the whole interval lies on the other side, and *undecided* in between. *Not
-testable here* is what needs scores, sizes or domains that are not there, and what only floors would answer. A verdict
-that rests on a single seed is flagged *one seed*, whatever its mark: its interval knows nothing of how seeds differ.
+reproduced*. *Implied* is what would be either and could not have come out otherwise (`implied.py`). A claim is
+*contradicted* when the whole interval lies on the other side, and *undecided* in between. *Not testable here* is what
+needs scores, sizes or domains that are not there, and what only floors would answer. A verdict that rests on a single
+seed is flagged *one seed*, whatever its mark: its interval knows nothing of how seeds differ.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import Any, Literal
 
 from engine.statistics.estimates import Estimate
 
-Mark = Literal["reproduced", "weaker claim reproduced", "contradicted", "undecided", "not testable here"]
+Mark = Literal["reproduced", "weaker claim reproduced", "implied", "contradicted", "undecided", "not testable here"]
 Side = Literal["below", "above", "within"]  # within: nearer to 0 than the border
 REPRODUCED: Mark = "reproduced"
 WEAKER: Mark = "weaker claim reproduced"
+IMPLIED: Mark = "implied"
 CONTRADICTED: Mark = "contradicted"
 UNDECIDED: Mark = "undecided"
 UNTESTABLE: Mark = "not testable here"
-MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, CONTRADICTED, UNDECIDED, UNTESTABLE)
+MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, IMPLIED, CONTRADICTED, UNDECIDED, UNTESTABLE)
 ONE_SEED = "one seed"  # flag beside a mark
 FLOOR = "A floor: "  # begins the reason where numbers exist and say nothing
 NEAR_CHANCE = 5.0  # percentage points: an accuracy that is no farther above chance says nothing
@@ -171,19 +173,6 @@ def _doubt(estimate: Estimate, border: float, shown: float) -> _Doubt | None:
     if estimate.high >= border:
         return _Doubt(f"Undecided: the interval includes {shown:g}.")
     return _NOT_EVERY_SEED if max(estimate.by_seed) >= border else None
-
-
-def in_todays_words(findings: Mapping[str, Any]) -> dict[str, Any]:
-    """Stored findings whose marks are those of today: older ones had one mark for contradicted and undecided."""
-    claims = [{**claim, "mark": todays_mark(claim)} for claim in findings["claims"]]
-    counted = [claim["mark"] for claim in claims]
-    readings = [{**row, "mark": todays_mark(row)} for row in findings.get("readings", ())]
-    return {
-        **findings,
-        "claims": claims,
-        "marks": {mark: counted.count(mark) for mark in MARKS},
-        **({"readings": readings} if "readings" in findings else {}),
-    }
 
 
 def todays_mark(claim: Mapping[str, Any]) -> Mark:

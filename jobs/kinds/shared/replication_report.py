@@ -35,6 +35,7 @@ from workbench.registry.cards import JobCard
 from workbench.registry.reports import register_report
 from workbench.replications.findings import Circumstances, JobFacts, summary
 from workbench.replications.scored import Scores, Stored
+from workbench.replications.todays_rule import in_todays_words
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
@@ -125,7 +126,7 @@ def _facts(step: Step, card: JobCard | None) -> JobFacts:
 
 def keep_report(work: Work, findings: dict[str, Any]) -> Register:
     """Stores Markdown, one HTML page and the findings as JSON in an artifact."""
-    artifact_id = stable_id(work.job_id, "report")
+    findings, artifact_id = in_todays_words(findings), stable_id(work.job_id, "report")
     with work.storage.new(artifact_id) as folder:
         (folder / "report.md").write_text(markdown(findings), encoding="utf-8")
         (folder / "report.html").write_text(page(findings), encoding="utf-8")

@@ -248,3 +248,14 @@ def test_kept_arrays_cannot_be_changed() -> None:
     array = ByteCache(1000).get("a", lambda: np.zeros(3))
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1
+
+
+@pytest.mark.parametrize("gate", [GATES["prefix"], GATES["updating"]], ids=["prefix", "updating"])
+def test_a_text_that_each_expert_finds_impossible_somewhere_has_the_perplexity_of_its_scores(
+    gate: Gate, tmp_path: Path
+) -> None:
+    logprobs_EX = -np.random.default_rng(0).exponential(3, (NUM_EXPERTS, 2 * BLOCK))
+    logprobs_EX[range(NUM_EXPERTS), range(NUM_EXPERTS)] = -np.inf
+    text = [written(tmp_path / str(expert), one) for expert, one in enumerate(logprobs_EX)]
+    exact = mixed_perplexity(gate, *open_scores([one.folder for one in text]), None, None)
+    assert mixed_perplexities(gate, [text], [None]) == [exact]

@@ -1,4 +1,4 @@
-"""What sampling does to a distribution is what transformers' logits processors do; candidates are the most probable."""
+"""What sampling does to log-probabilities is what transformers' processors do to them; candidates are the best."""
 
 from __future__ import annotations
 
@@ -63,6 +63,17 @@ def test_the_distribution_is_that_of_transformers(sampling: SamplingConfig, proc
         ours = sampling_distribution(logprobs(seed), sampling, IDS, NUM_PROMPT)
         torch.testing.assert_close(ours, scores.softmax(-1)[0], atol=1e-6, rtol=1e-5)
         assert torch.equal(ours > 0, scores[0] > -torch.inf) or "bias" in str(sampling)
+
+
+def test_all_but_the_repetition_penalty_do_to_an_expert_what_they_do_to_its_logits() -> None:
+    """Experts are mixed as probabilities, and a sum moves logits and log-probabilities alike, a factor does not."""
+    logits = 3 * torch.randn(VOCAB, generator=make_generator(0)) + 5
+    for name in PROCESSORS.keys() - {"all"}:  # whose other options hide it
+        sampling, processors = PROCESSORS[name]
+        theirs_V = LogitsProcessorList(processors)(torch.tensor([IDS]), logits[None]).softmax(-1)[0]
+        ours_V = sampling_distribution(logits.log_softmax(-1), sampling, IDS, NUM_PROMPT)
+        is_same = torch.allclose(ours_V, theirs_V, atol=1e-6, rtol=1e-4)
+        assert is_same is (sampling.repetition_penalty == 1), name
 
 
 def test_presence_and_frequency_count_only_the_answer() -> None:

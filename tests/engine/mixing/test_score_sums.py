@@ -64,6 +64,8 @@ def test_one_expert_has_its_own_bits(evidence: AnyEvidence) -> None:  # L1
 
 
 GATES: list[Gate] = [
+    PosteriorGate([1, 1, 0, 1, 1]),
+    UpdatingGate([1, 1, 0, 1, 1], update_every=30),
     PosteriorGate([1, 1, 0, 1, 1], "last_token", 2),
     UpdatingGate([1, 1, 0, 1, 1], "last_token", update_every=30),
     FixedGate([1, 1, 0, 1, 1]),
@@ -83,3 +85,15 @@ def test_a_token_that_no_expert_can_predict_has_probability_0(gate: Gate) -> Non
     scores_ENT = scores()
     scores_ENT[:, 36, 18] = -torch.inf
     assert gate.total(scores_ENT) == float(gate.mixed(scores_ENT).sum()) == -torch.inf
+
+
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: type(gate).__name__)
+@pytest.mark.parametrize("impossible", [-torch.inf, 3 * FLOOR])
+def test_a_text_that_each_expert_finds_impossible_somewhere_has_one_total(gate: Gate, impossible: float) -> None:
+    """Each at another token: evidence has a floor there, so the block does not add up to what each says of it."""
+    scores_ENT = scores()
+    for expert in range(5):
+        scores_ENT[expert, 3:6, expert] = impossible
+    mixed = float(gate.mixed(scores_ENT).sum())
+    assert mixed > -torch.inf
+    assert gate.total(scores_ENT) == pytest.approx(mixed, rel=1e-12)

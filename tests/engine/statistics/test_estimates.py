@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from engine.statistics.estimates import Floats, correlation_of_pairs, correlation_of_points, share
+from engine.statistics.bootstrap import Draws
+from engine.statistics.estimates import Estimate, Floats, correlation_of_pairs, correlation_of_points, share
+from engine.statistics.intervals import student_mean
 
 
 def table_of(traits_D: Floats, draw: np.random.Generator, noise: float) -> Floats:
@@ -63,3 +65,35 @@ def test_a_share_of_all_domains_is_not_certain_and_seeds_are_not_more_domains() 
     mixed = share([[True, True, False, False], [True, False, False, False]])
     assert (mixed.value, mixed.by_seed) == (0.375, (0.5, 0.25))
     assert mixed.low < 0.375 < mixed.high
+
+
+SEEDS = (20.0, 10.1, 26.0)  # as three seeds of a replication differed
+
+
+def test_text_that_is_added_to_three_seeds_never_makes_them_surer() -> None:
+    """Satterthwaite's degrees of freedom grow with it, and the interval of the sum alone becomes narrower."""
+    narrowest = student_mean(SEEDS)
+    for noise in (0.0, 1.0, 5.0, 20.0, 100.0):  # standard error of the text
+        text_R = np.random.default_rng(0).normal(0, noise, 2000)
+        result = Draws().estimate(SEEDS, [text_R] * 3)
+        assert result.low <= narrowest.low < narrowest.high <= result.high
+
+
+def test_every_estimate_is_as_wide_as_its_seeds_and_no_wider_than_what_it_measures_can_be() -> None:
+    divided = [[True] * 12, [True] * 6 + [False] * 6]
+    points = [[1.0, 2.0, 3.0, 4.1, 5.0], [1.0, 3.0, 1.0, 3.0, 2.0]]
+    tables = [np.arange(25.0).reshape(5, 5), -np.random.default_rng(0).normal(size=(5, 5))]
+    for estimate in (
+        share(divided),
+        correlation_of_points(points, [1.0, 2.0, 3.0, 4.0, 5.0]),
+        correlation_of_pairs(tables, np.arange(25.0).reshape(5, 5)),
+    ):
+        assert estimate is not None
+        narrowest = student_mean(estimate.by_seed)
+        reach = narrowest.high - narrowest.mean
+        assert -1 <= estimate.low <= max(0.0, estimate.value - reach)
+        assert min(1.0, estimate.value + reach) <= estimate.high <= 1
+
+
+def test_a_single_seed_keeps_the_interval_of_its_text() -> None:
+    assert Estimate(1.0, 0.5, 1.5, (1.0,)).over_seeds() == Estimate(1.0, 0.5, 1.5, (1.0,))

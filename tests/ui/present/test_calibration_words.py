@@ -33,10 +33,10 @@ def answer(**changes: Any) -> EvidenceCalibration:
 
 
 def test_with_one_view_the_gain_is_printed_one_time() -> None:
-    assert gain_words(answer()) == "Perplexity changes by −0.4 % [−1.0, +0.2] with all experts."
+    assert gain_words(answer()) == "On these domains' text perplexity changes by −0.4 % [−1.0, +0.2] with all experts."
     assert "without its own" not in how_to_read(answer())
     both = answer(gain_left_out=Change(value=-0.8, low=-1.2, high=-0.1))
-    assert "−0.8 % [−1.2, −0.1] without a domain's own, as on novel text." in gain_words(both)
+    assert "−0.8 % [−1.2, −0.1] without a domain's own, as if it were novel." in gain_words(both)
     assert "without its own" in how_to_read(both)
 
 
@@ -50,5 +50,5 @@ def test_the_proposal_is_not_called_the_lowest_since_another_cell_may_be_lower()
 def test_a_setting_that_raises_perplexity_has_no_gain() -> None:
     worse = Change(value=0.7, low=-0.1, high=1.5)
     words = verdict_words(answer(gain=worse, gain_present=worse))
-    assert "is not better. Perplexity changes by +0.7 %" in words
+    assert "is not better. On these domains' text perplexity changes by +0.7 %" in words
     assert "gain of" not in words

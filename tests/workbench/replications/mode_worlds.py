@@ -61,7 +61,7 @@ def hits_of(accuracies: Mapping[Arm, Accuracies], chance: int = 0, *, suits: flo
         for arm, own in accuracies.items():
             suits_N = draw_suits.normal(0, suits, BLOCKS)
             for seed in range(SUBJECT.seeds):
-                each_N = own[column] / 100 + text_N - text_N.mean() + suits_N + draw.normal(0, 0.003, BLOCKS)
+                each_N = own[column] / 100 + text_N - text_N.mean() + suits_N + draw.normal(0, 0.001, BLOCKS)
                 hits[arm, seed, domain] = Hits(each_N * TOKENS, np.full(BLOCKS, float(TOKENS)), np.arange(BLOCKS))
     return hits
 

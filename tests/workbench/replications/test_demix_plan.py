@@ -15,6 +15,7 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.papers.demix_plan import steps
 from workbench.replications.demix.names import METHODS
+from workbench.replications.demix.rates import PAPER_SHARE, adapting_rate
 from workbench.replications.demix.sizes import SIZES
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets", "verse"]
@@ -113,3 +114,21 @@ def test_sizes_for_results_interleave_and_stored_budgets_of_before_do_not(size: 
     stored = SPEC.model_dump()
     del stored["budget"]["interleaved_every"], stored["budget"]["interleaved_seeds"]
     assert ReplicateDemix.model_validate(stored).budget.interleaved_every is None
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_new_replication_adapts_at_a_tenth_of_the_rate_as_the_paper_does(size: str) -> None:
+    plan = SIZES[size]
+    assert plan.adapting.learning_rate == pytest.approx(PAPER_SHARE * plan.training.learning_rate)
+    budget = {name: {"learning_rate": getattr(plan, name).learning_rate} for name in ("training", "adapting")}
+    assert adapting_rate(budget) == ""
+
+
+def test_a_stored_replication_keeps_the_rate_it_was_started_with() -> None:
+    before = replace(SPEC.budget, adapting=replace(SPEC.budget.adapting, learning_rate=3e-3))
+    stored = SPEC.model_copy(update={"budget": before}).model_dump(mode="json")
+    assert stored["budget"]["adapting"]["learning_rate"] == 3e-3
+    again = ReplicateDemix.model_validate(stored)
+    rates = {step.spec.training.learning_rate for step in steps(again) if isinstance(step.spec, TrainExpert)}
+    assert rates == {3e-3}
+    assert adapting_rate(stored["budget"]) == "adapted at 0.6 of the training's learning rate (§6.1: 0.1)"

@@ -33,7 +33,7 @@ from workbench.replications.demix.reasons import few_tokens, reasons, tokens_of_
 from workbench.replications.demix.report import sections
 from workbench.replications.findings import Circumstances, JobFacts, summary
 from workbench.replications.report import not_reproduced
-from workbench.replications.verdicts import in_todays_words
+from workbench.replications.todays_rule import in_todays_words
 
 BUDGET = {
     "shape": {"family": "llama"},

@@ -301,7 +301,7 @@ def list_all() -> list[dict[str, Any]]:
 @app.command("show")
 def show(name: Name, as_json: Json = False) -> None:
     """Show the claims of the newest report, with the paper's numbers beside yours."""
-    from workbench.replications.findings import summary
+    from workbench.replications.findings import cautions, summary
     from workbench.replications.report import mark_words, with_interval
 
     card = newest(name)
@@ -318,7 +318,8 @@ def show(name: Name, as_json: Json = False) -> None:
     print_table(
         ["Table", "Claim", "Paper", "Yours", "Difference [95 % CI]", "Verdict"], rows, empty="The report has no claims."
     )
-    say(f"{summary(card.findings)} {day(card.created_at)}: {files_of(card)['html']}")
+    sentences = " ".join([summary(card.findings), *cautions(card.findings)])
+    say(f"{sentences} {day(card.created_at)}: {files_of(card)['html']}")
 
 
 @app.command("compare")

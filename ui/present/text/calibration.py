@@ -58,9 +58,9 @@ def setting_words(rule: EvidenceRule) -> str:
 def gain_words(answer: EvidenceCalibration) -> str:
     """How much perplexity changes, for each domain by the setting that is best on the others."""
     if answer.gain_left_out is None:
-        return f"Perplexity changes by {_change(answer.gain_present)} with all experts."
+        return f"On these domains' text perplexity changes by {_change(answer.gain_present)} with all experts."
     views = f"{_change(answer.gain_present)} with all experts, {_change(answer.gain_left_out)} without a domain's own"
-    return f"Perplexity changes by {_change(answer.gain)}: {views}, as on novel text."
+    return f"On these domains' text perplexity changes by {_change(answer.gain)}: {views}, as if it were novel."
 
 
 def _change(gain: Change) -> str:

@@ -43,7 +43,7 @@ from workbench.registry import corpora
 from workbench.registry.cards import DomainCard, JobCard, ReportCard
 from workbench.registry.database import reading
 from workbench.replications.charts import charts
-from workbench.replications.findings import summary
+from workbench.replications.findings import cautions, summary
 from workbench.replications.forest import forest, forest_words
 from workbench.replications.report import claim_rows
 from workbench.replications.sizes import SEEDS, SizeName
@@ -242,6 +242,8 @@ def _show_report(report: ReportCard) -> None:
     findings = report.findings
     st.subheader(plain(summary(findings)))
     st.caption(plain(f"Reported {ago(report.created_at)} on {findings['machine']}."))
+    for caution in cautions(findings):
+        st.write(plain(caution))
     _offer_files(report)
     if plot := forest(findings):
         st.write(plain(forest_words(findings)))

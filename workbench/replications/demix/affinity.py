@@ -190,7 +190,7 @@ def _varied(evidence: DemixEvidence) -> Verdict:
     by_seed = tuple(float(np.mean(one) - np.mean(other)) for one, other in zip(novel_SD, training_SD, strict=True))
     reach = half_width([*of_seeds(np.mean(novel_SD, axis=0)), *of_seeds(np.mean(training_SD, axis=0))])
     value = float(np.mean(by_seed))
-    difference = Estimate(value, value - reach, value + reach, by_seed)
+    difference = Estimate(value, value - reach, value + reach, by_seed).over_seeds()
     return is_above(VARIED, difference, unit="nats of entropy", num_domains=sum(map(len, groups)))
 
 

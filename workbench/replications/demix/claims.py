@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.replications.demix.affinity import judge_affinity
 from workbench.replications.demix.evidence import DemixEvidence
-from workbench.replications.demix.growth import judge_adding, judge_growth
+from workbench.replications.demix.growth import judge_adding, judge_growth, judge_removal
 from workbench.replications.demix.interleaving import judge_interleaving
 from workbench.replications.demix.names import Reading
 from workbench.replications.demix.orders import ORDERS, judge_each, judge_lambda, judge_most, judge_order, judge_orders
@@ -32,4 +32,5 @@ def judge(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
 def judge_read(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     """Only the claims that depend on how the posterior and its prior are read."""
     orders = [judge_order(evidence, order, reading) for order in ORDERS if order.is_read]
-    return [*orders, *judge_each(evidence, reading), *judge_adding(evidence, reading)]
+    growth = [*judge_adding(evidence, reading), *judge_removal(evidence, reading)]
+    return [*orders, *judge_each(evidence, reading), *growth]

@@ -11,6 +11,7 @@ from workbench.replications.verdicts import FLOOR, Claim, Verdict, is_above, is_
 
 ADAPTING = "adapting"  # topic: training on a target
 SMALL_RISE = 1.0  # %: what is “not up” rises by less than this
+ADAPTED_PLACES = ("Table 6", "Figure 6", "§6.2", "Table 13", "Table 13, Figure 6")  # of the claims on what was adapted
 CLOSE = 10.0  # %: what comes “close” has at most so much more; ours, since figure 6 prints no numbers
 
 MORE_NOVEL = Claim("Table 6", "an expert for each novel domain lowers the perplexity on novel text", "16.0 < 21.4")
@@ -57,7 +58,7 @@ DENSE_MORE = Claim(
 
 def judge_growth(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     """All claims on adding, adapting and removing."""
-    return [*judge_adding(evidence, reading), *_judge_dense(evidence), *_judge_removal(evidence, reading)]
+    return [*judge_adding(evidence, reading), *_judge_dense(evidence), *judge_removal(evidence, reading)]
 
 
 def judge_adding(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
@@ -122,7 +123,8 @@ def _adapted(evidence: DemixEvidence, name: Callable[[str], System]) -> list[str
     return [n for n in subject.novel if evidence.resampled.seeds_with([name(n)], [*subject.domains, n])]
 
 
-def _judge_removal(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
+def judge_removal(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
+    """What a domain loses without its expert, and what a model lacks that never saw it."""
     subject, resampled = evidence.subject, evidence.resampled
     with_it, minus = system("cached", reading), system("minus expert", reading)
     never = system("minus domain", reading)

@@ -54,6 +54,8 @@ CODE = Reading("last_token", 0.3)
 READINGS = (PAPER, CODE, Reading("prefix", 0.3), Reading("last_token", 0.7))
 # Eq. 9's λ in the paper's grid (§5.1), each as a reading of its text: a share of 1 − λ for the newest block
 GRID = {0.1: Reading("prefix", 0.9), 0.3: PAPER, 0.5: Reading("prefix", 0.5), 1.0: Reading("prefix", 0.0)}
+# where claims stand that are read as the paper says, where no other reading was measured
+READ_AS_PAPER = ("Figure 4", "Figures 7, 8", "§5.1", "§5.2", "Table 7")
 CALIBRATED = Reading("calibrated", PAPER.newest_weight)  # ours, not the paper's: no claim is judged by it
 
 

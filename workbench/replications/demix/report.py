@@ -45,8 +45,9 @@ def sections(findings: Findings) -> list[Section]:
 
 
 _MARKS = (
-    "The paper's numbers are those of its 125M model, unless another is named. Posterior and prior as in the paper: "
-    f"{PAPER}."
+    "The paper's numbers are those of its 125M model, unless another is named. Numbers here are read as in the paper: "
+    f"{PAPER}. A claim that depends on the reading has the mark of the paper's text (prefix) and that of its released "
+    f"code ({CODE}), whose numbers stand in the next section."
 )
 _CURVES = (
     "Held-out perplexity on the training domains while the models train, averaged over domains; DEMix with the expert "

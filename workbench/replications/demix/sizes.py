@@ -17,7 +17,7 @@ from workbench.replications.sizes import Size, SizeName
 class DemixSize(Size):
     """Everything that the jobs are made of, apart from names and text."""
 
-    adapting: TrainingConfig  # to a novel domain (DEMix §6.1)
+    adapting: TrainingConfig  # to a novel domain, at a tenth of the training's learning rate (DEMix §6.1)
     retrained_domains: int = 2  # –Domain (table 7) is a whole training for each
     retrained_seeds: int = 1
     interleaved_every: int | None = None  # experts in every so-manieth layer (§3.3); replications once had no such arm
@@ -44,7 +44,7 @@ _WRITTEN: Mapping[SizeName, DemixSize] = {
             num_steps=300,
             block_size=512,
             sequences_per_domain=4,
-            learning_rate=3e-3,
+            learning_rate=6e-4,
             clip=1.0,
             checkpoint_every=100,
             evaluate_every=30,
@@ -132,7 +132,9 @@ _QUICK = replace(
         checkpoint_every=200,
         evaluation_blocks=4,
     ),
-    adapting=replace(_WRITTEN["tiny"].adapting, num_steps=80, evaluate_every=10, checkpoint_every=80),
+    adapting=replace(
+        _WRITTEN["tiny"].adapting, num_steps=80, learning_rate=3e-4, evaluate_every=10, checkpoint_every=80
+    ),
     max_bytes=4_000_000,
     test_tokens=16_384,
     retrained_domains=1,
