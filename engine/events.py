@@ -176,6 +176,15 @@ class Echo:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafting:
+    """An answer's drafts: those compared with the mixture's tokens, those that were right, or why there are none."""
+
+    num_judged: int
+    num_accepted: int
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The end of a generation: `reason` is `stop` (end of document), `length` or `phrase` (a stop phrase)."""
 
@@ -183,6 +192,7 @@ class Done:
     num_prompt_tokens: int
     num_tokens: int
     text: str = ""  # held-back text that no later token completed
+    drafting: Drafting | None = field(default=None, compare=False)  # with speculation
 
 
 Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note | Requirements | ParentChosen | PartOrder

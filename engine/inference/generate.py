@@ -81,7 +81,7 @@ def _continue(
         weights_E, logprobs_V = mixing.distribution()
         token = draw(logprobs_V, generator, mixing.ids)
         if token in stop_ids:
-            yield Done("stop", num_prompt, number, phrases.rest(text.rest()))
+            yield Done("stop", num_prompt, number, phrases.rest(text.rest()), pace and pace.drafting())
             return
         candidates = candidates_at(logprobs_V, sampling.num_candidates, tokenizer, text)
         shown, logprob = phrases.push(text.push(token)), float(logprobs_V[token])
@@ -89,7 +89,7 @@ def _continue(
         candidates = as_shown(candidates, Candidate(token, shown, logprob))
         yield Token(token, shown, logprob, weights, mixing.gates(weights_E), candidates)
         if phrases.matched:
-            yield Done("phrase", num_prompt, number + 1)
+            yield Done("phrase", num_prompt, number + 1, drafting=pace and pace.drafting())
             return
         if number + 1 == limit:
             break
@@ -99,7 +99,7 @@ def _continue(
             mixing.feed_with(token, guesses)
         else:
             mixing.feed([token])
-    yield Done("length", num_prompt, limit, phrases.rest(text.rest()))
+    yield Done("length", num_prompt, limit, phrases.rest(text.rest()), pace and pace.drafting())
 
 
 def _draft(
@@ -116,8 +116,9 @@ def _draft(
     Options of sampling see the text with the drafts before. Empty where nothing is to be drafted.
     """
     number = pace.number(len(weights_E), most)
-    drafter = mixing.drafter(weights_E) if number else None
-    if drafter is None:
+    drafter = mixing.drafter(weights_E) if number else ""
+    if isinstance(drafter, str):
+        pace.refused(drafter)
         return []
     noise, text = generator.clone_state(), [*mixing.ids, token]
     for _ in range(number):

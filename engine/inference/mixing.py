@@ -74,19 +74,19 @@ class Mixing:
         for reader in self._readers:
             reader.crop(len(self._ids))
 
-    def drafter(self, weights_E: Tensor) -> Drafter | None:
-        """The expert with the largest weight [E], to read on alone; None where nothing may be read ahead of the text.
+    def drafter(self, weights_E: Tensor) -> Drafter | str:
+        """The expert with the largest weight [E], to read on alone; or why nothing may be read ahead of the text.
 
         That is so for one expert, for models whose streams cannot share passes (their caches cannot be cut back), and
         while other streams share them: then the other streams fill the passes.
         """
         self._forget_ahead()
         if len(self._keys) < 2:
-            return None
+            return "one expert has no others to draft for"
         leader = int(weights_E.argmax())
         readers = self._running(weights_E.log())
-        if not all(reader.can_read_ahead(len(self._ids)) for reader in readers):
-            return None
+        if reason := next(filter(None, (reader.why_not_ahead(len(self._ids)) for reader in readers)), ""):
+            return reason
         return next(reader.drafter(leader) for reader in readers if leader in reader.places)
 
     def feed_with(self, token: int, drafts: Sequence[int]) -> None:

@@ -315,6 +315,7 @@ class Host:
         self._stream_bytes = CacheBytes(cache_bytes, self._shrink)
         self._passes: SharedPasses | None = None
         self._shares_passes = shares_passes
+        self._decode_alone: dict[str, str] = {}  # why, by the base's hash; empty where its streams share passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[ArtifactRef, ChatTemplate | None] = {}
         self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base
@@ -397,7 +398,10 @@ class Host:
 
     def loaded(self) -> list[LoadedBase]:
         """Bases in memory, with the ids of the experts loaded on each."""
-        return [LoadedBase(base_sha256=base, experts=experts) for base, experts in self._cache.loaded().items()]
+        return [
+            LoadedBase(base_sha256=base, experts=experts, decodes_alone=self._decode_alone.get(base) or None)
+            for base, experts in self._cache.loaded().items()
+        ]
 
     def cache_use(self) -> CacheUse:
         """The bytes of loaded models, clusterings and streams, and how often models were there when requested."""
@@ -444,11 +448,12 @@ class Host:
 
         limits, kept = self._limits_of(base), {expert.id: expert.kept for expert in experts}
         parts = {expert.id: expert.parts for expert in experts if expert.parts is not None}
-        share, is_first = self._shared if shares else (lambda one: one), iter([True])
+        is_first = iter([True])
 
         def model() -> ExpertModel:
             loaded = self._cache.get(base, kept, is_first=next(is_first, False))
-            return share(loaded.view(list(kept), parts))
+            view = loaded.view(list(kept), parts)
+            return self._shared(base, view) if shares else view
 
         return Group(
             tuple(kept),
@@ -457,13 +462,15 @@ class Host:
             limits.vocab_size,
         )
 
-    def _shared(self, model: ExpertModel) -> ExpertModel:
+    def _shared(self, base: ArtifactRef, model: ExpertModel) -> ExpertModel:
         """The model, reading in passes that are shared with other streams."""
-        from engine.inference.shared_passes import SharedPasses
+        from engine.inference.shared_passes import SharedPasses, why_not_shared
 
         with self._reading:
             self._passes = self._passes or SharedPasses()
-        return self._passes.view(model)
+        shared = self._passes.view(model)
+        self._decode_alone[str(base.sha256)] = why_not_shared(shared)
+        return shared
 
     def _bytes_per_position(self, plan: GenerationPlan) -> int:
         """Bytes of the keys and values of one token in the rows of all experts."""
