@@ -97,7 +97,7 @@ def _tokenizer(seed: Path, folder: Path) -> Tokenizer:
     own = load_tokenizer(seed)
     if not any(confined(folder, name) for name in TOKENIZER_FILES if name != _OF_GENERATION):
         return own
-    other = load_tokenizer(folder)
+    other = load_tokenizer(folder, like=own)
     if other.sha256 != own.sha256:
         raise ModelError(f"The tokenizer in {folder} is not the seed's: it has another vocabulary.", _ANOTHER_SEED)
     return other
