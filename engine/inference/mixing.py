@@ -27,8 +27,12 @@ from engine.mixing.combine import mix
 class Mixing:
     """A mixture on one growing text."""
 
-    def __init__(self, models: Models, keys: Sequence[str], gate: Gate) -> None:
-        """`keys` are the active experts in the order of the gate's weights."""
+    def __init__(self, models: Models, keys: Sequence[str], gate: Gate, evidence_from: int = 0) -> None:
+        """`keys` are the active experts in the order of the gate's weights.
+
+        Tokens before the position `evidence_from` are read by the experts, but are no evidence for the gate.
+        """
+        self._evidence_from = evidence_from
         ensemble = as_ensemble(models, keys)
         self._readers = [GroupReader(group, keys) for group in ensemble.groups]
         self._keys = tuple(keys)
@@ -128,10 +132,10 @@ class Mixing:
             self._advance(observed_E, token)
 
     def _advance(self, observed_E: Tensor, token: int) -> None:
-        if self._position:
-            self._stream.observe(observed_E, token)
-        else:
+        if not self._position:
             self._stream.begin(token)
+        elif self._position >= self._evidence_from:
+            self._stream.observe(observed_E, token)
         self._position += 1
 
     @torch.inference_mode()

@@ -66,6 +66,10 @@ class FakeHost:
         """Its template writes how long each message is."""
         return [len(message.get("content", "")) for message in messages]
 
+    def first_words(self, _: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> int:
+        """The user's first message."""
+        return next((place for place, message in enumerate(messages) if message["role"] == "user"), 0)
+
     def require_readable(self, _: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
         """Its context is a thousand characters, or ids."""
         if len(prompt) + num_new > 1000:

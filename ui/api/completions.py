@@ -57,7 +57,7 @@ async def complete(body: CompletionRequest, request: Request, state: State) -> C
 async def chat(body: ChatRequest, request: Request, state: State) -> ChatCompletion | Response:
     """The model's next message in a conversation, whole or as server-sent events."""
     plan, sampling = await _planned(state, body, body.sampling())
-    ids = await run_in_threadpool(state.generations.conversation_ids, plan, body.conversation())
+    plan, ids = await run_in_threadpool(state.generations.conversation, plan, body.conversation(), body.evidence_from)
     await run_in_threadpool(state.generations.require_readable, plan, ids, num_new=1)
     parts = [partial(_answer, state.generations, plan, sampling, body, ids, 0, number) for number in range(body.n)]
     pieces = bounded(state.slots.stream(*parts), state)

@@ -42,6 +42,9 @@ class Manifest(Answer):
     precision: ServePrecision = Field(
         "stored", description="What the weights were held in: as they are stored, or bf16 in place of float32."
     )
+    evidence_from: int = Field(
+        0, description="Token of the prompt where evidence begins: in a conversation the first user's first words."
+    )
     speculation: str | None = Field(
         None,
         description="What came of `speculate`: how many drafts were right, or why nothing was drafted; the sampling "

@@ -94,6 +94,7 @@ class GenerationPlan:
     gate: GateConfig
     route: Route | None = None  # of a cluster gate
     precision: ServePrecision = "stored"  # what its weights are served in
+    evidence_from: int = 0  # the token of the prompt where evidence begins: in a conversation the user's first words
 
     @property
     def base(self) -> ArtifactRef:
@@ -128,6 +129,7 @@ class GenerationPlan:
             sampling=None if sampling is None else asdict(sampling),
             versions=_versions(),
             precision=self.precision,
+            evidence_from=self.evidence_from,
         )
 
 
@@ -338,7 +340,19 @@ class Host:
         def reserve(num_positions: int) -> AbstractContextManager[None]:
             return self._stream_bytes.reserved(num_positions * self._bytes_per_position(plan))
 
-        events = generate(models, list(names), gate, tokenizer, prompt, sampling, stop, ends, reserve, self._drafts)
+        events = generate(
+            models,
+            list(names),
+            gate,
+            tokenizer,
+            prompt,
+            sampling,
+            stop,
+            ends,
+            reserve,
+            self._drafts,
+            plan.evidence_from,
+        )
         with self._using(plan), closing(events):
             for event in events:
                 if isinstance(event, Token):
@@ -370,6 +384,10 @@ class Host:
         content = "".join(str(message.get("content", "")) for message in messages)
         require_readable(content, tokenizer, self._least_limits(plan))
         return template.encode(tokenizer, messages, add_generation_prompt=True)
+
+    def first_words(self, plan: GenerationPlan, messages: Sequence[Message]) -> int:
+        """The token of the prompt for a conversation with which the first user begins. Loads no weights."""
+        return self._template(plan).first_words(self._tokenizer(plan), messages)
 
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
         """The ids that are read for a prompt, with those put before it. Loads no weights."""
