@@ -90,6 +90,14 @@ class TrainingFinished:
     num_steps: int
     max_steps: int
     loss_by_domain: Mapping[str, float]
+    loss_at_start: Mapping[str, float] = field(default_factory=dict)  # the same before the first update
+
+    @property
+    def worse(self) -> dict[str, tuple[float, float]]:
+        """The domains whose loss is higher than before the training, with both losses."""
+        before = self.loss_at_start
+        pairs = {name: (before[name], loss) for name, loss in self.loss_by_domain.items() if name in before}
+        return {name: pair for name, pair in pairs.items() if pair[1] > pair[0]}
 
 
 @dataclass(frozen=True, slots=True)
