@@ -9,11 +9,11 @@ from workbench.answers.base import Answer
 
 
 class Change(Answer):
-    """A change of perplexity in %, with its interval of 95 %. Below 0 is a gain."""
+    """A change of perplexity in %, with its interval of 95 % if the text shows one. Below 0 is a gain."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class EvidenceCalibration(Answer):
@@ -36,5 +36,8 @@ class EvidenceCalibration(Answer):
     gain_present: Change = Field(description="With all experts, as on text of the training domains.")
     gain_left_out: Change | None = Field(
         description="Without the experts that a domain trained, as on novel text; None with less than two others."
+    )
+    too_short: list[str] = Field(
+        [], description="Domains whose dev text is a single block: changes have no interval, and nothing is proposed."
     )
     seconds: float
