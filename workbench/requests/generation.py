@@ -65,11 +65,12 @@ class PlannedExpert:
     weight: float
     base: ArtifactRef
     parts: tuple[str, ...] | None = None  # active parts of a MoDE expert; an empty tuple is its backbone alone
+    record: Path | None = None  # of when its files were last verified
 
     @property
     def kept(self) -> ArtifactRef:
         """The folder of its weights, and their expected hash."""
-        return ArtifactRef(self.folder, self.sha256)
+        return ArtifactRef(self.folder, self.sha256, self.record)
 
     def manifest(self) -> ManifestExpert:
         """Its part of an answer's manifest."""
@@ -281,6 +282,7 @@ def _planned(storage: Storage, member: _Member, requested: Mapping[str, Collecti
         member.weight,
         storage.kept(expert.base),
         _active_parts(expert, requested.get(expert.name)),
+        storage.kept(expert.artifact).record,
     )
 
 
