@@ -121,17 +121,17 @@ def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence
 _reasons: WeakKeyDictionary[MultiExpertModel, str] = WeakKeyDictionary()
 
 
-def why_alone(model: MultiExpertModel) -> str:
+def why_separate(model: MultiExpertModel) -> str:
     """Why the streams of a model share no passes. Empty where they can.
 
     That is where texts of different lengths, read and gone on with in one pass, have the states that each has alone.
     """
     if model not in _reasons:
-        _reasons[model] = _why_alone(model)
+        _reasons[model] = _why_separate(model)
     return _reasons[model]
 
 
-def _why_alone(model: MultiExpertModel) -> str:
+def _why_separate(model: MultiExpertModel) -> str:
     config = model.lm.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from engine.inference.pass_queue import PassQueue, ReadRequest
-from engine.inference.read_together import read_together, shared_attention, why_alone
+from engine.inference.read_together import read_together, shared_attention, why_separate
 from engine.inference.slot import Slot
 from engine.models.composite import CompositeModel
 from engine.models.expert_model import ExpertModel
@@ -48,7 +48,7 @@ class SharedPasses:
             return model
         with self._lock:
             if model not in self._queues:
-                self._queues[model] = None if why_alone(model) else PassQueue()
+                self._queues[model] = None if why_separate(model) else PassQueue()
             queue = self._queues[model]
         return model if queue is None else SharedModel(model, queue)
 
@@ -65,8 +65,8 @@ def why_not_shared(model: ExpertModel) -> str:
         return ""
     if isinstance(model, CompositeModel):
         return next(filter(None, map(why_not_shared, model.models)), "")
-    alone = why_alone(model) if isinstance(model, MultiExpertModel) else "its experts have parts"
-    return alone or "the process does not ask for it"
+    reason = why_separate(model) if isinstance(model, MultiExpertModel) else "its experts have parts"
+    return reason or "the process does not ask for it"
 
 
 class SharedModel:

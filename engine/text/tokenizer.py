@@ -114,7 +114,8 @@ class Tokenizer:
         return self._with_starts(read_special_tokens(folder, self._inner).eos_ids)
 
     def _with_starts(self, eos_ids: Iterable[int]) -> frozenset[int]:
-        return frozenset({*eos_ids, self.bos_id} | ({self.turn_start} - {None}))
+        starts = () if self.turn_start is None else (self.turn_start,)
+        return frozenset({*eos_ids, self.bos_id, *starts})
 
     def written(self, id: int) -> str:
         """The vocabulary entry of an id, special tokens included; empty for an unknown id."""

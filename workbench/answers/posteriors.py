@@ -57,11 +57,11 @@ class Manifest(Answer):
         if not known or self.sampling is None:
             return self
         num_judged, num_accepted = sum(one.num_judged for one in known), sum(one.num_accepted for one in known)
-        said = f"{num_accepted} of {num_judged} drafted tokens were the mixture's own"
+        sentence = f"{num_accepted} of {num_judged} drafted tokens were the mixture's own"
         if not num_judged:
-            said = f"Nothing was drafted: {known[0].why_not}"
+            sentence = f"Nothing was drafted: {known[0].why_not}"
         sampling = {**self.sampling, "speculate": num_judged > 0}
-        return self.model_copy(update={"speculation": f"{said}.", "sampling": sampling})
+        return self.model_copy(update={"speculation": f"{sentence}.", "sampling": sampling})
 
 
 class TextPosterior(Answer):

@@ -16,7 +16,7 @@ class LoadedBase(Answer):
 
     base_sha256: str
     experts: list[str]
-    decodes_alone: str | None = Field(
+    separate_because: str | None = Field(
         None, description="Why its streams share no passes and draft nothing; null where they do, or none began yet."
     )
 

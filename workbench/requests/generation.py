@@ -319,7 +319,7 @@ class Host:
         self._stream_bytes = CacheBytes(cache_bytes, self._shrink)
         self._passes: SharedPasses | None = None
         self._shares_passes = shares_passes
-        self._decode_alone: dict[str, str] = {}  # why, by the base's hash; empty where its streams share passes
+        self._separate_because: dict[str, str] = {}  # why, by the base's hash; empty where its streams share passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[ArtifactRef, ChatTemplate | None] = {}
         self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base
@@ -419,7 +419,7 @@ class Host:
     def loaded(self) -> list[LoadedBase]:
         """Bases in memory, with the ids of the experts loaded on each."""
         return [
-            LoadedBase(base_sha256=base, experts=experts, decodes_alone=self._decode_alone.get(base) or None)
+            LoadedBase(base_sha256=base, experts=experts, separate_because=self._separate_because.get(base) or None)
             for base, experts in self._cache.loaded().items()
         ]
 
@@ -489,7 +489,7 @@ class Host:
         with self._reading:
             self._passes = self._passes or SharedPasses()
         shared = self._passes.view(model)
-        self._decode_alone[str(base.sha256)] = why_not_shared(shared)
+        self._separate_because[str(base.sha256)] = why_not_shared(shared)
         return shared
 
     def _bytes_per_position(self, plan: GenerationPlan) -> int:

@@ -423,10 +423,10 @@ def test_a_training_that_ends_worse_than_it_began_says_so(make_model, make_texts
 
 def test_where_a_training_began_is_known_when_it_is_resumed(make_model, make_texts, tmp_path: Path) -> None:
     texts = make_texts(KEYS)
-    *_, whole = train(make_model(KEYS), texts, CONFIG, tmp_path / "whole")
+    *_, expected = train(make_model(KEYS), texts, CONFIG, tmp_path / "uncut")
     cut_before(train(make_model(KEYS), texts, CONFIG, tmp_path / "cut"), 9)
     *_, resumed = train(make_model(KEYS), texts, CONFIG, tmp_path / "cut")
-    assert resumed == whole
+    assert resumed == expected
 
 
 def test_a_training_that_was_over_when_it_was_cut_says_again_how_it_ended(

@@ -584,13 +584,13 @@ def test_a_conversation_is_answered_by_what_completes_a_text(api: TestClient) ->
 
 
 @pytest.mark.parametrize(
-    ("asked", "begins"), [({}, 1), ({"evidence_from": "user"}, 1), ({"evidence_from": "start"}, 0)]
+    ("options", "begins"), [({}, 1), ({"evidence_from": "user"}, 1), ({"evidence_from": "start"}, 0)]
 )
-def test_in_a_conversation_evidence_begins_with_the_users_words_unless_asked_otherwise(
-    api: TestClient, asked: dict[str, str], begins: int
+def test_in_a_conversation_evidence_begins_with_the_users_words_unless_requested_otherwise(
+    api: TestClient, options: dict[str, str], begins: int
 ) -> None:
     messages = [{"role": "system", "content": "You are helpful."}, *TALK["messages"]]
-    assert chat(api, messages=messages, **asked)["manifest"]["evidence_from"] == begins
+    assert chat(api, messages=messages, **options)["manifest"]["evidence_from"] == begins
 
 
 def test_a_conversation_takes_the_same_choices_of_experts(api: TestClient) -> None:

@@ -28,5 +28,5 @@ def test_an_answer_without_drafts_was_not_speculated_and_says_why() -> None:
     assert made.speculation == "Nothing was drafted: one expert has no others to draft for."
 
 
-def test_an_answer_that_asked_for_no_drafts_says_nothing_of_them() -> None:
+def test_an_answer_without_speculation_names_no_drafts() -> None:
     assert manifest(speculate=False).after([None]) == manifest(speculate=False)
