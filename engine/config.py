@@ -249,17 +249,36 @@ def adapting_rate(first_rate: float) -> float:
     return first_rate / 10
 
 
+NEW_RATE, TRAINED_RATE = 1e-3, 1e-4  # peak learning rates of new weights, and of those that were trained before
+
+
+def default_rate(learns_trained_weights: bool) -> float:
+    """The peak learning rate of a training that names none."""
+    return TRAINED_RATE if learns_trained_weights else NEW_RATE
+
+
 @dataclass(frozen=True)
 class TrainingConfig(AdaptingConfig):
     """Training settings. Defaults follow DEMix tables 9–12 where they carry over to any size."""
 
-    learning_rate: float = knob(1e-3, "Peak learning rate (the paper: 1e-4 to 5e-4 at 125M).", gt=0, le=100)
+    learning_rate: float | None = knob(
+        None,
+        f"Peak learning rate; empty: {default_rate(True):g} where weights that were trained before learn, "
+        f"{default_rate(False):g} for a seed with random weights, and for LoRA and MoDE (DEMix at 125M: 1e-4 to 5e-4).",
+        gt=0,
+        le=100,
+    )
     shard: bool = knob(
         False,
         "Processes of one training divide parameters, gradients and optimizer states among themselves (FSDP2) and hold "
         "no copies of what they share: less memory each, more communication. In one process it changes nothing.",
         title="Less memory: divide the model among the processes",
     )
+
+    @property
+    def peak_rate(self) -> float:
+        """The learning rate, or where no job has chosen one that of new weights."""
+        return default_rate(False) if self.learning_rate is None else self.learning_rate
 
 
 @dataclass(frozen=True)

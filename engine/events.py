@@ -93,6 +93,14 @@ class TrainingFinished:
     num_steps: int
     max_steps: int
     loss_by_domain: Mapping[str, float]
+    loss_at_start: Mapping[str, float] = field(default_factory=dict)  # the same before the first update
+
+    @property
+    def worse(self) -> dict[str, tuple[float, float]]:
+        """The domains whose loss is higher than before the training, with both losses."""
+        before = self.loss_at_start
+        pairs = {name: (before[name], loss) for name, loss in self.loss_by_domain.items() if name in before}
+        return {name: pair for name, pair in pairs.items() if pair[1] > pair[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +187,15 @@ class Echo:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafting:
+    """An answer's drafts: those compared with the mixture's tokens, those that were right, or why there are none."""
+
+    num_judged: int
+    num_accepted: int
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The end of a generation: `reason` is `stop` (end of document), `length` or `phrase` (a stop phrase)."""
 
@@ -186,6 +203,7 @@ class Done:
     num_prompt_tokens: int
     num_tokens: int
     text: str = ""  # held-back text that no later token completed
+    drafting: Drafting | None = field(default=None, compare=False)  # with speculation
 
 
 Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note | Requirements | ParentChosen | PartOrder

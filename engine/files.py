@@ -10,12 +10,13 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine.errors import DamagedFile
 from engine.shapes_only import is_shapes_only
+from engine.verified_files import remember, stats_of, was_verified
 
 MANIFEST = "manifest.json"
 EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which one, and whose base
@@ -27,12 +28,27 @@ class ArtifactRef:
 
     folder: Path
     sha256: str | None = None
+    record: Path | None = field(default=None, compare=False)  # of what was verified before; None: nothing is remembered
 
     def check(self) -> str:
-        """Verifies every file and returns the manifest's SHA-256; raises DamagedFile."""
+        """Verifies every file and returns the manifest's SHA-256; raises DamagedFile.
+
+        With a `record` only files that changed since they were last verified.
+        """
         if is_shapes_only():
             return sha256_of(self.folder / MANIFEST)
-        return verify_folder(self.folder, self.sha256)
+        if self.record is None:
+            return verify_folder(self.folder, self.sha256)
+        try:
+            sha256 = sha256_of(self.folder / MANIFEST)
+            stats = stats_of(self.folder, [MANIFEST, *_listed(self.folder / MANIFEST)])
+        except (OSError, ValueError):
+            return verify_folder(self.folder, self.sha256)  # which names what is wrong
+        if self.sha256 in (None, sha256) and was_verified(self.record, sha256, stats):
+            return sha256
+        verified = verify_folder(self.folder, self.sha256)
+        remember(self.record, verified, stats)  # as it was before: a file that changed meanwhile is hashed again
+        return verified
 
     def num_files(self) -> int:
         """The number of files that its manifest lists."""

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import select
@@ -153,7 +154,7 @@ def _is_fetched_again(source: Storage, artifact: Artifact) -> bool:
     if source.shared is None:
         return False
     try:
-        source.kept(artifact).check()
+        replace(source.kept(artifact), record=None).check()
     except (StoreFailed, DiskFull):
         raise
     except (StorageError, DamagedFile):

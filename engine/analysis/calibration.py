@@ -40,6 +40,7 @@ DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
 POWERS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # no sharper than Bayes' rule
 MOST_TOKENS = 8_192  # of each text: more would only make the answer slower
 _LEAST_BLOCKS = 16  # of each text, however long they are
+_FEWEST_BLOCKS = 2  # of each text, for an interval
 _CLOSE = 5e-4  # nats per token: settings as near as this to the best are as good
 _WORTH = 2e-3  # nats per token that slow evidence must gain, or there is none
 _ROUNDS = 2  # of refinement around the best setting
@@ -114,12 +115,13 @@ class Calibration:
 
     now: EvidenceRule
     best: EvidenceRule
-    keeps: bool  # the setting of now: it is as good, or a gain of 0 lies within the interval
+    keeps: bool  # the setting of now: it is as good, a gain of 0 lies within the interval, or there is no interval
     decays: tuple[float, ...]
     powers: tuple[float, ...]
     change_DP: list[list[float]]  # of perplexity against now, in %, by decay and power: the mean of both views
     gain: Estimate  # change of perplexity by a cross-fitted choice, in % (a gain is negative), of both views
     by_view: Mapping[View, Estimate]  # the same of each view; without "left out" where no domain has it
+    too_short: tuple[str, ...] = ()  # domains of a single block, which shows no variance: the intervals mean nothing
 
 
 def calibrate(texts: Sequence[DevText], gate_of: GateOf, now: EvidenceRule) -> Calibration:
@@ -145,7 +147,9 @@ def calibrate(texts: Sequence[DevText], gate_of: GateOf, now: EvidenceRule) -> C
     is_close = surface.mean(now) <= surface.mean(best) + _CLOSE
     gain, by_view = _gains(surface, now)
     change_DP = [[surface.change(EvidenceRule(decay, power), now) for power in POWERS] for decay in DECAYS]
-    return Calibration(now, best, is_close or gain.high >= 0, DECAYS, POWERS, change_DP, gain, by_view)
+    too_short = tuple(text.domain for text in texts if len(text.documents_N) < _FEWEST_BLOCKS)
+    keeps = is_close or gain.high >= 0 or bool(too_short)
+    return Calibration(now, best, keeps, DECAYS, POWERS, change_DP, gain, by_view, too_short)
 
 
 def calibrate_from_equal_priors(texts: Sequence[DevText]) -> Calibration:

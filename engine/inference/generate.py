@@ -38,18 +38,19 @@ def generate(
     stop_ids: Collection[int] | None = None,
     reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
     drafts: DraftCount | None = None,
+    evidence_from: int = 0,
 ) -> Generator[Token | Done, None, None]:
     """Yields tokens as they are sampled, then one Done. Closing the iterator stops the generation.
 
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
     tokenizer's). `reserve` is held while the answer is made, for the number of positions that it gets at most.
-    `drafts` counts those of speculation.
+    `drafts` counts those of speculation. Tokens of the prompt before the position `evidence_from` are no evidence.
     Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
     context.
     """
     require_readable(prompt, tokenizer, models, 1)
     ids, _ = encode_prompt(prompt, tokenizer)
-    mixing = Mixing(models, keys, gate)
+    mixing = Mixing(models, keys, gate, evidence_from)
     require_fits(len(ids), models, 1)
     ends = tokenizer.stop_ids if stop_ids is None else stop_ids
     max_new_tokens = models.max_positions - len(ids)
@@ -82,7 +83,7 @@ def _continue(
         weights_E, logprobs_V = mixing.distribution()
         token = draw(logprobs_V, generator, mixing.ids)
         if token in stop_ids:
-            yield Done("stop", num_prompt, number, phrases.rest(text.rest()))
+            yield Done("stop", num_prompt, number, phrases.rest(text.rest()), pace.drafting() if pace else None)
             return
         candidates = candidates_at(logprobs_V, sampling.num_candidates, tokenizer, text)
         shown, logprob = phrases.push(text.push(token)), float(logprobs_V[token])
@@ -90,7 +91,7 @@ def _continue(
         candidates = as_shown(candidates, Candidate(token, shown, logprob))
         yield Token(token, shown, logprob, weights, mixing.gates(weights_E), candidates)
         if phrases.matched:
-            yield Done("phrase", num_prompt, number + 1)
+            yield Done("phrase", num_prompt, number + 1, drafting=pace.drafting() if pace else None)
             return
         if number + 1 == limit:
             break
@@ -100,7 +101,7 @@ def _continue(
             mixing.feed_with(token, guesses)
         else:
             mixing.feed([token])
-    yield Done("length", num_prompt, limit, phrases.rest(text.rest()))
+    yield Done("length", num_prompt, limit, phrases.rest(text.rest()), pace.drafting() if pace else None)
 
 
 def _draft(
@@ -117,8 +118,9 @@ def _draft(
     Options of sampling see the text with the drafts before. Empty where nothing is to be drafted.
     """
     number = pace.number(len(weights_E), most)
-    drafter = mixing.drafter(weights_E) if number else None
-    if drafter is None:
+    drafter = mixing.drafter(weights_E) if number else ""
+    if isinstance(drafter, str):
+        pace.refused(drafter)
         return []
     noise, text = generator.clone_state(), [*mixing.ids, token]
     for _ in range(number):

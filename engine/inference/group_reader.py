@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.events import GateWeights
 from engine.inference.ensemble import Group
-from engine.inference.shared_passes import Drafter, SharedModel
+from engine.inference.shared_passes import Drafter, SharedModel, why_not_shared
 from engine.inference.slot import Slot
 from engine.models.expert_model import ExpertModel, PartWeights
 from engine.models.rows import Rows
@@ -76,12 +76,15 @@ class GroupReader:
         self._read(model, ids)
         self._before = before
 
-    def can_read_ahead(self, length: int) -> bool:
-        """Whether it has read a text of this length, alone, into a cache that can be cut back."""
+    def why_not_ahead(self, length: int) -> str:
+        """Why nothing may be read ahead of a text of this length; empty where its cache can be cut back to it."""
         model = self._group.model()
         if not isinstance(model, SharedModel) or not isinstance(self._cache, Slot):
-            return False
-        return self._num_read == length and model.is_only_stream(self._cache)
+            reason = why_not_shared(model) or "its experts are of several methods"
+            return f"streams of this base share no passes, as {reason}"
+        if self._num_read != length:
+            return "experts of weight 0 had not read the text"
+        return "" if model.is_only_stream(self._cache) else "other streams filled its passes"
 
     def drafter(self, leader: int) -> Drafter:
         """The expert with an index among the gate's weights, reading on alone."""

@@ -27,8 +27,12 @@ from engine.mixing.combine import mix
 class Mixing:
     """A mixture on one growing text."""
 
-    def __init__(self, models: Models, keys: Sequence[str], gate: Gate) -> None:
-        """`keys` are the active experts in the order of the gate's weights."""
+    def __init__(self, models: Models, keys: Sequence[str], gate: Gate, evidence_from: int = 0) -> None:
+        """`keys` are the active experts in the order of the gate's weights.
+
+        Tokens before the position `evidence_from` are read by the experts, but are no evidence for the gate.
+        """
+        self._evidence_from = evidence_from
         ensemble = as_ensemble(models, keys)
         self._readers = [GroupReader(group, keys) for group in ensemble.groups]
         self._keys = tuple(keys)
@@ -74,19 +78,19 @@ class Mixing:
         for reader in self._readers:
             reader.crop(len(self._ids))
 
-    def drafter(self, weights_E: Tensor) -> Drafter | None:
-        """The expert with the largest weight [E], to read on alone; None where nothing may be read ahead of the text.
+    def drafter(self, weights_E: Tensor) -> Drafter | str:
+        """The expert with the largest weight [E], to read on alone; or why nothing may be read ahead of the text.
 
         That is so for one expert, for models whose streams cannot share passes (their caches cannot be cut back), and
         while other streams share them: then the other streams fill the passes.
         """
         self._forget_ahead()
         if len(self._keys) < 2:
-            return None
+            return "one expert has no others to draft for"
         leader = int(weights_E.argmax())
         readers = self._running(weights_E.log())
-        if not all(reader.can_read_ahead(len(self._ids)) for reader in readers):
-            return None
+        if reason := next(filter(None, (reader.why_not_ahead(len(self._ids)) for reader in readers)), ""):
+            return reason
         return next(reader.drafter(leader) for reader in readers if leader in reader.places)
 
     def feed_with(self, token: int, drafts: Sequence[int]) -> None:
@@ -128,10 +132,10 @@ class Mixing:
             self._advance(observed_E, token)
 
     def _advance(self, observed_E: Tensor, token: int) -> None:
-        if self._position:
-            self._stream.observe(observed_E, token)
-        else:
+        if not self._position:
             self._stream.begin(token)
+        elif self._position >= self._evidence_from:
+            self._stream.observe(observed_E, token)
         self._position += 1
 
     @torch.inference_mode()

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from engine.inference.pass_queue import PassQueue, ReadRequest
-from engine.inference.read_together import can_share, read_together, shared_attention
+from engine.inference.read_together import read_together, shared_attention, why_separate
 from engine.inference.slot import Slot
 from engine.models.composite import CompositeModel
 from engine.models.expert_model import ExpertModel
@@ -48,7 +48,7 @@ class SharedPasses:
             return model
         with self._lock:
             if model not in self._queues:
-                self._queues[model] = PassQueue() if can_share(model) else None
+                self._queues[model] = None if why_separate(model) else PassQueue()
             queue = self._queues[model]
         return model if queue is None else SharedModel(model, queue)
 
@@ -57,6 +57,16 @@ class SharedPasses:
         with self._lock:
             queues = [queue for queue in self._queues.values() if queue is not None]
         return sum(queue.num_bytes() for queue in queues)
+
+
+def why_not_shared(model: ExpertModel) -> str:
+    """Why streams of such a view share no passes; empty where all of its experts do."""
+    if isinstance(model, SharedModel):
+        return ""
+    if isinstance(model, CompositeModel):
+        return next(filter(None, map(why_not_shared, model.models)), "")
+    reason = why_separate(model) if isinstance(model, MultiExpertModel) else "its experts have parts"
+    return reason or "the process does not ask for it"
 
 
 class SharedModel:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.events import Drafting
+
 MOST_DRAFTS = 8
 _FIRST = 2  # drafts that count as judged before any was, half of them accepted
 _MEMORY = 10  # judged drafts that the share is of, roughly
@@ -37,6 +39,8 @@ class Pace:
         self._pending: list[int] = []
         self._try_after = _TRY_AFTER // 2
         self._num_plain = self._try_after  # tokens since the last draft; the first is tried at once
+        self._own = DraftCount()
+        self._why_not = "the answer is too short"
 
     def number(self, num_experts: int, most: int) -> int:
         """The number of tokens to draft now, `most` at most."""
@@ -52,6 +56,15 @@ class Pace:
             self._try_after = min(2 * self._try_after, _MOST_AFTER)
         self._pending, self._num_plain = list(tokens), 0
 
+    def refused(self, reason: str) -> None:
+        """Takes why nothing could be drafted; empty where nothing was to be."""
+        self._why_not = reason or self._why_not
+
+    def drafting(self) -> Drafting:
+        """What became of this stream's drafts."""
+        own = self._own
+        return Drafting(own.num_judged, own.num_accepted, "" if own.num_judged else self._why_not)
+
     def judge(self, token: int) -> bool:
         """Whether a token of the mixture was drafted. The drafts after one that was not are void."""
         if not self._pending:
@@ -61,8 +74,9 @@ class Pace:
         self._share += (is_accepted - self._share) / self._num_seen
         if is_accepted:
             self._try_after = _TRY_AFTER
-        self._count.num_judged += 1
-        self._count.num_accepted += is_accepted
+        for count in (self._count, self._own):
+            count.num_judged += 1
+            count.num_accepted += is_accepted
         if not is_accepted:
             self._pending = []
         return is_accepted

@@ -30,7 +30,8 @@ def save_model(lm: Any, tokenizer_folder: Path, folder: Path) -> None:
 def set_special_tokens(lm: object, tokenizer: Tokenizer) -> None:
     """Writes the tokenizer's BOS and EOS ids into a model's configurations."""
     for config in (lm.config, lm.generation_config):  # type: ignore[attr-defined]
-        config.bos_token_id, config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
+        config.bos_token_id = tokenizer.bos_id if tokenizer.turn_start is None else tokenizer.turn_start
+        config.eos_token_id = _one_or_all(tokenizer.eos_ids)
 
 
 def _one_or_all(ids: Sequence[int]) -> int | list[int] | None:

@@ -122,7 +122,7 @@ def _tokenizer(seed: Path, folder: Path) -> Tokenizer:
     own = load_tokenizer(seed)
     if not any(confined(folder, name) for name in TOKENIZER_FILES if name not in _NO_VOCABULARY):
         return own
-    other = load_tokenizer(folder)
+    other = load_tokenizer(folder, like=own)
     other.try_out()
     if other.sha256 != own.sha256:
         raise ModelError(f"The tokenizer in {folder} is not the seed's: it has another vocabulary.", _ANOTHER_SEED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,29 +12,48 @@ from typing import Any
 import tokenizers
 
 from engine.errors import TokenizerError
+from engine.files import MANIFEST
 from engine.foreign_files import read_object, read_text, short
 
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
 _NAMED_BY = ("tokenizer_config.json", "special_tokens_map.json")
 _MODEL, _GENERATION = "config.json", "generation_config.json"
+SEPARATORS = "separators.json"  # of a stored folder; its BOS token begins turns and nothing else
+_ROLE = r"""[\s'"{}()+~-]*(?:\w+\s*[\[.(]\s*['"]?(?:get\(\s*['"])?)?(?:role|system|user|assistant)\b"""
+_USUAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>")
 _MAX_BYTES = 16 << 20
 _LONGEST_PREFIX = 16  # tokens; known tokenizers put one or two before a text
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """`bos_id` separates documents in training, `prefix` comes before a prompt, `eos_ids` end an answer."""
+    """`bos_id` separates documents in training, `prefix` comes before a prompt, `eos_ids` end an answer.
+
+    `turn_start` is a BOS token that is none of these, as the chat template begins every turn with it.
+    """
 
     bos_id: int
     prefix: tuple[int, ...]
     eos_ids: tuple[int, ...] = ()
+    turn_start: int | None = None
 
 
-def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer) -> SpecialTokens:
-    """The special tokens of a model's folder; raises TokenizerError when no token can begin a document."""
-    bos_id = _bos_id(folder, inner)
-    eos_ids = next((ids for named in _eos_ids_by_file(folder, inner) if (ids := tuple(_known(named, inner)))), ())
-    return SpecialTokens(bos_id, _prefix(folder, inner, bos_id), eos_ids)
+def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer, *, is_older: bool | None = None) -> SpecialTokens:
+    """The special tokens of a model's folder; raises TokenizerError when no token can begin a document.
+
+    A BOS token that begins turns begins no document, unless the tokenizer itself adds it: that is what separated the
+    documents of its pretraining. A folder of the store without a file `separators.json` `is_older`: its experts learned
+    with the BOS token.
+    """
+    bos_id, eos_ids = _bos_id(folder, inner), _eos_ids(folder, inner)
+    before = _added_before(folder, inner)
+    is_older = (folder / MANIFEST).exists() and not (folder / SEPARATORS).exists() if is_older is None else is_older
+    if is_older or before or not _begins_turns(folder, inner, bos_id):
+        return SpecialTokens(bos_id, before or _prefix(folder, inner, bos_id), eos_ids)
+    recorded = _id_of(_read(folder, SEPARATORS).get("between_documents"), inner)
+    separator = _separator(folder, inner, bos_id) if recorded is None else recorded
+    ends_turns = str(inner.id_to_token(separator)) in str(_template(folder))
+    return SpecialTokens(separator, () if ends_turns else (separator,), eos_ids, bos_id)
 
 
 @contextmanager
@@ -76,6 +96,23 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
     return bos_id
 
 
+def _begins_turns(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> bool:
+    """Whether the chat template writes this token directly before a role, such as `<|im_start|>user`."""
+    template = _template(folder)
+    if template is None or not _is_special(bos_id, inner):
+        return False
+    token = f"(?:{re.escape(str(inner.id_to_token(bos_id)))}|\\bbos_token\\b)"
+    return re.search(token + _ROLE, template) is not None
+
+
+def _separator(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> int:
+    """The token between documents of a model whose BOS token begins turns: one that the template does not write."""
+    template = str(_template(folder))
+    usual = (id for id in map(inner.token_to_id, _USUAL) if id is not None and _is_special(id, inner))
+    free = (id for id in usual if id != bos_id and str(inner.id_to_token(id)) not in template)
+    return next((id for id in (*_not_in_turns(folder, inner), *free, *_eos_ids(folder, inner))), bos_id)
+
+
 def _not_in_turns(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[int]:
     """The EOS ids that a chat template does not write; none without a template."""
     template = _template(folder)
@@ -92,6 +129,11 @@ def _template(folder: Path) -> str | None:
     return None if value is None else str(value)
 
 
+def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """The EOS ids of the first file that names any which the tokenizer has."""
+    return next((ids for named in _eos_ids_by_file(folder, inner) if (ids := tuple(_known(named, inner)))), ())
+
+
 def _eos_ids_by_file(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[tuple[int, ...]]:
     """The EOS ids of generation_config.json, those of config.json, and that of the tokenizer."""
     for name in (_GENERATION, _MODEL):
@@ -101,12 +143,10 @@ def _eos_ids_by_file(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[tupl
 
 
 def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int, ...]:
-    """The tokens that the tokenizer puts before a text; if there are none, the BOS token that it names.
+    """The BOS token that the tokenizer names, to put before a text where the tokenizer itself puts nothing there.
 
     Empty if its configuration turns BOS off or names only an EOS token, which separates documents but begins none.
     """
-    if before := _added_before(folder, inner):
-        return before
     named = [_read(folder, name) for name in _NAMED_BY]
     bos, eos = (_first(_id_of(config.get(role), inner) for config in named) for role in ("bos_token", "eos_token"))
     has_bos = bos is not None or eos is None

@@ -18,7 +18,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from engine.errors import TokenizerError
 from engine.foreign_files import read_bytes, read_object, read_text, short
 from engine.foreign_patterns import is_linear, patterns_in
-from engine.text.special_tokens import FRESH, read_special_tokens, refused_as
+from engine.text.special_tokens import FRESH, SEPARATORS, read_special_tokens, refused_as
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
 NUM_BYTES = 256
@@ -69,6 +69,7 @@ class Tokenizer:
         *,
         prefix: Sequence[int] | None = None,
         eos_ids: Sequence[int] | None = None,
+        turn_start: int | None = None,
         folder: Path | None = None,
     ) -> None:
         """Without `prefix` and `eos_ids` both are `bos_id`. `folder` holds the tokenizer's own files."""
@@ -81,6 +82,7 @@ class Tokenizer:
         self.bos_id = bos_id
         self.prefix = (bos_id,) if prefix is None else tuple(prefix)
         self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
+        self.turn_start = turn_start
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
         self._unused: dict[int, tuple[int, ...]] = {}  # rows that no token has, by the number of a model's rows
         added = inner.get_added_tokens_decoder()
@@ -106,12 +108,16 @@ class Tokenizer:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """The ids that end an answer: the EOS ids and the BOS id, which begins another document."""
-        return frozenset({*self.eos_ids, self.bos_id})
+        """The ids that end an answer: the EOS ids, the BOS id, which begins another document, and a turn's start."""
+        return self._with_starts(self.eos_ids)
 
     def stop_ids_of(self, folder: Path) -> frozenset[int]:
         """The stop ids of a model in another folder that has this same tokenizer."""
-        return frozenset({*read_special_tokens(folder, self._inner).eos_ids, self.bos_id})
+        return self._with_starts(read_special_tokens(folder, self._inner).eos_ids)
+
+    def _with_starts(self, eos_ids: Iterable[int]) -> frozenset[int]:
+        starts = () if self.turn_start is None else (self.turn_start,)
+        return frozenset({*eos_ids, self.bos_id, *starts})
 
     def written(self, id: int) -> str:
         """The vocabulary entry of an id, special tokens included; empty for an unknown id."""
@@ -216,6 +222,9 @@ class Tokenizer:
         for name, content in own_files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)
+        if self.turn_start is not None:
+            separators = {"between_documents": self.bos_token, "begins_turns": self.written(self.turn_start)}
+            (folder / SEPARATORS).write_text(json.dumps(separators, indent=1), encoding="utf-8")
         if "tokenizer.json" not in own_files:
             self._inner.save(str(folder / "tokenizer.json"))
         if "tokenizer_config.json" not in own_files:
@@ -308,12 +317,22 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return Tokenizer(inner, bos_id=0)  # special tokens come first
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder. Runs no code from the folder and opens no file outside it."""
+def load_tokenizer(folder: Path, *, like: Tokenizer | None = None) -> Tokenizer:
+    """The tokenizer of a folder. Runs no code from the folder and opens no file outside it.
+
+    It is read by the rule of an older version if `like`, a stored one to compare it with, was.
+    """
     text = read_text(folder, "tokenizer.json", _MAX_BYTES, TokenizerError)
     inner = _convert(folder) if text is None else _read(folder / "tokenizer.json", text)
-    special = read_special_tokens(folder, inner)
-    return Tokenizer(inner, special.bos_id, prefix=special.prefix, eos_ids=special.eos_ids, folder=folder)
+    special = read_special_tokens(folder, inner, is_older=None if like is None else like.turn_start is None)
+    return Tokenizer(
+        inner,
+        special.bos_id,
+        prefix=special.prefix,
+        eos_ids=special.eos_ids,
+        turn_start=special.turn_start,
+        folder=folder,
+    )
 
 
 def _own_files(folder: Path) -> Iterator[tuple[str, bytes]]:

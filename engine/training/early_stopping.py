@@ -15,6 +15,7 @@ class EvaluationHistory:
 
     evaluated_step: int = -1  # of the last one; -1 before the first
     last_losses: dict[str, float] = field(default_factory=dict)  # of each domain trained on; empty before the first
+    first_losses: dict[str, float] = field(default_factory=dict)  # the same before the first update
     best_step: int = 0
     best_losses: dict[str, float] = field(default_factory=dict)  # the same, with patience only
     num_worse: int = 0  # evaluations in a row since the best one

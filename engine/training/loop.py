@@ -72,10 +72,10 @@ def train(
 
     `only_experts` trains only these experts and leaves every other tensor unchanged (DEMix §6); None trains all.
     Unless `balanced`, the domains of one expert are sampled in proportion to their text.
-    `watch` returns more held-out losses of the current model (nats per token) for each evaluation and before the first
-    update, in the training's precision; they do not influence the training. `listen` returns a context that is active
-    while a domain's held-out text is read. `sample` returns texts that the current model writes after that many updates
-    (`engine.inference.text_samples`); it must leave the global random state alone.
+    Held-out losses are measured before the first update, too. `watch` returns more of them (nats per token) for each
+    evaluation, in the training's precision; they do not influence the training. `listen` returns a context that is
+    active while a domain's held-out text is read. `sample` returns texts that the current model writes after that many
+    updates (`engine.inference.text_samples`); it must leave the global random state alone.
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
     Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLoss when the
@@ -196,10 +196,7 @@ class _Training:
 
     def _must_evaluate(self, step: int) -> bool:
         """True also after a stop between an update and its evaluation, so that none is left out."""
-        if step == 0:
-            is_due = bool(self.watch or self.config.patience)
-        else:
-            is_due = step % self.config.evaluate_every == 0 or step == self.config.num_steps
+        is_due = step % self.config.evaluate_every == 0 or step == self.config.num_steps
         return is_due and self.history.evaluated_step < step
 
     def _is_over(self, step: int) -> bool:
@@ -220,8 +217,8 @@ class _Training:
         """The final event, also for a finished training that is resumed: it does not evaluate again."""
         history, max_steps = self.history, self.config.num_steps
         if self.config.patience:
-            return TrainingFinished(history.best_step, step, max_steps, history.best_losses)
-        return TrainingFinished(step, step, max_steps, history.last_losses)
+            return TrainingFinished(history.best_step, step, max_steps, history.best_losses, history.first_losses)
+        return TrainingFinished(step, step, max_steps, history.last_losses, history.first_losses)
 
     def _require_tried_options(self) -> None:
         """Raises TrainingError for options that were never tried in several processes that train together."""
@@ -356,8 +353,15 @@ class _Training:
         gathered = {name: self.team.gather_losses(losses[name], b.places, b.num_rows) for name, b in batches.items()}
         means = {name: LossMeans([batches[name]], losses_1BT).held_out() for name, losses_1BT in gathered.items()}
         for name, loss in means.items():  # after the last update no step would notice
-            _require_finite(loss, f"The held-out loss of “{name}” after step {step}", "these weights are not saved")
+            when = f"after step {step}" if step else "before the first update"
+            _require_finite(
+                loss,
+                f"The held-out loss of “{name}” {when}",
+                "these weights are not saved" if step else "nothing was updated",
+            )
         self.history.evaluated_step, self.history.last_losses = step, means
+        if not step:
+            self.history.first_losses = means
         if self.config.patience and self.history.add(step, means, self.team):
             self.best = {name: copy_aside(parameter) for name, parameter in self.parameters.items()}
             self.team.on_best()
@@ -370,7 +374,7 @@ class _Training:
             return dict(self.watch())
 
     def _samples(self, step: int) -> Sequence[TextSample]:
-        if self.sample is None:
+        if self.sample is None or not (step or self.watch or self.config.patience):
             return ()
         with autocast_for(self.config.precision, self.model.device):
             return self.sample(step)

@@ -31,7 +31,7 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfi
     kind = Bf16AdamW if config.precision == "bf16_weights" else torch.optim.AdamW
     return kind(
         [{"params": some} for some in (parts, wholes)],  # one fused update takes one of the two kinds
-        lr=config.learning_rate,
+        lr=config.peak_rate,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
         weight_decay=config.weight_decay,
@@ -43,9 +43,9 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     """The rate of update `step`, counted from 0: linear warm-up, then polynomial decay towards zero."""
     warmup = math.ceil(config.warmup * config.num_steps)
     if step < warmup:
-        return config.learning_rate * (step + 1) / warmup
+        return config.peak_rate * (step + 1) / warmup
     left = (config.num_steps - step) / max(1, config.num_steps - warmup)
-    return config.learning_rate * float(left**config.decay_power)
+    return config.peak_rate * float(left**config.decay_power)
 
 
 @dataclass(frozen=True)

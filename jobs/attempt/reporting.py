@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 from zlib import crc32
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFile, first_of
 from engine.events import (
     Evaluated,
     Event,
@@ -160,10 +160,13 @@ class Reporter:
                     self._messages.append(JobMessage(text, PARENT, {"parent": event.id}))
                 case PartOrder():
                     self._messages.append(_part_order_message(event))
-                case TrainingFinished() if event.step < event.num_steps:
-                    # No more steps follow, even if fewer than max_steps were made.
-                    self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are saved")
-                    self._messages.append(JobMessage(_finished_message(event)))
+                case TrainingFinished():
+                    if event.step < event.num_steps:
+                        # No more steps follow, even if fewer than max_steps were made.
+                        self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are saved")
+                        self._messages.append(JobMessage(_finished_message(event)))
+                    if event.worse:
+                        self._messages.append(JobMessage(worse_sentence(event.worse)))
 
     def take(self) -> JobUpdate:
         """Everything since the last call; false when nothing happened."""
@@ -265,6 +268,15 @@ def _finished_message(event: TrainingFinished) -> str:
     if event.num_steps < event.max_steps:
         how = f"Stopped early, after step {event.num_steps:,} of {event.max_steps:,}"
     return f"{how}: the weights are those of step {event.step:,}, the best on held-out text."
+
+
+def worse_sentence(worse: Mapping[str, tuple[float, float]]) -> str:
+    """That a training made domains worse, with their losses before and after it, and what may help."""
+    names = first_of([f"“{name}” from {before:.2f} to {after:.2f}" for name, (before, after) in worse.items()])
+    return (
+        f"The training made its model worse: the held-out loss rose on {names} nats per token. Lower the learning rate,"
+        " or give more text or fewer steps."
+    )
 
 
 def _points(step: int, values: Mapping[str, float]) -> list[Point]:

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from engine.analysis.efficiency import split_steps
-from engine.config import AdaptingConfig, TrainingConfig
+from engine.config import AdaptingConfig, TrainingConfig, default_rate
 from engine.methods.registry import get_method
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.mixing.gates.cluster import ClusterGateConfig
@@ -21,6 +21,7 @@ from workbench.gate_configs import changed_gate, default_gate, load_gate
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.training.default_rate import is_random
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
@@ -215,6 +216,7 @@ def _other_knobs(spec: TrainClusters, existing: Sequence[Expert]) -> dict[str, s
         for name, value in asdict(spec.training).items()
         for expert in existing
         if name not in ("num_steps", "checkpoint_every", "sample_tokens", "shard")
+        and not (name == "learning_rate" and value is None)
         and expert.config.get(name, value) != value
     }
     seeds = {expert.seed.name for expert in existing if expert.seed} - {spec.seed_model}
@@ -247,7 +249,7 @@ def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:
 
 
 def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
-    spec = _without_alias(session, spec)
+    spec = _with_rate(session, _without_alias(session, spec), branches)
     row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
     new = [branch.domain for branch in branches if branch.makes_domain]
     if new:
@@ -261,6 +263,17 @@ def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) ->
     mixture = MakeMixture(name=spec.name, experts=experts, gate=_gate(row, existing), replace=True)
     needed = tuple(branch.expert for branch in missing)
     yield Step("mixture", mixture, f"{spec.name}: compose the mixture", needed)
+
+
+def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> TrainClusters:
+    """The spec with a learning rate: that of models which are there already, or the default for its start."""
+    if spec.training.learning_rate is not None:
+        return spec
+    names = [branch.expert for branch in branches if branch.is_there]
+    known = [one.config.get("learning_rate") for one in session.scalars(select(Expert).where(Expert.name.in_(names)))]
+    is_new = spec.seed_model is not None and is_random(session, spec.seed_model)
+    rate = next(filter(None, known), default_rate(not is_new))
+    return spec.model_copy(update={"training": replace(spec.training, learning_rate=rate)})
 
 
 def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:

@@ -30,7 +30,8 @@ from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
 
-MOST_SECONDS = 120.0  # of all probes of one forecast
+MOST_SECONDS = 120.0  # of all probes of one forecast, without those in which one says that it has come further
+_LONGEST = 900.0  # seconds that a probe may go on coming further
 POLL_SECONDS = 0.1  # between two looks at the memory of a probe
 PROBE = python_command("jobs.probe.child")
 WAITING = "waiting for another probe"
@@ -146,15 +147,22 @@ def _placed_end(
 
 
 def run_probe(spec: Spec, settings: Settings, limits: Limits, until: float) -> Generator[str, None, End]:
-    """Runs one probe until its end, or until it takes more than there is."""
+    """Runs one probe until its end, or until it takes more than there is.
+
+    One that comes further, as a large model does slowly, has as much time again from there on.
+    """
+    began = time.monotonic()
+    patience = until - began
     with place_for_a_probe(settings) as place, _process(spec, place, settings) as process:
         lines = _Lines(process)
         while (end := lines.end()) is None:
             if lacks := _runs_out(process, place, limits):
                 free = limits.memory_bytes if lacks == "memory" else limits.disk_bytes
                 return End(problem=f"It takes more {lacks} than the {_megabytes(free)} that are free.", lacks=lacks)
+            if lines.has_moved() and patience > 0:
+                until = max(until, min(time.monotonic() + patience, began + _LONGEST))
             if time.monotonic() > until:
-                return End(problem=_LATE, next_step=_START_ANYWAY)
+                return End(problem=_LATE.format(lines.stage), next_step=_START_ANYWAY)
             yield lines.stage
             time.sleep(POLL_SECONDS)
         return end
@@ -166,8 +174,13 @@ class _Lines:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None, "it is a pipe"
         self._process, self._pipe, self._rest = process, process.stdout, b""
-        self.stage = "starting"
+        self.stage = self._seen = "starting"
         os.set_blocking(self._pipe.fileno(), False)
+
+    def has_moved(self) -> bool:
+        """Whether the stage is another than at the last call."""
+        has_moved, self._seen = self.stage != self._seen, self.stage
+        return has_moved
 
     def end(self) -> End | None:
         """How the probe ended; None while it runs."""
@@ -357,7 +370,7 @@ def _megabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:,.0f} MB"
 
 
-_LATE = "The probe took too long and was ended; its job may still fit."
+_LATE = "The probe took too long and was ended while it was at “{}”; its job may still fit."
 _SMALLER = "Choose a smaller seed model, or train on a machine with more memory."
 _UNDIVIDED = (
     "That is the whole model in one process: the job's processes hold a part of it each, and what they take was not "

@@ -25,7 +25,8 @@ from ui.cli.app import main
 from workbench.settings import get_settings
 
 TALK = [{"role": "user", "content": "May a tenant sublet?"}]
-TRAIN = {"kind": "train-joint", "domains": ["court", "kitchen"], "training": {"num_steps": 2, "block_size": 32}}
+SHORT = {"num_steps": 2, "block_size": 32, "learning_rate": 1e-3}
+TRAIN = {"kind": "train-joint", "domains": ["court", "kitchen"], "training": SHORT}
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine.config import ModelConfig
+from engine.errors import ScoresError
 from engine.files import verify_folder
 from engine.models.families import fresh_model
 from jobs.attempt.attempt import run_here
@@ -23,6 +24,7 @@ from jobs.queue.submit import resume, submit
 from tests.journeys.conftest import SHAPE, Do, done
 from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
 from ui.cli.app import main
+from workbench.analysis.calibration import calibrate_evidence
 from workbench.errors import BadSpec
 from workbench.registry import experts, seeds
 from workbench.registry.cards import JobCard
@@ -350,3 +352,18 @@ def test_the_expert_is_stored_with_its_hash(trained: Do, tmp_path: Path) -> None
         assert verify_folder(get_storage().path(row.artifact_id)) == row.artifact.sha256
         assert row.num_parameters == 4 * sum(32 + 32 + 64 + 32 for _ in range(2))
     assert our_logits("a name").shape == (*IDS.shape, 320)
+
+
+def test_an_imported_expert_has_the_domains_that_were_named_and_without_them_the_remedy_is(
+    trained: Do, tmp_path: Path
+) -> None:
+    make_adapter(tmp_path / "adapter")
+    for name, domains in (("strange", []), ("alien", []), ("judge", ["court"]), ("both", ["court", "kitchen"])):
+        done(take(trained, tmp_path / "adapter", name, domains=domains))
+    with reading() as session:
+        known = {name: experts.get_expert(session, name).domains for name in ("strange", "judge", "both")}
+    assert known == {"strange": [], "judge": ["court"], "both": ["court", "kitchen"]}
+    assert main(["mixture", "create", "guests", "--experts", "strange,alien"]) == 0
+    with reading() as session, pytest.raises(ScoresError, match="knows no domain") as refused:
+        calibrate_evidence(session, get_storage(), "guests")
+    assert "--domains" in refused.value.next_step

@@ -69,6 +69,12 @@ class FakeHost:
         thinks = bool((values or {}).get("enable_thinking"))
         return [*(len(message.get("content", "")) for message in messages), *[7] * thinks]
 
+    def first_words(
+        self, _: GenerationPlan, messages: Sequence[Mapping[str, Any]], __: Mapping[str, Any] | None = None
+    ) -> int:
+        """The user's first message."""
+        return next((place for place, message in enumerate(messages) if message["role"] == "user"), 0)
+
     def require_readable(self, _: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
         """Its context is a thousand characters, or ids."""
         if len(prompt) + num_new > 1000:

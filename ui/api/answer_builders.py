@@ -35,6 +35,7 @@ from workbench.answers.server import (
 )
 
 if TYPE_CHECKING:
+    from workbench.answers.posteriors import Manifest
     from workbench.requests.generation import GenerationPlan
 
 Result = TypeVar("Result", Completion, ChatCompletion)
@@ -73,11 +74,15 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
 
     def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: Generating) -> None:
         self.body = body
-        self._manifest = plan.manifest(sampling).model_copy(update={"n": body.n})
+        self._planned = plan.manifest(sampling).model_copy(update={"n": body.n})
         self._created = int(time.time())
         self._done: dict[int, Done] = {}  # by choice
         self._num_tokens = [0] * body.num_choices  # generated so far
         self._started: set[int] = set()  # choices that a chunk was made of
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self._planned.after(done.drafting for done in self._done.values())
 
     @abstractmethod
     def _result(self, pieces: Sequence[Sequence[Piece]]) -> Result:

@@ -27,6 +27,8 @@ STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 def submit(spec: Spec, run_options: RunOptions, after: Sequence[str] = ()) -> JobCard:
     """Queues a job, or runs it in this process, and prints the outcome. A queued job waits for the jobs `after`."""
+    for note in _advice(spec):
+        print_note(note)
     if run_options.in_process:
         card = run_in_process(spec, run_options.json)
     else:
@@ -34,6 +36,14 @@ def submit(spec: Spec, run_options: RunOptions, after: Sequence[str] = ()) -> Jo
         card = follow(card.id, run_options.json) if run_options.wait else card
     report(card, run_options.json)
     return card
+
+
+def _advice(spec: Spec) -> list[str]:
+    from workbench.job_records.preconditions import advice_on
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        return advice_on(session, spec)
 
 
 def report(card: JobCard, as_json: bool) -> None:

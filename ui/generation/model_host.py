@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded, Problem, TokenizerError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 PROMPT = "Prompt"
+EvidenceFrom = Literal["user", "start"]  # of a conversation
 
 
 def new_seed() -> int:
@@ -52,6 +53,10 @@ class Host(Protocol):
     def conversation_ids(
         self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] = ...
     ) -> list[int]: ...
+
+    def first_words(
+        self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] = ...
+    ) -> int: ...
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None: ...
 
@@ -94,15 +99,23 @@ class ModelHost:
         with self._naming_damage():
             yield from self.host.stream(plan, prompt, sampling, tuple(stop))
 
-    def conversation_ids(
-        self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] | None = None
-    ) -> list[int]:
-        """The prompt for the next answer in a conversation, written by the chat template of the plan's models.
+    def conversation(
+        self,
+        plan: GenerationPlan,
+        messages: Sequence[Mapping[str, Any]],
+        evidence_from: EvidenceFrom = "user",
+        values: Mapping[str, Any] | None = None,
+    ) -> tuple[GenerationPlan, list[int]]:
+        """The plan with where evidence begins, and the prompt that the models' chat template writes for an answer.
 
+        What a template writes before the user's words is the same for every question, so it says nothing of this one.
         `values` are for variables of the template, such as `enable_thinking`.
         """
         with self._naming_damage():
-            return self.host.conversation_ids(plan, messages, *([values] if values else []))
+            given = [values] if values else []
+            ids = self.host.conversation_ids(plan, messages, *given)
+            start = self.host.first_words(plan, messages, *given) if evidence_from == "user" else 0
+        return replace(plan, evidence_from=start), ids
 
     def require_readable(self, plan: GenerationPlan, *prompts: Prompt, num_new: int = 0) -> None:
         """Refuses prompts that are too long or hold foreign ids, before they wait for their turn.

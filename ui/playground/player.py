@@ -191,7 +191,8 @@ class Player:
             sampling = known.sampling(choice)
             turns = tuple(turn.model_dump() for turn in card.messages)
             start = Answer("" if turns else card.prompt, [], _NO_MANIFEST, turns=turns)
-            async with aclosing(self._answers(known.request(), start, sampling, False, ids)) as answers:
+            begins = known.manifest.evidence_from
+            async with aclosing(self._answers(known.request(), start, sampling, False, ids, begins)) as answers:
                 async for answer in answers:
                     is_over = answer.done is not None
                     yield replace(answer, replayed=_differences(stored, answer)) if is_over else answer
@@ -273,11 +274,18 @@ class Player:
         sampling: SamplingConfig,
         without: bool,
         ids: list[int] | None = None,
+        evidence_from: int = 0,
     ) -> AsyncGenerator[Answer, None]:
-        """The growing answer to its prompt or conversation, or to the `ids` that were read for a stored one."""
+        """The growing answer to its prompt or conversation, or to the `ids` that were read for a stored one.
+
+        Evidence of a stored one begins at its token `evidence_from`.
+        """
         generations, slots = self._state.generations, self._state.slots
         plan = await run_in_threadpool(generations.plan, request)
-        prompt: Prompt = ids if ids is not None else await run_in_threadpool(self._prompt, plan, answer)
+        plan = replace(plan, evidence_from=evidence_from)
+        prompt: Prompt = ids or ()
+        if ids is None:
+            plan, prompt = await run_in_threadpool(self._prompt, plan, answer)
         answer = await run_in_threadpool(self._begin, plan, answer, sampling)
         yield answer
         started = time.monotonic()
@@ -294,10 +302,10 @@ class Player:
                     answer = replace(answer, without=(*answer.without, one_less))
                     yield answer
 
-    def _prompt(self, plan: GenerationPlan, answer: Answer) -> Prompt:
+    def _prompt(self, plan: GenerationPlan, answer: Answer) -> tuple[GenerationPlan, Prompt]:
         if answer.turns:
-            return self._state.generations.conversation_ids(plan, answer.turns, answer.values)
-        return answer.prompt
+            return self._state.generations.conversation(plan, answer.turns, values=answer.values)
+        return plan, answer.prompt
 
     def _begin(self, plan: GenerationPlan, answer: Answer, sampling: SamplingConfig) -> Answer:
         names = [expert.name for expert in plan.experts]

@@ -63,7 +63,7 @@ class Answer:
     def with_event(self, one: Token | Done) -> Answer:
         """The answer with one more token, or with its end."""
         if isinstance(one, Done):
-            return replace(self, done=one)
+            return replace(self, done=one, manifest=self.manifest.after([one.drafting]))
         row = tuple(one.weights.get(name, 0.0) for name in self.columns)
         return replace(
             self,

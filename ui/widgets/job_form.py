@@ -26,6 +26,7 @@ from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec
 from workbench.job_records.jobs import get_jobs
+from workbench.job_records.preconditions import advice_on
 from workbench.kinds.catalog import kind_named
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -130,6 +131,9 @@ def _expect(kind: str, answers: Answers, faults: Sequence[str]) -> Forecast | No
     except Problem as problem:
         st.caption(plain(f"Not measured. {problem}"))
         return None
+    with reading() as session:
+        for advice in advice_on(session, spec):
+            st.info(plain(advice))
     expected = measure(spec)
     if expected is not None:
         show_costs(expected, type(spec))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from engine.errors import MixtureError, ScoresError
+from engine.errors import MixtureError, ScoresError, first_of
 from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
@@ -49,7 +50,7 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
     texts = [_text(session, storage, planned, domain, rows, own[domain]) for domain, rows in scored.items()]
     now = rule_of(planned.gate.evidence)
     result = calibrate(texts, lambda rule, rows: _gate(planned, rule, rows), now)
-    left_out = result.by_view.get("left out")
+    left_out, change = result.by_view.get("left out"), partial(_change, has_interval=not result.too_short)
     return EvidenceCalibration(
         mixture=mixture,
         experts=[expert.name for expert in planned.experts],
@@ -61,9 +62,10 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
         decays=list(result.decays),
         powers=list(result.powers),
         change=result.change_DP,
-        gain=_change(result.gain),
-        gain_present=_change(result.by_view["present"]),
-        gain_left_out=left_out and _change(left_out),
+        gain=change(result.gain),
+        gain_present=change(result.by_view["present"]),
+        gain_left_out=left_out and change(left_out),
+        too_short=list(result.too_short),
         seconds=time.perf_counter() - started,
     )
 
@@ -84,6 +86,13 @@ def _scored(session: Session, planned: GenerationPlan) -> tuple[dict[str, set[st
     scored: dict[str, Sequence[Evaluation]] = {
         domain: rows for domain, rows in scored_domains(session, planned, "dev").items() if domain in trained
     }
+    unknown = [expert.name for expert in planned.experts if not homes[expert.id]]
+    if len(trained) < 2 and unknown:
+        raise ScoresError(
+            f"Of {first_of([f'“{name}”' for name in unknown])} the registry knows no domain, as of imported experts; "
+            "calibrating needs dev text of two domains that trained some.",
+            "Import what they were trained on (workbench corpus add), then import them again with --domains.",
+        )
     if len(scored) < 2 and len(trained) > 1:
         few = "None" if not scored else f"Only {len(scored)}"
         raise ScoresError(
@@ -124,5 +133,6 @@ def _gate(planned: GenerationPlan, rule: EvidenceRule, rows: Sequence[int]) -> G
     return gate_of(replace(planned, experts=experts, gate=gate, route=route))
 
 
-def _change(estimate: Estimate) -> Change:
-    return Change(value=estimate.value, low=estimate.low, high=estimate.high)
+def _change(estimate: Estimate, has_interval: bool) -> Change:
+    bounds = (estimate.low, estimate.high) if has_interval else (None, None)
+    return Change(value=estimate.value, low=bounds[0], high=bounds[1])

@@ -9,11 +9,11 @@ from workbench.answers.base import Answer
 
 
 class Change(Answer):
-    """A change of perplexity in % on these domains' text, with its interval of 95 % over it. Below 0 is a gain."""
+    """A change of perplexity in % on these domains' text, with its interval of 95 % if any. Below 0 is a gain."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class EvidenceCalibration(Answer):
@@ -36,5 +36,8 @@ class EvidenceCalibration(Answer):
     gain_present: Change = Field(description="With all experts, as on text of the training domains.")
     gain_left_out: Change | None = Field(
         description="Without the experts that a domain trained, as if it were novel; None with less than two others."
+    )
+    too_short: list[str] = Field(
+        [], description="Domains whose dev text is a single block: changes have no interval, and nothing is proposed."
     )
     seconds: float

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pydantic import Field
 
 from engine.config import ServePrecision
-from engine.events import GateWeights
+from engine.events import Drafting, GateWeights
 from engine.mixing.evidence import AnyEvidence
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer, JsonObject
@@ -40,6 +42,26 @@ class Manifest(Answer):
     precision: ServePrecision = Field(
         "stored", description="What the weights were held in: as they are stored, or bf16 in place of float32."
     )
+    evidence_from: int = Field(
+        0, description="Token of the prompt where evidence begins: in a conversation the first user's first words."
+    )
+    speculation: str | None = Field(
+        None,
+        description="What came of `speculate`: how many drafts were right, or why nothing was drafted; the sampling "
+        "has `speculate: true` only where something was. Null where it was not asked for.",
+    )
+
+    def after(self, draftings: Iterable[Drafting | None]) -> Manifest:
+        """The same, with what came of the drafts of its answers."""
+        known = [one for one in draftings if one is not None]
+        if not known or self.sampling is None:
+            return self
+        num_judged, num_accepted = sum(one.num_judged for one in known), sum(one.num_accepted for one in known)
+        sentence = f"{num_accepted} of {num_judged} drafted tokens were the mixture's own"
+        if not num_judged:
+            sentence = f"Nothing was drafted: {known[0].why_not}"
+        sampling = {**self.sampling, "speculate": num_judged > 0}
+        return self.model_copy(update={"speculation": f"{sentence}.", "sampling": sampling})
 
 
 class TextPosterior(Answer):

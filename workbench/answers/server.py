@@ -16,6 +16,9 @@ class LoadedBase(Answer):
 
     base_sha256: str
     experts: list[str]
+    separate_because: str | None = Field(
+        None, description="Why its streams share no passes and draft nothing; null where they do, or none began yet."
+    )
 
 
 class ErrorObject(Answer):

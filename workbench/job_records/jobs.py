@@ -17,6 +17,7 @@ from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.devices import DeviceNeed, need_of
 from workbench.job_records.job_cards import cards_of, shown_state
 from workbench.job_records.leases import add_event, end_waiting, is_expired, stop_without_worker, waits
+from workbench.job_records.preconditions import advice_on, settled
 from workbench.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
@@ -49,6 +50,7 @@ def create_job(
     session: Session, spec: Spec, title: str | None = None, after: Iterable[str] = (), priority: int = 0
 ) -> str:
     """Creates a queued job that starts once the jobs `after` are done, and returns its id."""
+    notes, spec = advice_on(session, spec), settled(session, spec)
     stored = spec.model_dump(mode="json")
     before = [_row(session, job_id) for job_id in dict.fromkeys(after)]
     job = Job(kind=stored["kind"], title=plain(title or title_of(spec))[:300], spec=stored, priority=priority)
@@ -56,6 +58,8 @@ def create_job(
     session.flush()
     session.add_all(JobDependency(job_id=job.id, after_id=row.id) for row in before)
     add_event(session, job.id, "Queued.")
+    for note in notes:
+        add_event(session, job.id, note)
     if any(row.state in UNSUCCESSFUL for row in before):
         end_waiting(session)
     return job.id

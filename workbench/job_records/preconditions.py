@@ -102,6 +102,18 @@ def without_aliases(session: Session, spec: Spec) -> Spec:
     return parse_spec(fields) if fields != given else spec
 
 
+def settled(session: Session, spec: Spec) -> Spec:
+    """The spec with the defaults that depend on the registry, as they are now: what is stored keeps its meaning."""
+    kind = kind_of(spec)
+    return spec if kind.settled is None else kind.settled(session, spec)
+
+
+def advice_on(session: Session, spec: Spec) -> list[str]:
+    """What to know of a job before it starts: a default that the registry decides, or a setting that does harm."""
+    kind = kind_of(spec)
+    return [] if kind.advice is None else kind.advice(session, spec)
+
+
 def _replaced(value: Any, meant: Mapping[str, str]) -> Any:
     if isinstance(value, list):
         return [_replaced(one, meant) for one in value]

@@ -32,6 +32,8 @@ class Kind(Generic[SpecType]):
     requires: Callable[[SpecType], list[RegistryObject]]  # what must be there before
     reads: Callable[[SpecType], str]  # the local file or folder that it reads; empty for none
     complaints: Callable[[Session, SpecType], list[str]] | None = None  # further reasons why it is impossible
+    settled: Callable[[Session, SpecType], SpecType] | None = None  # the spec with defaults that the registry decides
+    advice: Callable[[Session, SpecType], list[str]] | None = None  # what to know before it starts, if anything
     may_replace: Callable[[SpecType], bool] = lambda _: False  # whether the names that it creates may be taken
     creates_unnamed_domains: Callable[[SpecType], bool] = lambda _: (
         False

@@ -255,6 +255,8 @@ def save_calibration(session: Session, fitted: EvidenceCalibration) -> MixtureCa
 def _outcome(fitted: EvidenceCalibration) -> str:
     now, best = fitted.now.words, fitted.best.words
     gain = f"{change(fitted.gain.value, fitted.gain.low, fitted.gain.high)} of perplexity on these domains' text"
+    if fitted.too_short:
+        return f"kept {now}, since the text is too short to tell a gain from chance"
     if not fitted.keeps:
         return f"{best}, which changed {now} by {gain}"
     if fitted.best == fitted.now:

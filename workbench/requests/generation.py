@@ -67,11 +67,12 @@ class PlannedExpert:
     weight: float
     base: ArtifactRef
     parts: tuple[str, ...] | None = None  # active parts of a MoDE expert; an empty tuple is its backbone alone
+    record: Path | None = None  # of when its files were last verified
 
     @property
     def kept(self) -> ArtifactRef:
         """The folder of its weights, and their expected hash."""
-        return ArtifactRef(self.folder, self.sha256)
+        return ArtifactRef(self.folder, self.sha256, self.record)
 
     def manifest(self) -> ManifestExpert:
         """Its part of an answer's manifest."""
@@ -96,6 +97,7 @@ class GenerationPlan:
     gate: GateConfig
     route: Route | None = None  # of a cluster gate
     precision: ServePrecision = "stored"  # what its weights are served in
+    evidence_from: int = 0  # the token of the prompt where evidence begins: in a conversation the user's first words
 
     @property
     def base(self) -> ArtifactRef:
@@ -130,6 +132,7 @@ class GenerationPlan:
             sampling=None if sampling is None else asdict(sampling),
             versions=_versions(),
             precision=self.precision,
+            evidence_from=self.evidence_from,
         )
 
 
@@ -281,6 +284,7 @@ def _planned(storage: Storage, member: _Member, requested: Mapping[str, Collecti
         member.weight,
         storage.kept(expert.base),
         _active_parts(expert, requested.get(expert.name)),
+        storage.kept(expert.artifact).record,
     )
 
 
@@ -317,6 +321,7 @@ class Host:
         self._stream_bytes = CacheBytes(cache_bytes, self._shrink)
         self._passes: SharedPasses | None = None
         self._shares_passes = shares_passes
+        self._separate_because: dict[str, str] = {}  # why, by the base's hash; empty where its streams share passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[Path, ChatTemplate | None] = {}  # by the folder of a base, or of an expert with its own
         self._stops: dict[Path, frozenset[int]] = {}  # stop tokens, by the same folders
@@ -339,7 +344,19 @@ class Host:
         def reserve(num_positions: int) -> AbstractContextManager[None]:
             return self._stream_bytes.reserved(num_positions * self._bytes_per_position(plan))
 
-        events = generate(models, list(names), gate, tokenizer, prompt, sampling, stop, ends, reserve, self._drafts)
+        events = generate(
+            models,
+            list(names),
+            gate,
+            tokenizer,
+            prompt,
+            sampling,
+            stop,
+            ends,
+            reserve,
+            self._drafts,
+            plan.evidence_from,
+        )
         with self._using(plan), closing(events):
             for event in events:
                 if isinstance(event, Token):
@@ -378,6 +395,12 @@ class Host:
             )
         return template.with_values(values or {}).encode(tokenizer, messages, add_generation_prompt=True)
 
+    def first_words(
+        self, plan: GenerationPlan, messages: Sequence[Message], values: Mapping[str, Any] | None = None
+    ) -> int:
+        """The token of the prompt for a conversation with which the first user begins. Loads no weights."""
+        return self._template(plan).with_values(values or {}).first_words(self._tokenizer(plan), messages)
+
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
         """The ids that are read for a prompt, with those put before it. Loads no weights."""
         from engine.inference.prompt import encode_prompt
@@ -405,7 +428,10 @@ class Host:
 
     def loaded(self) -> list[LoadedBase]:
         """Bases in memory, with the ids of the experts loaded on each."""
-        return [LoadedBase(base_sha256=base, experts=experts) for base, experts in self._cache.loaded().items()]
+        return [
+            LoadedBase(base_sha256=base, experts=experts, separate_because=self._separate_because.get(base) or None)
+            for base, experts in self._cache.loaded().items()
+        ]
 
     def cache_use(self) -> CacheUse:
         """The bytes of loaded models, clusterings and streams, and how often models were there when requested."""
@@ -452,11 +478,12 @@ class Host:
 
         limits, kept = self._limits_of(base), {expert.id: expert.kept for expert in experts}
         parts = {expert.id: expert.parts for expert in experts if expert.parts is not None}
-        share, is_first = self._shared if shares else (lambda one: one), iter([True])
+        is_first = iter([True])
 
         def model() -> ExpertModel:
             loaded = self._cache.get(base, kept, is_first=next(is_first, False))
-            return share(loaded.view(list(kept), parts))
+            view = loaded.view(list(kept), parts)
+            return self._shared(base, view) if shares else view
 
         return Group(
             tuple(kept),
@@ -465,13 +492,15 @@ class Host:
             limits.vocab_size,
         )
 
-    def _shared(self, model: ExpertModel) -> ExpertModel:
+    def _shared(self, base: ArtifactRef, model: ExpertModel) -> ExpertModel:
         """The model, reading in passes that are shared with other streams."""
-        from engine.inference.shared_passes import SharedPasses
+        from engine.inference.shared_passes import SharedPasses, why_not_shared
 
         with self._reading:
             self._passes = self._passes or SharedPasses()
-        return self._passes.view(model)
+        shared = self._passes.view(model)
+        self._separate_because[str(base.sha256)] = why_not_shared(shared)
+        return shared
 
     def _bytes_per_position(self, plan: GenerationPlan) -> int:
         """Bytes of the keys and values of one token in the rows of all experts."""

@@ -42,7 +42,10 @@ def _request(card: ComparisonCard, answer: ComparedAnswerCard) -> dict[str, Any]
         {"id": one.name, "weight": one.weight, **({} if one.parts is None else {"parts": one.parts})}
         for one in manifest.experts
     ]
-    text = {"messages": [dict(one) for one in card.messages]} if card.is_chat else {"prompt": card.prompt}
+    text: dict[str, Any] = {"prompt": card.prompt}
+    if card.is_chat:
+        text = {"messages": [dict(one) for one in card.messages]}
+        text |= {} if manifest.evidence_from else {"evidence_from": "start"}  # as it was read
     body = {"model": manifest.model, "experts": experts, "gate": manifest.gate, **_sampling(answer), **text}
     return {**body, "return_token_ids": True}
 

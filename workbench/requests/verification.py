@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,7 @@ def verify_comparison(
 
 def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, stream: Stream) -> ChoiceReplay:
     stored, prompt = choice.token_ids or [], choice.prompt_token_ids or []
+    plan = replace(plan, evidence_from=answer.manifest.evidence_from)
     events = stream(plan, prompt, answer.sampling(choice)) if stored else iter(())
     made = [event.id for event in events if isinstance(event, Token)]
     same = next((place for place, pair in enumerate(zip(stored, made, strict=False)) if pair[0] != pair[1]), len(made))

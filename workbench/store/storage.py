@@ -24,7 +24,7 @@ from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 from workbench.tables import Artifact
 
-OWNER, RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
+OWNER, RECORDS, _TRASH, _VERIFIED = "registry.json", "records", "trash", "verified"  # beside the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
 _ALMOST_NOTHING_BYTES = 1 << 20
@@ -139,9 +139,15 @@ class Storage:
         """The path and hash of an artifact, to be checked when no transaction waits."""
         path = self.path(artifact.id)
         if self.shared is None:
-            return ArtifactRef(path, artifact.sha256)
+            return ArtifactRef(path, artifact.sha256, self._verified(artifact.id))
         shared, name = self.shared, f"{ARTIFACTS}/{artifact.id}"
-        return CachedArtifact(path, artifact.sha256, lambda: _fetch_again(shared, name, path))
+        return CachedArtifact(
+            path, artifact.sha256, self._verified(artifact.id), lambda: _fetch_again(shared, name, path)
+        )
+
+    def _verified(self, artifact_id: str) -> Path:
+        """The record of when the artifact was last verified."""
+        return self.folder / _VERIFIED / artifact_id
 
     def ids(self) -> set[str]:
         """The ids of all artifacts that are there, whether a registry knows them or not."""
@@ -203,6 +209,9 @@ class Storage:
         """Permanently deletes entries of at least that age and their records; returns the deleted entries."""
         gone = self.trash.empty(older_than_seconds)
         self.forget_records()
+        for record in (self.folder / _VERIFIED).glob("*"):
+            if record.name not in self.ids():
+                record.unlink(missing_ok=True)
         return gone
 
     def forget_records(self) -> None:

@@ -28,6 +28,7 @@ _FILE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer
 _TOKENS = "special_tokens_map.json"
 _MAX_BYTES = 16 << 20
 _OPEN, _CLOSE = "\U000f0000", "\U000f0001"  # around text that must stay text; of the private use area
+_START = "\U000f0002"  # before the first words of a user
 _MARKED = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}|[{_OPEN}{_CLOSE}]")
 _QUESTION, _REPLY = "Is it so?", "It is so indeed."
 _TALK = (
@@ -91,6 +92,22 @@ class ChatTemplate:
         template = self._with_harmless_values(tokenizer)
         rendered = template._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
         return [token.id for token in encoded(tokenizer, rendered.text)]
+
+    def first_words(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> int:
+        """The index in `encode` of the first token with words of the first user; 0 where there are none.
+
+        Before it stands what the template writes by itself and what came before the user, such as a system's text.
+        """
+        place = next((i for i, one in enumerate(messages) if one.get("role") == "user"), None)
+        if place is None or not isinstance(content := messages[place].get("content"), str):
+            return 0
+        template = self._with_harmless_values(tokenizer)
+        marked = [*messages[:place], {**messages[place], "content": f"{_START}{content}"}, *messages[place + 1 :]]
+        start = template._rendered(self._harmless(tokenizer, marked), True).text.find(_START)
+        if start < 0:
+            return 0
+        text = template._rendered(self._harmless(tokenizer, messages), True).text
+        return next((i for i, token in enumerate(encoded(tokenizer, text)) if token.end > start), 0)
 
     def encode_answers(
         self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int = MASK_RULE

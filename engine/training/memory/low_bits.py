@@ -28,7 +28,7 @@ def adamw_8bit(groups: Sequence[Sequence[nn.Parameter]], config: TrainingConfig)
     """AdamW whose moments are held in 8 bits, but for parameters of fewer than 4,096 numbers."""
     optimizer: torch.optim.Optimizer = _library().optim.AdamW8bit(
         [{"params": list(some)} for some in groups if some],
-        lr=config.learning_rate,
+        lr=config.peak_rate,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
         weight_decay=config.weight_decay,

@@ -72,7 +72,7 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
     if not faults and not later:
         yield from _score(work, spec, added, measure)
         measured, beside = _measure(work, spec, measure)
-    sentence = verdict(faults, sum(one.num_files for one in older), num_tensors, measured, later)
+    sentence = verdict(faults, sum(one.num_files for one in older), num_tensors, measured, later, added.outcome)
     return _register(
         work,
         spec,

@@ -15,9 +15,11 @@ from engine.models.trainable_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
 from engine.text.chat.own_template import copy_template
 from jobs.attempt.work import Work
+from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, sources_of
+from workbench.analysis.changes.training_outcome import AFTER, BEFORE
 from workbench.registry.experts import register_expert
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact
@@ -25,14 +27,14 @@ from workbench.tables import Artifact
 
 @dataclass(frozen=True)
 class NewExpert:
-    """An expert before it has a row. `id` also names its folder. The loss is on held-out text, in nats per token."""
+    """An expert before it has a row. `id` also names its folder."""
 
     id: str
     name: str
     method: str
     domains: tuple[DomainFiles, ...]
     num_parameters: int
-    dev_loss: float | None
+    held_out: HeldOut
     kind: str  # of its artifact
 
 
@@ -44,7 +46,7 @@ def keep_expert(
     domains: Sequence[DomainFiles],
     *,
     method: str,
-    dev_loss: float | None,
+    held_out: HeldOut,
     base_sha256: str,
     tokenizer_sha256: str,
     parent: Path | None = None,
@@ -59,7 +61,7 @@ def keep_expert(
         if parent is not None:
             copy_template(parent, folder)
     size = sum(parameter.numel() for parameter in model.expert_parameters(id).values())
-    return NewExpert(id, name, method, tuple(domains), size, dev_loss, descriptor.artifact_kind)
+    return NewExpert(id, name, method, tuple(domains), size, held_out, descriptor.artifact_kind)
 
 
 def register_new_expert(
@@ -87,7 +89,8 @@ def register_new_expert(
         if domains:
             texts[key] = [asdict(source) for source in sources_of(session, [domain.id for domain in domains])]
     artifact = register_artifact(session, work.storage, expert.id, expert.kind, job_id=work.job_id)
-    measured = {} if expert.dev_loss is None else {"dev_perplexity": perplexity_of(expert.dev_loss)}
+    losses = {AFTER: expert.held_out.after, BEFORE: expert.held_out.before}
+    measured = {name: perplexity_of(loss) for name, loss in losses.items() if loss is not None}
     register_expert(
         session,
         id=expert.id,

@@ -29,7 +29,7 @@ from engine.training.memory.needs import require_memory_to_build
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, register_new_expert
-from jobs.kinds.shared.losses import last_losses, mean_loss
+from jobs.kinds.shared.losses import HeldOut, last_losses
 from jobs.kinds.shared.resume_guard import note_versions
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.compose_mode import ComposeMode
@@ -48,8 +48,8 @@ def train_parts(
     retained: Sequence[DomainFiles],
     config: TrainingConfig,
     tokenizer: Tokenizer,
-) -> Generator[Event, None, tuple[Write, float | None]]:
-    """Trains in one process or several. Returns a function that writes the parts, and the mean held-out loss (nats).
+) -> Generator[Event, None, tuple[Write, HeldOut]]:
+    """Trains in one process or several. Returns a function that writes the parts, and the mean held-out losses (nats).
 
     Trains on equal samples of these domains. Each evaluation also measures the domains to retain.
     """
@@ -61,7 +61,7 @@ def train_parts(
         task = ModeTask(expert_set, data, work.folder, work.settings.device)
         training = train_mpmd(task, num_processes, threads=work.settings.threads, log=work.log)
         losses = yield from last_losses(training)
-        return _write_trained(work, expert_set, tokenizer), mean_loss(losses, domains)
+        return _write_trained(work, expert_set, tokenizer), losses.of(domains)
     require_memory_to_build(
         expert_set.loaded, expert_set.base.folder, [expert_set.id], config, choose_device(work.settings.device)
     )
@@ -69,7 +69,7 @@ def train_parts(
     gather_checkpoints(work.folder, active.expert_parameters(expert_set.id), config)
     sample = TextSampler(active, tokenizer, data.texts(), config)
     losses = yield from last_losses(train_active(active, data, work.folder, sample=sample))
-    return write_parts(active, expert_set, tokenizer), mean_loss(losses, domains)
+    return write_parts(active, expert_set, tokenizer), losses.of(domains)
 
 
 def _pack(
@@ -114,13 +114,13 @@ def _write_trained(work: Work, expert_set: ExpertSet, tokenizer: Tokenizer) -> W
 
 
 def keep_parts(
-    work: Work, id: str, name: str, domains: Sequence[DomainFiles], write: Write, dev_loss: float | None
+    work: Work, id: str, name: str, domains: Sequence[DomainFiles], write: Write, held_out: HeldOut
 ) -> NewExpert:
     """Stores experts of MoDE as the parts of one expert, in an artifact that `write` fills."""
     with work.storage.new(id) as folder:
         write(folder)
         size = sum(part_sizes(folder).values())
-    return NewExpert(id, name, METHOD.name, tuple(domains), size, dev_loss, METHOD.artifact_kind)
+    return NewExpert(id, name, METHOD.name, tuple(domains), size, held_out, METHOD.artifact_kind)
 
 
 def register_step(

@@ -22,6 +22,7 @@ from jobs.kinds.shared.averages import (
     weighed_expert,
 )
 from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
+from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
@@ -65,7 +66,7 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
         spec.expert,
         inputs.domains,
         method=AVERAGE.name,
-        dev_loss=None,
+        held_out=HeldOut(),
         base_sha256=work.storage.describe(base_id)[0],
         tokenizer_sha256=inputs.tokenizer_sha256,
     )

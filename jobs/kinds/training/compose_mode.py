@@ -18,6 +18,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.mode_training import keep_parts, load, register_step, train_parts, write_parts
 from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
 from jobs.kinds.shared.stable_ids import stable_id
@@ -61,7 +62,7 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
             work, expert_set, inputs.domains, inputs.retained, spec.training, tokenizer
         )
     else:
-        write, loss = write_parts((yield from load(work, expert_set)), expert_set, tokenizer), None
+        write, loss = write_parts((yield from load(work, expert_set)), expert_set, tokenizer), HeldOut()
     expert = keep_parts(work, expert_set.id, spec.expert, inputs.known, write, loss)
     return register_step(
         work,

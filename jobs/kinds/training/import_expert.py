@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from engine.text.chat.own_template import save_template
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
+from workbench.analysis.changes.retrained_baselines import OWN, sources_of
 from workbench.hub_names import HUB, hub_name, hub_origin, hub_source
 from workbench.kinds.training.import_expert import ImportExpert
 from workbench.names import ensure_free
+from workbench.registry.corpora import domain_row
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.seeds import CHANGES, seed_row
 from workbench.store import artifact_kinds
@@ -61,12 +64,13 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
             session, work.storage, base_id, artifact_kinds.BASE, job_id=work.job_id
         )
         kind = imported.method.artifact_kind
+        domain_ids = [domain_row(session, name).id for name in spec.domains]
         register_expert(
             session,
             id=id,
             name=spec.expert,
             method=imported.method.name,
-            domain_id=None,
+            domain_id=domain_ids[0] if len(domain_ids) == 1 else None,
             seed_id=seed_id,
             parent_id=None,
             base=base,
@@ -74,7 +78,10 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
             tokenizer_sha256=tokenizer_sha256,
             data_sha256="",
             num_parameters=num_parameters,
-            config={"domains": [], IMPORTED: {"source": source, "reason": imported.reason, **changes}},
+            config={
+                **_domains(session, spec, domain_ids),
+                IMPORTED: {"source": source, "reason": imported.reason, **changes},
+            },
             metrics={},
             code_version=version("expert-workbench"),
             job_id=work.job_id,
@@ -88,6 +95,13 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
         }
 
     return register
+
+
+def _domains(session: Session, spec: ImportExpert, ids: Sequence[str]) -> dict[str, Any]:
+    """What a row says of the text that trained the expert, where it is not one domain."""
+    if len(ids) < 2:
+        return {} if ids else {"domains": []}
+    return {"domains": spec.domains, OWN: [asdict(source) for source in sources_of(session, ids)]}
 
 
 def _find(spec: ImportExpert) -> tuple[Path, str]:

@@ -7,11 +7,10 @@ a new base, so that the original model does not change.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -19,7 +18,7 @@ from engine.analysis.parent_choice import with_rate
 from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.errors import TrainingError
-from engine.events import Evaluated, Event, Note, ParentChosen, TrainingFinished
+from engine.events import Event, Note, ParentChosen
 from engine.inference.text_samples import TextSampler
 from engine.methods.registry import get_method
 from engine.models.context_length import require_context
@@ -34,6 +33,7 @@ from engine.training.memory.needs import require_memory_to_build
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
+from jobs.kinds.shared.losses import Losses, last_losses
 from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
 from jobs.kinds.shared.resume_guard import note_versions, require_same
 from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
@@ -96,7 +96,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, template, model, key)
-    loss = yield from _train(work, only, training, model, tokenizer, text, watch)
+    losses = yield from _train(work, only, training, model, tokenizer, text, watch)
     base_id = store_base(work, method, model, tokenizer) if spec.full_model else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
     expert = keep_expert(
@@ -106,7 +106,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
         spec.expert,
         [inputs.domain],
         method=method.name if spec.full_model else method.copy_name,
-        dev_loss=loss,
+        held_out=losses.of([inputs.domain]),
         base_sha256=base_sha256,
         tokenizer_sha256=tokenizer.sha256,
         parent=parent.kept.folder,
@@ -166,17 +166,11 @@ def _train(
     tokenizer: Tokenizer,
     text: DomainText,
     watch: Watch | None,
-) -> Generator[Event, None, float | None]:
-    """Trains the expert alone, or with None the full model. Returns the held-out loss of the final weights."""
-    loss = None
+) -> Generator[Event, None, Losses]:
+    """Trains the expert alone, or with None the full model. Returns the held-out losses."""
     sample = TextSampler(model, tokenizer, [text], config)
     events = train(model, [text], config, work.folder, only_experts=only, watch=watch, sample=sample)
-    with closing(cast(Generator[Event, None, None], events)):
-        for event in events:
-            if isinstance(event, Evaluated | TrainingFinished):
-                loss = event.loss_by_domain.get(text.name, loss)
-            yield event
-    return loss
+    return (yield from last_losses(events))
 
 
 def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:

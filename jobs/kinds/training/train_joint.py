@@ -34,7 +34,7 @@ from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
-from jobs.kinds.shared.losses import last_losses, mean_loss
+from jobs.kinds.shared.losses import Losses, last_losses
 from jobs.kinds.shared.resume_guard import note_versions, require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.stable_ids import stable_id
@@ -86,7 +86,7 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
             name,
             domains,
             method=spec.method,
-            dev_loss=mean_loss(losses, domains),
+            held_out=losses.of(domains),
             base_sha256=base_sha256,
             tokenizer_sha256=tokenizer.sha256,
         )
@@ -116,7 +116,7 @@ def _train(
     domains: Sequence[PackedDomain],
     retained: Mapping[str, EvalSample],
     num_processes: int,
-) -> Generator[Event, None, tuple[TrainableModel, dict[str, float]]]:
+) -> Generator[Event, None, tuple[TrainableModel, Losses]]:
     """Trains in this process or on several. Returns the model and its last losses on held-out text.
 
     Domains to retain are evaluated with the single expert.

@@ -176,3 +176,11 @@ def test_a_domain_beside_whose_experts_there_is_nothing_to_choose_has_one_view()
     assert DevText(**{**vars(full), "own": frozenset(range(3))}).views() == ["present"]
     assert DevText(**{**vars(full), "own": frozenset(range(2))}).views() == ["present", "left out"]
     assert full.rows("left out") == [1, 2, 3]
+
+
+def test_a_domain_of_one_block_shows_no_variance_so_nothing_is_proposed() -> None:
+    texts = [text(number, blocks=1 if number == 2 else 12, turns=8) for number in range(NUM_EXPERTS)]
+    short = calibrate(texts, gate_of, PAPER)
+    assert short.too_short == ("domain 2",)
+    assert short.keeps
+    assert not result(turns=8).too_short

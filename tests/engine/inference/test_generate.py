@@ -54,6 +54,23 @@ def test_cached_decoding_is_plain_decoding(model: MultiExpertModel, tokenizer: T
     torch.testing.assert_close(cached_V, mix(stream.log_weights(), logprobs_ETV[:, -1]), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("by_feeding", [True, False])
+def test_tokens_before_the_evidence_begins_are_read_but_weigh_nothing(model, tokenizer, by_feeding: bool) -> None:
+    ids, begins = [tokenizer.bos_id, *tokenizer.encode(PROMPT), 17, 42, 99], 4
+    mixing = Mixing(model, model.keys, build_gate(PosteriorGateConfig(), [1.0] * 4), begins)
+    if by_feeding:
+        mixing.feed(ids)
+    else:
+        list(mixing.read(ids))
+    with torch.no_grad():
+        logprobs_ETV = model(torch.tensor([ids] * 4), Rows.one_each(model.keys)).double().log_softmax(-1)
+    own_E = sum(logprobs_ETV[:, place - 1, ids[place]] for place in range(begins, len(ids)))
+    weights_E, cached_V = mixing.distribution()
+    torch.testing.assert_close(weights_E, own_E.softmax(0), atol=1e-5, rtol=0)
+    expected_V = mix(own_E.log_softmax(0), logprobs_ETV[:, -1])
+    torch.testing.assert_close(cached_V.double(), expected_V.double(), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["posterior", "fixed"])
 def test_the_mixtures_probabilities_sum_to_one(model: MultiExpertModel, tokenizer: Tokenizer, kind) -> None:  # L13
     mixing = Mixing(model, model.keys, build_gate(gate_type(kind).config(kind), [1, 2, 3, 4]))

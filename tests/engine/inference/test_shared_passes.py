@@ -18,7 +18,7 @@ from engine.inference import read_together as one_pass
 from engine.inference.cancellation import Cancelled, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
-from engine.inference.read_together import can_share
+from engine.inference.read_together import why_separate
 from engine.inference.shared_passes import SharedPasses
 from engine.inference.slot import Slot
 from engine.methods.mode.active_experts import ActiveExperts
@@ -132,7 +132,7 @@ NEAR_TIE = 0.1  # nats
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_shared_bf16_stream_has_the_tokens_of_its_solo_run_but_for_near_ties(passes, tokenizer, family) -> None:
     model, shared = model_with(KEYS, family=family).to(torch.bfloat16), SharedPasses()
-    assert can_share(model)
+    assert not why_separate(model)
     vocab_size = model.vocab_size
     solo = [all_logprobs(model, request, tokenizer, vocab_size) for request in REQUESTS]
     passes.clear()
@@ -160,7 +160,44 @@ SEPARATE = dict.fromkeys(("mistral", "bloom", "recurrent_gemma"), False)  # wind
 def test_which_families_share(family: str, expected: bool) -> None:
     SharedPasses()
     lm = tiny_model(family)
-    assert can_share(MultiExpertModel(lm, ["whole"], new_placement()).eval()) is expected
+    assert (not why_separate(MultiExpertModel(lm, ["whole"], new_placement()).eval())) is expected
+
+
+ROUNDING = {torch.float32: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}  # of a state's length, and ten times more
+FAR_OFF = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.15}
+
+
+@pytest.mark.parametrize(("off_by", "expected"), [(ROUNDING, True), (FAR_OFF, False)])
+@pytest.mark.parametrize("precision", [torch.float32, torch.float16, torch.bfloat16])
+def test_states_that_differ_by_rounding_in_their_precision_are_alike(monkeypatch, off_by, expected, precision) -> None:
+    SharedPasses()
+    model, plain, noise = model_with(KEYS).to(precision), one_pass.read_together, torch.Generator().manual_seed(5)
+
+    def rounded(*args: Any) -> list[torch.Tensor]:
+        states = plain(*args)
+        lengths = [off_by[precision] * one.norm(dim=-1, keepdim=True) for one in states]
+        offs = [torch.nn.functional.normalize(torch.randn(one.shape, generator=noise), dim=-1) for one in states]
+        return [one + length * off.to(one) for one, length, off in zip(states, lengths, offs, strict=True)]
+
+    monkeypatch.setattr(one_pass, "read_together", rounded)
+    assert (not why_separate(model)) is expected
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_a_pass_that_leaves_out_one_token_is_noticed_in_every_precision(monkeypatch, precision) -> None:
+    SharedPasses()
+    append = Slot.append
+
+    def forgetful(self: Any, *args: Any) -> Any:
+        keys, values = append(self, *args)
+        return keys, torch.cat([torch.zeros_like(values[:, :, :1]), values[:, :, 1:]], 2)
+
+    model = model_with(KEYS)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    monkeypatch.setattr(Slot, "append", forgetful)
+    assert why_separate(model.to(precision)) == "its states come out otherwise in a shared pass"
 
 
 def test_experts_before_the_text_or_with_parts_decode_separately() -> None:

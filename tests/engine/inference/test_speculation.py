@@ -19,6 +19,7 @@ from engine.inference.generate import generate
 from engine.inference.mixing import Mixing
 from engine.inference.shared_passes import SharedPasses
 from engine.inference.speculation import DraftCount, Pace, best_number
+from engine.methods.row_registry import new_placement
 from engine.mixing.base import Gate
 from engine.mixing.evidence import EvidenceRule
 from engine.mixing.fixed import FixedGate
@@ -228,3 +229,33 @@ def test_where_every_draft_is_wrong_few_are_made() -> None:
     waits = [later - earlier for (earlier, _), (later, _) in pairwise(drafted)]
     assert waits[0] >= 16
     assert all(later >= 2 * earlier - 2 for earlier, later in pairwise(waits))
+
+
+@pytest.mark.parametrize(
+    ("models", "keys", "reason"),
+    [
+        (alike, KEYS[:1], "one expert has no others to draft for"),
+        (lambda: model_with(KEYS), KEYS, "the process does not ask for it"),
+        (
+            lambda: ensemble_of([MultiExpertModel(tiny_model("mistral"), KEYS, new_placement()).eval()]),
+            KEYS,
+            "its attention has windows",
+        ),
+    ],
+)
+def test_an_answer_for_which_nothing_was_drafted_says_why(tokenizer, models: Any, keys: list[str], reason: str) -> None:
+    *_, done = generate(models(), keys, FixedGate([1] * len(keys)), tokenizer, PROMPT, drafting(4), stop_ids=())
+    assert done.drafting.num_judged == 0
+    assert done.drafting.why_not.endswith(reason)
+
+
+def test_an_answer_says_how_many_of_its_own_drafts_were_right(tokenizer) -> None:
+    everybody = DraftCount(100, 50)
+    *_, done = generate(
+        alike(), KEYS, FixedGate([1] * 4), tokenizer, PROMPT, drafting(12), stop_ids=(), drafts=everybody
+    )
+    assert (done.drafting.num_judged, done.drafting.num_accepted) == (
+        everybody.num_judged - 100,
+        everybody.num_accepted - 50,
+    )
+    assert done.drafting.num_judged > 0

@@ -16,6 +16,7 @@ from engine.text.chat import template_process
 from engine.text.chat.template import ChatTemplate, load_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.engine.chat_shapes import CHATS, MARKED, chat_folder
+from tests.engine.tokenizer_shapes import byte_level
 
 TALK = [
     {"role": "user", "content": "May a tenant sublet?"},
@@ -221,3 +222,24 @@ def test_a_value_for_the_template_cannot_write_a_control_token(tmp_path: Path) -
     ids = template.with_values({"style": f"a{end}b"}).encode(tokenizer, TALK[:1])
     assert not tokenizer.control_ids.intersection(ids)
     assert "".join(map(tokenizer.written, ids)).startswith(f"a{end}b")
+
+
+@pytest.mark.parametrize("system", [[], [{"role": "system", "content": "A tenant asks: May a tenant sublet? Help."}]])
+@pytest.mark.parametrize("name", CHATS)
+def test_a_conversation_says_where_its_users_words_begin(tmp_path: Path, name: str, system: list[Any]) -> None:
+    tokenizer, template = load(tmp_path, name)
+    try:
+        ids = template.encode(tokenizer, [*system, *TALK[:3]], add_generation_prompt=True)
+    except ChatTemplateError:
+        pytest.skip("this template takes no system message")
+    start = template.first_words(tokenizer, [*system, *TALK[:3]])
+    own, fixed = tokenizer.decode(ids[start:]), tokenizer.decode(ids[:start])
+    assert own.lstrip().startswith("May a tenant sublet?")
+    assert ("May a tenant sublet?" in fixed) is bool(system)
+
+
+def test_a_conversation_without_a_users_words_has_evidence_from_its_start() -> None:
+    template = ChatTemplate("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", {})
+    tokenizer = Tokenizer(byte_level("<|end|>"), 256)
+    assert template.first_words(tokenizer, [{"role": "assistant", "content": "Welcome."}]) == 0
+    assert template.first_words(tokenizer, [{"role": "user", "content": "Hi"}]) == len("user: ")

@@ -11,11 +11,16 @@ import tokenizers
 from tokenizers import models, processors
 
 from engine.errors import TokenizerError
+from engine.files import write_manifest
 from engine.text.special_tokens import SpecialTokens, read_special_tokens
 from engine.text.tokenizer import load_tokenizer, train_tokenizer
 from tests.engine.tokenizer_shapes import byte_level, llama_like
 
-END, TURN = "<|endoftext|>", "<|im_end|>"  # 256 and 257 of the tokenizers below
+END, TURN, START = "<|endoftext|>", "<|im_end|>", "<|im_start|>"  # 256, 257, 258 of most tokenizers below
+CHATML = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
 def write(folder: Path, inner: tokenizers.Tokenizer, **files: Any) -> Path:
@@ -84,6 +89,38 @@ MESSAGES: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] 
         },
         SpecialTokens(256, (), (257, 256)),
     ),
+    "SmolLM2 that chats, whose BOS token begins turns": (
+        byte_level(END, TURN, START),
+        {"tokenizer_config": {"bos_token": START, "eos_token": TURN, "unk_token": END, "chat_template": CHATML}},
+        SpecialTokens(256, (256,), (257,), 258),
+    ),
+    "a chat model whose tokenizer adds its BOS token itself": (
+        llama_3(),
+        {
+            "tokenizer_config": {
+                "bos_token": "<|begin|>",
+                "eos_token": TURN,
+                "chat_template": "{{ '<|begin|>user' + messages[0].content }}",
+            }
+        },
+        SpecialTokens(256, (256,), (258,)),
+    ),
+    "a chat model whose BOS token begins the conversation alone": (
+        byte_level(END, TURN, START),
+        {
+            "tokenizer_config": {
+                "bos_token": END,
+                "eos_token": TURN,
+                "chat_template": "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role }}{% endfor %}",
+            }
+        },
+        SpecialTokens(256, (256,), (257,)),
+    ),
+    "a vocabulary without another separator than the turn's end": (
+        byte_level(TURN, START),
+        {"tokenizer_config": {"bos_token": START, "eos_token": TURN, "chat_template": CHATML}},
+        SpecialTokens(256, (), (256,), 257),
+    ),
     "an id that is no special token": (
         byte_level(END, TURN),
         {**QWEN, "config": {"bos_token_id": 1}},
@@ -116,9 +153,39 @@ def test_a_folder_says_how_texts_begin_and_end(inner, files, message: SpecialTok
     assert read_special_tokens(write(tmp_path, inner, **files), inner) == message
     tokenizer = load_tokenizer(tmp_path)
     assert (tokenizer.bos_id, tokenizer.prefix, tokenizer.eos_ids) == (message.bos_id, message.prefix, message.eos_ids)
-    assert tokenizer.stop_ids == {message.bos_id, *message.eos_ids} == tokenizer.stop_ids_of(tmp_path)
+    starts = set() if message.turn_start is None else {message.turn_start}
+    assert tokenizer.stop_ids == {message.bos_id, *message.eos_ids, *starts} == tokenizer.stop_ids_of(tmp_path)
     assert tokenizer.as_prompt([7]) == [*message.prefix, 7]
     assert tokenizer.as_prompt([]) == list(message.prefix or (message.bos_id,))
+
+
+SMOLLM2 = {"tokenizer_config": {"bos_token": START, "eos_token": TURN, "chat_template": CHATML}}
+ROLES = [
+    "{{ '<|im_start|>' ~ m.role }}",
+    "<|im_start|>{{ m['role'] }}",
+    "<|im_start|>user\n",
+    "{{- bos_token + m.role }}",
+    '{{ "<|im_start|>" + ( m.get("role") ) }}',
+]
+
+
+@pytest.mark.parametrize("turn", ROLES)
+def test_a_bos_token_before_a_role_begins_turns_however_the_template_is_written(turn: str, tmp_path: Path) -> None:
+    config = {**SMOLLM2["tokenizer_config"], "chat_template": f"{{% for m in messages %}}{turn}{{% endfor %}}"}
+    inner = byte_level(END, TURN, START)
+    assert read_special_tokens(write(tmp_path, inner, tokenizer_config=config), inner).turn_start == 258
+
+
+def test_a_new_seed_records_its_separators_and_one_stored_before_keeps_its_own(tmp_path: Path) -> None:
+    inner = byte_level(END, TURN, START)
+    load_tokenizer(write(tmp_path / "given", inner, **SMOLLM2)).save(tmp_path / "new")
+    write(tmp_path / "old", inner, **SMOLLM2)
+    for name in ("new", "old"):
+        write_manifest(tmp_path / name)  # as the store does
+    new, old = load_tokenizer(tmp_path / "new"), load_tokenizer(tmp_path / "old")
+    assert (new.bos_id, new.as_prompt([7])) == (256, [256, 7])
+    assert (old.bos_id, old.as_prompt([7])) == (258, [258, 7])
+    assert load_tokenizer(tmp_path / "given", like=old).sha256 == old.sha256 != new.sha256
 
 
 def test_a_tokenizer_made_here_begins_and_ends_texts_with_one_token(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_an_evaluation_is_of_the_held_out_tokens_and_no_pass_holds_all_logits(
         return real(*shown)
 
     monkeypatch.setattr(MultiExpertModel, "forward", forward)
-    (result,) = (
+    _, result = (
         event.loss_by_domain for event in train(model, texts, config, tmp_path / "t") if isinstance(event, Evaluated)
     )
     assert not passes_with_all
@@ -300,10 +300,10 @@ def test_blocks_longer_than_the_context_are_refused(model: MultiExpertModel) -> 
 
 def test_events_come_in_order_and_the_last_step_is_evaluated_and_saved(make_model, make_texts, tmp_path: Path) -> None:
     events = list(train(make_model(KEYS), make_texts(KEYS), CONFIG, tmp_path))
-    assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8, 12]
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [0, 4, 8, 12]
     assert [event.step for event in events if isinstance(event, Saved)] == [5, 10, 12]
     assert isinstance(events[0], Requirements)
-    assert set(events[1].loss_by_domain) == {f"domain {key}" for key in KEYS}
+    assert set(events[2].loss_by_domain) == {f"domain {key}" for key in KEYS}
     assert len(list(tmp_path.glob("step-*"))) == 2
 
 
@@ -387,8 +387,8 @@ def _shown(events) -> list:
 
 def test_an_evaluation_that_a_stop_cut_off_is_made_up_for(make_model, make_texts, tmp_path: Path) -> None:
     texts = make_texts(KEYS)
-    first = cut_before(train(make_model(KEYS), texts, CONFIG, tmp_path), 5)
-    assert [event.step for event in first[1:]] == [1, 2, 3, 4]
+    first = cut_before(train(make_model(KEYS), texts, CONFIG, tmp_path), 6)
+    assert [event.step for event in first[1:]] == [0, 1, 2, 3, 4]
     second = list(train(make_model(KEYS), texts, CONFIG, tmp_path))
     assert [event.step for event in second if isinstance(event, Evaluated)] == [4, 8, 12]
 
@@ -405,13 +405,28 @@ def test_what_is_watched_is_reported_from_the_start_and_changes_nothing(make_mod
     assert all(torch.equal(tensor, watched.state_dict()[name]) for name, tensor in weights(plain).items())
 
 
-def test_without_patience_and_watching_nothing_is_evaluated_before_the_first_update(
-    make_model, make_texts, tmp_path: Path
-) -> None:
+def test_every_training_is_evaluated_before_its_first_update(make_model, make_texts, tmp_path: Path) -> None:
     events = list(train(make_model(KEYS), make_texts(KEYS), CONFIG, tmp_path))
-    assert [type(event) for event in events[:2]] == [Requirements, Step]
+    assert [type(event) for event in events[:3]] == [Requirements, Evaluated, Step]
+    assert events[-1].loss_at_start == events[1].loss_by_domain
     assert isinstance(events[-2], Saved)
     assert not list(tmp_path.glob("step-*/best.safetensors"))
+
+
+def test_a_training_that_ends_worse_than_it_began_says_so(make_model, make_texts, tmp_path: Path) -> None:
+    model, texts, rash = make_model(KEYS), make_texts(KEYS), replace(CONFIG, learning_rate=1.0, clip=0.0)
+    *_, good = train(make_model(KEYS), texts, replace(CONFIG, learning_rate=1e-2), tmp_path / "good")
+    *_, bad = train(model, texts, rash, tmp_path / "bad")
+    assert not good.worse
+    assert bad.worse == {name: (bad.loss_at_start[name], loss) for name, loss in bad.loss_by_domain.items()}
+
+
+def test_where_a_training_began_is_known_when_it_is_resumed(make_model, make_texts, tmp_path: Path) -> None:
+    texts = make_texts(KEYS)
+    *_, expected = train(make_model(KEYS), texts, CONFIG, tmp_path / "uncut")
+    cut_before(train(make_model(KEYS), texts, CONFIG, tmp_path / "cut"), 9)
+    *_, resumed = train(make_model(KEYS), texts, CONFIG, tmp_path / "cut")
+    assert resumed == expected
 
 
 def test_a_training_that_was_over_when_it_was_cut_says_again_how_it_ended(
@@ -421,7 +436,7 @@ def test_a_training_that_was_over_when_it_was_cut_says_again_how_it_ended(
     for event in train(make_model(KEYS), texts, CONFIG, tmp_path):
         if isinstance(event, Evaluated):
             seen = event.loss_by_domain
-    assert event == TrainingFinished(12, 12, 12, seen)
+    assert event == TrainingFinished(12, 12, 12, seen, event.loss_at_start)
     assert list(train(make_model(KEYS), texts, CONFIG, tmp_path)) == [event]
 
 
@@ -429,7 +444,7 @@ def test_a_checkpoint_from_before_there_was_patience_is_continued(make_model, ma
     texts, model = make_texts(KEYS), make_model(KEYS)
     expected = losses(train(make_model(KEYS), texts, CONFIG, tmp_path / "whole"))
     first = train(model, texts, CONFIG, tmp_path / "old")
-    cut = losses(cut_before(first, 4))
+    cut = losses(cut_before(first, 5))
     card = tmp_path / "old" / "step-00000003" / "checkpoint.json"
     shown = json.loads(card.read_text())
     del shown["course"], shown["config"]["patience"]

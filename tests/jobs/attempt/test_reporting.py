@@ -161,6 +161,15 @@ def test_an_end_with_the_last_weights_is_not_reported() -> None:
     assert str(taken.note).startswith("step 300 of 300")
 
 
+def test_a_training_that_made_its_model_worse_is_reported_with_what_may_help() -> None:
+    reporter = Reporter()
+    reporter.add(TrainingFinished(300, 300, 300, {"law": 4.0, "sea": 2.0}, {"law": 3.0, "sea": 2.5}))
+    (message,) = reporter.take().messages
+    assert message.text.startswith("The training made its model worse")
+    assert "rose on “law” from 3.00 to 4.00 nats" in message.text
+    assert "Lower the learning rate" in message.text
+
+
 def test_what_could_not_be_written_is_written_later() -> None:
     reporter = Reporter()
     reporter.add(step(1))

@@ -583,6 +583,16 @@ def test_a_conversation_is_answered_by_what_completes_a_text(api: TestClient) ->
         assert answer[name] == completion[name]
 
 
+@pytest.mark.parametrize(
+    ("options", "begins"), [({}, 1), ({"evidence_from": "user"}, 1), ({"evidence_from": "start"}, 0)]
+)
+def test_in_a_conversation_evidence_begins_with_the_users_words_unless_requested_otherwise(
+    api: TestClient, options: dict[str, str], begins: int
+) -> None:
+    messages = [{"role": "system", "content": "You are helpful."}, *TALK["messages"]]
+    assert chat(api, messages=messages, **options)["manifest"]["evidence_from"] == begins
+
+
 def test_a_conversation_takes_the_same_choices_of_experts(api: TestClient) -> None:
     answer = chat(api, active=["both/law"], gate="fixed")
     assert answer["choices"][0]["expert_weights"][0] == {"both/law": 1.0}

@@ -52,3 +52,11 @@ def test_a_setting_that_raises_perplexity_has_no_gain() -> None:
     words = verdict_words(answer(gain=worse, gain_present=worse))
     assert "is not better. On these domains' text perplexity changes by +0.7 %" in words
     assert "gain of" not in words
+
+
+def test_a_gain_on_too_little_text_has_no_interval_and_says_why() -> None:
+    gain = Change(value=-1.7, low=None, high=None)
+    words = verdict_words(answer(gain=gain, gain_present=gain, too_short=["law"]))
+    assert words.startswith("Keep the whole prefix (paper): the dev text of law is a single block")
+    assert "Score more text. Perplexity changes by −1.7 % with all experts." in words
+    assert "[" not in words

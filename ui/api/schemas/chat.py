@@ -93,6 +93,11 @@ class ChatRequest(Generating):
     top_logprobs: int | None = Field(
         None, ge=0, le=MAX_CANDIDATES, description="With logprobs: this many most probable tokens in the place of each."
     )
+    evidence_from: Literal["user", "start"] = Field(
+        "user",
+        description="Where evidence for the gate begins: at the first user's words, or at the start, with the text "
+        "that the template writes before every question.",
+    )
     tools: list[dict[str, Any]] | None = Field(None, description="Only empty.")
     tool_choice: str | dict[str, Any] | None = Field(None, description="Only none or auto.")
     functions: list[dict[str, Any]] | None = Field(None, description="Only empty.")

@@ -69,6 +69,7 @@ def list_all() -> list[ExpertCard]:
 @app.command("show")
 def show(name: ExpertName, as_json: Json = False) -> None:
     """Show an expert with its parents and its training."""
+    from workbench.analysis.changes.training_outcome import worse_than_before
     from workbench.exports.old_masks import old_masks
     from workbench.registry.database import reading
     from workbench.registry.experts import get_expert
@@ -83,6 +84,8 @@ def show(name: ExpertName, as_json: Json = False) -> None:
     else:
         readable = {"size": size(card.size_bytes), "created": day(card.created_at)}
         print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | readable)
+        if worse := worse_than_before(card.metrics):
+            print_note(worse)
         if warning:
             say(warning)
 

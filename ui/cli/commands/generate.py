@@ -192,7 +192,7 @@ def _from_host(
             if isinstance(one, Token):
                 yield Piece(one.text, dict(one.weights), one.gates)
             else:
-                generated.end = Ending(one.reason, plan.manifest(sampling))
+                generated.end = Ending(one.reason, plan.manifest(sampling).after([one.drafting]))
                 yield Piece(one.text, {})
 
 

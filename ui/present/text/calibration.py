@@ -30,6 +30,9 @@ def verdict_words(answer: EvidenceCalibration) -> str:
     now, best = (setting_words(one) for one in (answer.now, answer.best))
     if not answer.keeps:
         return f"Proposed: {best}, instead of {now}. {gain_words(answer)}"
+    if answer.too_short:
+        few = f"the dev text of {listed(answer.too_short)} is a single block, so there is no interval"
+        return f"Keep {now}: {few} that tells a gain from chance. Score more text. {gain_words(answer)}"
     if answer.best == answer.now:
         return f"Keep {now}: no other setting is clearly better on this text."
     if answer.gain.value >= 0:

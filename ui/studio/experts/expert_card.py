@@ -33,6 +33,7 @@ from ui.widgets.parents import show_posterior
 from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import additions_of
+from workbench.analysis.changes.training_outcome import worse_than_before
 from workbench.analysis.in_domain_scores import in_domain_scores
 from workbench.exports.old_masks import old_masks
 from workbench.formatting.number_format import DASH
@@ -60,6 +61,8 @@ def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
             with st.container(width="content", key="other_step"):
                 st.page_link(PLAYGROUND.script, label="Open in playground", icon="", query_params={"left": card.name})
     _show_numbers(card, split)
+    if worse := worse_than_before(card.metrics):
+        st.warning(worse, icon=":material/trending_down:")
     if card.stale:
         st.warning(
             "The documents of its cluster have changed since it was trained. Train a model on the new ones "

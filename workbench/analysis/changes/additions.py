@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from engine.files import ArtifactRef
 from engine.text.split_names import HeldOutSplit
+from workbench.analysis.changes.training_outcome import worse_than_before
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.changes import BesideParent
@@ -47,6 +48,7 @@ class Addition:
     others: tuple[Recorded, ...]  # every other expert on the base, in this mixture or not
     beside: tuple[Recorded, ...]  # the mixture's experts on other bases, and those bases
     domains: tuple[str, ...]
+    outcome: str = ""  # a sentence about a training that made the expert worse
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def addition_of(session: Session, storage: Storage, mixture: str, expert: str, s
         tuple(_recorded(storage, row, one.artifact, f"expert {one.name}") for one in others),
         tuple(_beside(storage, row, [m.expert for m in mixed.members if m.expert.base_id != row.base_id])),
         tuple(_domains(session, mixed, row, split)),
+        worse_than_before(row.metrics),
     )
 
 
@@ -144,9 +147,17 @@ def additions_of(session: Session, expert: str) -> list[ReportCard]:
 
 
 def verdict(
-    faults: Sequence[str], num_files: int, num_tensors: int, measured: Sequence[Change], later: Sequence[str] = ()
+    faults: Sequence[str],
+    num_files: int,
+    num_tensors: int,
+    measured: Sequence[Change],
+    later: Sequence[str] = (),
+    outcome: str = "",
 ) -> str:
-    """The certificate in one sentence, from what was there before; `later` are faults of what came afterwards."""
+    """The certificate in a few sentences, from what was there before; `later` are faults of what came afterwards.
+
+    `outcome` says of a training that made its expert worse that it did.
+    """
     if faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
         return f"NOT certified: existing files were changed. {faults[0]}{more}"
@@ -157,7 +168,8 @@ def verdict(
     if old := [one for one in measured if not one.is_new]:
         worst = max(old, key=lambda one: one.percent)
         sentences.append(f"by at most {_signed(worst)} on an old domain ({worst.domain})")
-    return f"{same} Perplexity changed {' and '.join(sentences)}." if sentences else same
+    changed = f"Perplexity changed {' and '.join(sentences)}." if sentences else ""
+    return " ".join(filter(None, (same, changed, outcome)))
 
 
 def _signed(one: Change) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
@@ -70,6 +71,11 @@ def _complaints(session: Session, spec: ComposeMode) -> list[str]:
     return composition_complaints(session, spec.experts, spec.without, bool(spec.domains))
 
 
+def _with_rate(spec: ComposeMode) -> ComposeMode:
+    training = replace(spec.training, learning_rate=spec.training.peak_rate)
+    return spec.model_copy(update={"training": training})
+
+
 KIND = Kind(
     spec=ComposeMode,
     title="Compose experts into",
@@ -77,6 +83,7 @@ KIND = Kind(
     requires=lambda spec: [*named("expert", *spec.experts), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
+    settled=lambda _, spec: _with_rate(spec),
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),

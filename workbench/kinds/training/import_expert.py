@@ -31,6 +31,12 @@ class ImportExpert(Spec):
         "auto", description="Method of the expert; auto: LoRA for an adapter, DEMix if only FFNs differ, else dense."
     )
 
+    domains: list[Name] = Field(
+        default_factory=list,
+        description="Domains here whose text it was trained on, which calibration and the pages then know; empty: "
+        "not known.",
+    )
+
     @field_validator("source")
     @classmethod
     def _local(cls, value: str) -> str:
@@ -82,7 +88,7 @@ KIND = Kind(
     spec=ImportExpert,
     title="Import expert",
     creates=lambda spec: named("expert", spec.expert),
-    requires=lambda spec: named("seed model", spec.seed_model),
+    requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains)],
     reads=lambda spec: spec.folder,
     complaints=_complaints,
     probe=_probe,

@@ -14,6 +14,7 @@ from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
 from workbench.kinds.training.context import too_long_blocks
+from workbench.kinds.training.default_rate import advice, with_rate
 from workbench.spec_base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, Spec, require_others
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ KIND = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
+    settled=lambda session, spec: with_rate(session, spec, spec.method),
+    advice=lambda session, spec: advice(session, spec, spec.method),
     probe=_probe,
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,

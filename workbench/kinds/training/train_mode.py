@@ -13,6 +13,7 @@ from engine.models.flops import Shape
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
 from workbench.kinds.training.context import too_long_blocks
+from workbench.kinds.training.default_rate import advice, with_rate
 from workbench.spec_base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ KIND = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
+    settled=lambda session, spec: with_rate(session, spec, "mode"),
+    advice=lambda session, spec: advice(session, spec, "mode"),
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),

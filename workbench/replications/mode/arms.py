@@ -45,7 +45,7 @@ def longer(size: ModeSize) -> dict[Row, Arm]:
 
 def by_rate(size: ModeSize) -> dict[Row, dict[float, Arm]]:
     """Methods without a first stage at several rates, the lowest first; one of these is the size's own."""
-    rows, own = table_1(size), size.training.learning_rate
+    rows, own = table_1(size), size.training.peak_rate
     rates = sorted({*size.rates, own})
     return {row: {one: replace(rows[row], rate=None if one == own else one) for one in rates} for row in _SEARCHED}
 
