@@ -5,6 +5,7 @@ It generates in this process, in the same slots as the API, and stores only what
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from ui.playground.rounds import LETTERS, Memory
 from ui.playground.theme import theme
 from ui.playground.view import CONTINUES, hint_html
 from ui.present.forms.option_help import SAMPLING_HELP
+from workbench.store.temporary_files import GRADIO, temporary_folder
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -49,6 +51,7 @@ PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden
 
 def mount(app: FastAPI, state: AppState) -> None:
     """Mounts the playground on the outermost application: on a nested one its streams stay empty."""
+    os.environ[GRADIO] = str(temporary_folder(state.settings, GRADIO))  # else one of all users in the system's
     blocks = build(state)
     gr.mount_gradio_app(
         app,
