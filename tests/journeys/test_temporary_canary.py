@@ -1,4 +1,4 @@
-"""What is typed and sent stays in the home folder: the system's temporary folder, where all users look, gets nothing."""
+"""What is typed and sent stays in the home folder: the temporary folder of the system gets nothing."""
 
 from __future__ import annotations
 
