@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from engine.errors import CorpusChanged, CorpusError
+from engine.foreign_files import what_is
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -82,6 +83,8 @@ def find_files(path: Path) -> Iterator[TextFile | CorpusError]:
         yield from _marked(_below(path, path))
     elif path.is_file():
         yield TextFile(path, printable(path.name), path.stat().st_size, is_only=True)
+    elif what := what_is(path):
+        raise CorpusError(f"This is a {what}, not a file.", "Copy its text to a file.", path=printable(str(path)))
     else:
         raise CorpusError(
             "There is no file or folder at this path.",
@@ -111,7 +114,7 @@ def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:
         elif entry.is_file(follow_symlinks=False):
             yield _known(TextFile(Path(entry.path), name, entry.stat(follow_symlinks=False).st_size))
         else:
-            what = "link" if entry.is_symlink() else "device"
+            what = "link" if entry.is_symlink() else what_is(entry.path) or "device"
             yield CorpusError(f"Not read: it is a {what}, not a file.", "Copy the file.", path=name)
 
 
