@@ -205,8 +205,8 @@ class Failures:
 
     def are_too_many(self, client: str) -> bool:
         """Whether a client has reached the limit."""
-        times = self._times.get(client, ())
-        return len(times) == MAX_FAILURES and self._clock() - times[0] < FAILURE_SECONDS
+        times = self._times.get(client)
+        return times is not None and len(times) == MAX_FAILURES and self._clock() - times[0] < FAILURE_SECONDS
 
 
 def login_link(settings: Settings, user_id: str = OWNER) -> str:

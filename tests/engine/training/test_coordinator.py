@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-from contextlib import suppress
+import tempfile
+from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -105,6 +106,6 @@ def test_a_long_path_of_temporary_files_leaves_a_socket_its_own(
     long = tmp_path / ("a" * 100)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with Coordinator(1) as coordinator:
+    with closing(Coordinator(1)) as coordinator:
         assert len(coordinator.address) < 107
         assert Path(coordinator.address).parent.stat().st_mode & 0o777 == 0o700

@@ -42,7 +42,6 @@ PARAMETERS = (
     "expert",
     "as_of",
 )
-DESTROYS = ("DELETE",)
 
 
 @pytest.fixture
