@@ -190,7 +190,7 @@ class Settings(BaseSettings):
 
     @field_validator("home", "artifacts")
     @classmethod
-    def _has_room(cls, folder: Path | None) -> Path | None:
+    def _fits_file_system(cls, folder: Path | None) -> Path | None:
         """Refuses a path that a file system, or one of the files to lie in it, is too long for."""
         if folder is None:
             return None

@@ -303,7 +303,8 @@ def _wire(player: Player, opening: Opening, arena: Arena, blocks: gr.Blocks, pag
     running = [*_wire_rounds(player, arena, page), *_wire_loading(player, opening, blocks, page)]
     answers = page.answers()
     stopping = page.stop.click(None, cancels=running, **PRIVATE)
-    stopping.then(None, answers, answers, js=STOPPED, **PRIVATE)  # what a browser shows never comes from it
+    # What a browser shows stays there. The server answers first: by then the last token before the end has come.
+    stopping.then(lambda: None, **PRIVATE).then(None, answers, answers, js=STOPPED, **PRIVATE)
     _wire_address(player, page)
     _wire_typing(player, page)
 

@@ -121,18 +121,18 @@ class Gate:
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs Gradio. What it gives up on is a request that it cannot read: events run elsewhere."""
-        has_begun = False
+        is_started = False
 
         async def watched(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
+            nonlocal is_started
+            is_started = True
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         except Exception as error:
             log.warning("Gradio gave up on %s %s (%s).", scope["method"], ascii(scope["path"]), type(error).__name__)
-            if not has_begun:
+            if not is_started:
                 await _answer(HTTPException(400, _UNREADABLE))(scope, receive, send)
             else:
                 await send({"type": "http.response.body", "body": b""})
