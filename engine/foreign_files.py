@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,23 @@ def confined(folder: Path, name: str, error: type[EngineError] = ModelError) -> 
     if not any(real.is_relative_to(place) for place in _places(folder)):
         raise error(f"{path} is a link that leads out of its folder.", "Put the file itself there.")
     if not real.is_file():
-        raise error(f"{path} is not a file.", _REMEDY)
+        what = what_is(real)
+        raise error(f"{path} is a {what}, not a file." if what else f"{path} is not a file.", _REMEDY)
     return real
+
+
+def what_is(path: Path | str) -> str:
+    """A named pipe, a socket or a device by its name; empty for files and folders, and for what cannot be seen.
+
+    Asked before a path is opened: a named pipe is waited for without end, and a device may have none.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return ""
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return "device"
+    return "named pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else ""
 
 
 def _places(folder: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from engine.errors import DamagedFile, ModelError
 from engine.files import sha256_of
-from engine.foreign_files import short
+from engine.foreign_files import short, what_is
 from engine.path_kinds import describe_path
 
 FORMAT, VERSION = "expert-workbench-pack", 1
@@ -163,6 +163,8 @@ def _is_one(member: Any) -> bool:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    if what := what_is(path):
+        raise DamagedFile(f"{path} is a {what}, not a file.", "Give a file that `expert pack` wrote.")
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

@@ -20,6 +20,8 @@ from workbench.errors import BadSettings
 
 LONGEST_SECONDS = 86_400.0
 SHORTEST_SECONDS = 0.001
+LONGEST_PATH = 3_000  # bytes; Linux takes 4,095, and files lie a few folders deep
+LONGEST_NAME = 255  # bytes of a file's or a folder's name
 
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -185,6 +187,22 @@ class Settings(BaseSettings):
         description="Trackers that curves are sent to as well, separated by commas: tensorboard, trackio, wandb, "
         "mlflow; empty: none.",
     )
+
+    @field_validator("home", "artifacts")
+    @classmethod
+    def _fits_file_system(cls, folder: Path | None) -> Path | None:
+        """Refuses a path that a file system, or one of the files to lie in it, is too long for."""
+        if folder is None:
+            return None
+        try:
+            path = os.fsencode(folder.expanduser().absolute())
+        except (RuntimeError, ValueError) as error:  # such as ~nobody
+            raise ValueError(f"must be the path of a folder, but is none: {error}") from None
+        if len(path) > LONGEST_PATH:
+            raise ValueError(f"must be a path of at most {LONGEST_PATH:,} bytes, but has {len(path):,}")
+        if (longest := max(map(len, path.split(b"/")))) > LONGEST_NAME:
+            raise ValueError(f"must have names of at most {LONGEST_NAME} bytes in its path, but one has {longest}")
+        return folder
 
     @field_validator("token")
     @classmethod

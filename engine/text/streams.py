@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from engine.errors import CorpusChanged, CorpusError, NextStep
+from engine.foreign_files import what_is
 from engine.path_kinds import READABLE, describe_path
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:
         elif entry.is_file(follow_symlinks=False):
             yield _known(TextFile(Path(entry.path), name, entry.stat(follow_symlinks=False).st_size))
         else:
-            what = "link" if entry.is_symlink() else "device"
+            what = "link" if entry.is_symlink() else what_is(entry.path) or "device"
             yield CorpusError(f"Not read: it is a {what}, not a file.", "Copy the file.", path=name)
 
 

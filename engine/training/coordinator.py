@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hmac
 import json
+import os
 import secrets
 import selectors
 import shutil
@@ -36,6 +37,9 @@ class _Connection:
     number: int = 0
 
 
+MOST_FOLDER_BYTES = 80  # a socket's path has at most 107
+
+
 class Coordinator:
     """Listens on a TCP port of `address`; without one, on a Unix socket, which this user alone reaches."""
 
@@ -44,7 +48,7 @@ class Coordinator:
         self.lost: int | None = None  # the node that does not answer any more
         self._num_nodes, self._endpoint = num_nodes, ""
         self._connections: list[_Connection] = []
-        self._folder = None if address else Path(tempfile.mkdtemp(prefix="workbench-"))  # a short path, as it must be
+        self._folder = None if address else _socket_folder()
         if self._folder is None:
             self._listener = _listen(address)
             self.address = "{}:{}".format(*self._listener.getsockname())
@@ -136,6 +140,12 @@ class Coordinator:
         self._connections.remove(one)
         self._selector.unregister(one.socket)
         one.socket.close()
+
+
+def _socket_folder() -> Path:
+    """A new folder of this user alone, with a path that a socket can have: in /tmp where that of the home is long."""
+    is_short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
+    return Path(tempfile.mkdtemp(prefix="workbench-", dir=None if is_short else "/tmp"))
 
 
 def _listen(address: str) -> socket.socket:

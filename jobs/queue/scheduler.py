@@ -31,6 +31,7 @@ from workbench.registry.backups import back_up_daily
 from workbench.registry.comparisons import delete_history
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
+from workbench.store.temporary_files import sweep_temporary_files
 
 SWEEP_SECONDS = 3600.0
 LEFTOVERS_SECONDS = 20.0
@@ -84,6 +85,7 @@ class Scheduler:
             self._swept_at = now
             with _reported():
                 sweep(self._settings)
+                sweep_temporary_files(self._settings)
             with _reported():
                 sweep_store(self._settings)
             with _reported():

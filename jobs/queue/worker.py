@@ -19,6 +19,7 @@ from workbench.errors import RegistryUnavailable
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
 from workbench.store.private_folder import make_private
+from workbench.store.temporary_files import keep_temporary_files
 
 
 def main() -> NoReturn:
@@ -26,6 +27,7 @@ def main() -> NoReturn:
     try:
         settings = get_settings()
         prepare(settings)
+        keep_temporary_files(settings)
         with registered(settings) as pool, leasing(pool):
             sys.exit(work(settings))
     except Problem as problem:  # of the settings, or of what they name

@@ -381,3 +381,20 @@ def test_a_blind_round_shows_its_names_after_the_vote(address: str, page: Page) 
     page.get_by_role("button", name="Tie", exact=True).click()
     expect(page.locator("#model-a")).to_be_visible()
     expect(page.locator("#answer-a details.more")).to_have_count(1)
+
+
+def test_no_script_within_html_runs_however_it_comes_into_the_page(address: str, page: Page) -> None:
+    """A second wall, behind the escaping of all that is shown."""
+    opened(page, address)
+    page.evaluate("""() => {
+      const html = '<img src="x" onerror="window.ran = 1"><b onclick="window.ran = 2">b</b>';
+      document.body.insertAdjacentHTML("beforeend", html);
+      const script = document.createElement("script");
+      script.textContent = "window.ran = 3";
+      document.body.append(script);
+      document.querySelector("b[onclick]").click();
+      const loaded = document.createElement("script");
+      loaded.src = "data:text/javascript,window.ran = 4";
+      return new Promise((done) => { loaded.onerror = loaded.onload = done; document.body.append(loaded); });
+    }""")
+    assert page.evaluate("window.ran ?? 0") == 0

@@ -11,9 +11,9 @@ import pytest
 from jobs.queue import worker
 from jobs.queue.app import make_app
 from jobs.queue.folder_queue import Channel
-from workbench.errors import StorageError
+from workbench.errors import BadSettings, StorageError
 from workbench.registry import database
-from workbench.settings import Settings
+from workbench.settings import Settings, read_settings
 from workbench.store.private_folder import private_folder
 
 
@@ -92,3 +92,28 @@ def test_the_root_of_all_folders_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "geteuid", lambda: owner)
     with pytest.raises(StorageError, match="shared by all users"):
         private_folder(Path("/"))
+
+
+@pytest.mark.parametrize("variable", ["WORKBENCH_HOME", "WORKBENCH_ARTIFACTS"])
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/".join(["", *["a" * 200] * 20]), "at most 3,000 bytes, but has 4,020"),
+        ("/tmp/" + "é" * 150, "at most 255 bytes in its path, but one has 300"),
+        ("~nobody-of-this-name/home", "must be the path of a folder"),
+    ],
+)
+def test_a_path_that_is_too_long_is_refused_before_anything_is_opened(
+    variable: str, path: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, path)
+    with pytest.raises(BadSettings, match=f"{variable} .*{words}"):
+        read_settings()
+
+
+def test_what_is_no_folder_is_called_by_its_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    for name, what in (("pipe", "named pipe"), ("file", "file"), ("/dev/null", "device")):
+        with pytest.raises(StorageError, match=f"is a {what}, not a folder"):
+            private_folder(tmp_path / name)

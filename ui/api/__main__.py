@@ -41,6 +41,7 @@ def _listen(settings: Settings) -> None:
         log_level="info",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # the guard reads them
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = Server(config)
@@ -64,8 +65,10 @@ def main() -> int:
 def _settings() -> Settings:
     from engine.device import prepare_process
     from workbench.settings import get_settings
+    from workbench.store.temporary_files import keep_temporary_files
 
     settings = get_settings()
+    keep_temporary_files(settings)  # before Gradio reads where they go
     prepare_process(settings.threads)  # before anything wakes torch
     return settings
 

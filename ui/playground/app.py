@@ -5,12 +5,16 @@ It generates in this process, in the same slots as the API, and stores only what
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Mount
 
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.arena import Arena, pairs_of
@@ -18,14 +22,16 @@ from ui.playground.arena_view import link_html, settings_html
 from ui.playground.blocks import PlaygroundBlocks
 from ui.playground.chips import SCRIPT, TEMPLATE
 from ui.playground.endpoints import add_endpoints
+from ui.playground.gate import Gate
 from ui.playground.grid import fill, fill_if_requested
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, Memory
 from ui.playground.theme import theme
-from ui.playground.view import hint_html, stopped_html
+from ui.playground.view import CONTINUES, hint_html
 from ui.present.forms.option_help import SAMPLING_HELP
+from workbench.store.temporary_files import GRADIO, temporary_folder
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -40,14 +46,17 @@ WITHOUT_SENTENCE = "Scores the answer again without each expert and each part: o
 VALUES_SENTENCE = "In a chat: variables that the model's chat template reads, as a JSON object."
 VOTES: dict[Choice, str] = {"a": "A", "b": "B", "tie": "Tie", "both_bad": "Both bad"}
 IN_TURN = "(...values) => window.workbench.inTurn(values)"  # puts the number of the event in the last input
+STOPPED = f"(...pages) => pages.map((page) => (page ?? '').replace('{CONTINUES}', '. Stopped.</p>'))"
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 def mount(app: FastAPI, state: AppState) -> None:
     """Mounts the playground on the outermost application: on a nested one its streams stay empty."""
+    os.environ[GRADIO] = str(temporary_folder(state.settings, GRADIO))  # else one of all users in the system's
+    blocks = build(state)
     gr.mount_gradio_app(
         app,
-        build(state),
+        blocks,
         path=PATH,
         server_name=state.settings.host,
         server_port=state.settings.api_port,
@@ -57,12 +66,15 @@ def mount(app: FastAPI, state: AppState) -> None:
         mcp_server=False,
         enable_monitoring=False,
         pwa=False,
-        show_error=True,
-        max_file_size="1kb",  # the page accepts no files
+        show_error=False,  # of an unexpected error, whose place is the log
         theme=theme(),
         css=(HERE / "page.css").read_text(encoding="utf-8") + STYLE_INSIDE,
         js=(HERE / "page.js").read_text(encoding="utf-8"),
     )
+    mounted = next(one.app for one in app.routes if isinstance(one, Mount) and one.path == PATH)
+    assert isinstance(mounted, Starlette)
+    events = frozenset(number for number, event in blocks.fns.items() if event.fn is not None)
+    mounted.user_middleware.append(Middleware(Gate, events=events))  # the innermost: within what compresses pages
 
 
 @dataclass(frozen=True)
@@ -297,7 +309,8 @@ def _wire(player: Player, opening: Opening, arena: Arena, blocks: gr.Blocks, pag
     running = [*_wire_rounds(player, arena, page), *_wire_loading(player, opening, blocks, page)]
     answers = page.answers()
     stopping = page.stop.click(None, cancels=running, **PRIVATE)
-    stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], answers, answers, **PRIVATE)
+    # What a browser shows stays there. The server answers first: by then the last token before the end has come.
+    stopping.then(lambda: None, **PRIVATE).then(None, answers, answers, js=STOPPED, **PRIVATE)
     _wire_address(player, page)
     _wire_typing(player, page)
     given, outputs = [page.memory, page.values], [page.memory, page.notice]

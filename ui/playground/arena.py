@@ -11,8 +11,9 @@ import gradio as gr
 from engine.errors import Problem
 from ui.playground.address import CHAT
 from ui.playground.arena_view import history_html, link_html, votes_html
+from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, NUM_PANES, Memory, Round
-from ui.playground.view import Answer, answer_html
+from ui.playground.view import Answer, answer_html, problem_html
 from ui.present.next_step_text import problem_text
 from workbench.answers.history import NewAnswer, NewComparison, NewVote, Turn
 
@@ -29,6 +30,7 @@ class Arena:
 
     def __init__(self, state: AppState) -> None:
         self._state = state
+        self._player = Player(state)
 
     def store(self, memory: Memory, *values: Any) -> list[Any]:
         """Stores the answers of a round that has ended; gives the memory, the link, and an empty result of votes."""
@@ -40,7 +42,7 @@ class Arena:
         try:
             id = self._stored(request, ended)
         except Problem as problem:
-            return [memory, link_html(""), problem_text(problem)]
+            return [memory, link_html(""), problem_html(problem_text(problem))]
         return [replace(memory, comparison=id), link_html(id if self._state.settings.history_days else ""), ""]
 
     def _stored(self, request: Round, answers: list[Answer]) -> str:
@@ -66,14 +68,12 @@ class Arena:
 
         if not memory.comparison:
             raise gr.Error(NOTHING)
+        request = Round.of(values)
         a, b = pair.split("–")
-        try:
-            new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
-            with transaction(self._state.settings, Role.VIEWER) as session:
-                card = comparisons.vote(session, memory.comparison, new)
-        except Problem as problem:
-            raise gr.Error(problem_text(problem)) from None
-        return [*self._revealed(memory, Round.of(values)), self.ratings(card.domain)]
+        new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
+        with transaction(self._state.settings, Role.VIEWER) as session:
+            card = comparisons.vote(session, memory.comparison, new)
+        return [*self._revealed(memory, request), self.ratings(card.domain)]
 
     def ratings(self, domain: str = "") -> str:
         """The ratings from the votes, on all prompts and by domain."""
@@ -94,8 +94,7 @@ class Arena:
             if place >= len(memory.order):
                 panes += [gr.skip()] * 3
                 continue
-            pane = request.panes[memory.order[place]]
-            panes += [pane.model, pane.chips, pane.parts]
+            panes += self._player.inputs_of(request.panes[memory.order[place]])
         return [replace(memory, answers=answers, order=()), *shown, *panes]
 
     def history(self, search: str) -> str:

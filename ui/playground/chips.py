@@ -116,6 +116,16 @@ def chips_with(chips: dict[str, Any], values: Sequence[str]) -> tuple[dict[str, 
     return {**chips, "experts": experts}, faults
 
 
+def chips_chosen(chips: dict[str, Any], sent: Mapping[str, Any], without: str = "") -> dict[str, Any]:
+    """The chips with what a browser chose: which are on, but never `without`, and their weights."""
+    chosen = {one["name"]: (one["on"] and one["name"] != without, one["weight"]) for one in sent["experts"]}
+    experts = []
+    for one in chips["experts"]:
+        is_on, weight = chosen.get(one["name"], (one["on"], one["weight"]))
+        experts.append({**one, "on": is_on, "weight": min(HEAVIEST, max(0.0, weight))})
+    return {**chips, "experts": experts}
+
+
 def chip_values(chips: Mapping[str, Any] | None) -> list[str]:
     """What was switched and weighed, as an address has it. The largest stored weight is 1."""
     experts = (chips or {}).get("experts", ())

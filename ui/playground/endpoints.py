@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-import gradio as gr
 from gradio.events import api
 from starlette.concurrency import run_in_threadpool
 
 from engine.config import SamplingConfig
-from engine.errors import Problem
 from ui.errors import BadUsage
 from ui.generation.known_models import known_models
-from ui.present.next_step_text import problem_text
 from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState
-
-log = logging.getLogger(__name__)
 
 
 def add_endpoints(state: AppState) -> None:
@@ -41,16 +35,12 @@ def add_endpoints(state: AppState) -> None:
         seed: int = 1,
     ) -> AsyncGenerator[str, None]:
         """The text that a mixture or an expert writes on from a prompt, as it grows."""
-        try:
-            sampling = _sampling(max_tokens, temperature, top_p, seed, top_k)
-            async with aclosing(_texts(state, model, prompt, sampling)) as texts:
-                async for text in texts:
-                    yield text
-        except Problem as problem:
-            raise gr.Error(problem_text(problem), print_exception=False) from None
-        except Exception:
-            log.exception("A generation of an endpoint failed.")
-            raise gr.Error("The server raised an unexpected error. See its log.", print_exception=False) from None
+        if not (isinstance(model, str) and isinstance(prompt, str)):
+            raise BadUsage("model and prompt are texts.")
+        sampling = _sampling(max_tokens, temperature, top_p, seed, top_k)
+        async with aclosing(_texts(state, model, prompt, sampling)) as texts:
+            async for text in texts:
+                yield text
 
     api(models, api_name="models")
     api(generate, api_name="generate", concurrency_limit=None)
@@ -60,7 +50,7 @@ def _sampling(max_tokens: Any, temperature: Any, top_p: Any, seed: Any, top_k: A
     """The settings of a client, which sends what it likes."""
     try:
         numbers = int(max_tokens), float(temperature), float(top_p), int(seed), int(top_k)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadUsage("max_tokens, top_k and seed are whole numbers, temperature and top_p numbers.") from None
     return SamplingConfig(*numbers)
 

@@ -66,11 +66,8 @@ class Opening:
         The outputs are the memory, those of `opened`, the inputs of each pane, the notice, and the models, prompts and
         cells of the grid.
         """
-        try:
-            models = known_models(self._state.settings)
-            requested = self._requested(request.query_params.multi_items())
-        except Problem as problem:
-            raise gr.Error(problem_text(problem)) from None
+        models = known_models(self._state.settings)
+        requested = self._requested(request.query_params.multi_items())
         if not models:
             gr.Info(NO_MODELS)
         address, card, faults = requested.address, requested.card, requested.faults

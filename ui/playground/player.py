@@ -23,9 +23,9 @@ from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
 from ui.generation.template_values import clean_values
 from ui.playground.address import CHAT, panes_address
-from ui.playground.chips import chip_values, chips_of, request_of
+from ui.playground.chips import chip_values, chips_chosen, chips_of, request_of
 from ui.playground.pacing import newest_of
-from ui.playground.rounds import LETTERS, NUM_PANES, Memory, PaneRequest, Round
+from ui.playground.rounds import LETTERS, NUM_PANES, Memory, PaneRequest, Round, count_of, pane_of
 from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
 from ui.playground.words_diff import diff_html
 from ui.present.charts.colours import read_looks
@@ -155,12 +155,20 @@ class Player:
 
     def leave_out(self, count: int, *values: Any, place: int) -> list[Any]:
         """The inputs of the pane beside a pane: the same model without the expert whose chip asks for it."""
-        model, chips, parts = values[3 * place : 3 * place + 3]
-        experts = [{**one, "on": one["on"] and one["name"] != chips.get("without")} for one in chips["experts"]]
-        beside = _beside(place, int(count))
+        pane = pane_of(*values[3 * place : 3 * place + 3])
+        beside = _beside(place, count_of(count))
         updates: list[Any] = [gr.skip()] * (3 * NUM_PANES)
-        updates[3 * beside : 3 * beside + 3] = [model, {"experts": experts, "open": False}, parts]
+        updates[3 * beside : 3 * beside + 3] = self.inputs_of(pane, str(pane.chips.get("without", "")))
         return updates
+
+    def inputs_of(self, pane: PaneRequest, without: str = "") -> list[Any]:
+        """The inputs of a pane from the registry: of what a browser sent nothing but its choices is used."""
+        model = self.model(pane.model)
+        parts = model.parts if model else {}
+        chosen = parts_of(pane.parts, parts)
+        on = {name: [one for one in names if one in chosen[name]] for name, names in parts.items()}
+        chips = chips_chosen(self._chips(model), pane.chips, without)
+        return [model.id if model else None, chips, parts_update(parts, on)]
 
     def _compared(self, memory: Memory, place: int, count: int) -> list[Any]:
         """The pane beside one as a diff against it, if both have ended."""

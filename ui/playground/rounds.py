@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Json, TypeAdapter, ValidationError
+
+from ui.errors import BadUsage
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.view import Answer
 
@@ -38,17 +41,54 @@ class Round:
         """The values of the page's components, in the order of `app.inputs_of`."""
         answer_format, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
         given = zip(SAMPLING, (max_tokens, temperature, top_p, top_k, seed), strict=True)
-        sampling = {
-            name: None if value is None else int(value) if SAMPLING[name].is_integer else float(value)
-            for name, value in given
-        }
-        panes = [PaneRequest(*rest[3 * place : 3 * place + 3]) for place in range(int(count))]
-        return cls(prompt, sampling, panes, answer_format, bool(is_blind), bool(without))
+        try:
+            sampling = {
+                name: None if value is None else int(value) if SAMPLING[name].is_integer else float(value)
+                for name, value in given
+            }
+        except (TypeError, ValueError, OverflowError):
+            raise BadUsage("A sampling setting is not a number.") from None
+        panes = [pane_of(*rest[3 * place : 3 * place + 3]) for place in range(count_of(count))]
+        return cls(str(prompt or ""), sampling, panes, answer_format, bool(is_blind), bool(without))
 
     @property
     def lacks_setting(self) -> bool:
         """Whether a setting is empty without which no token can be drawn; without a seed one is chosen."""
         return any(value is None for name, value in self.sampling.items() if name != "seed")
+
+
+class _Chip(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    name: str
+    on: bool
+    active: bool
+    weight: float
+    stored: float
+
+
+class _Chips(BaseModel):
+    experts: list[_Chip]
+
+
+_PARTS = TypeAdapter(list[Json[tuple[str, str]]])
+
+
+def pane_of(model: Any, chips: Any, parts: Any) -> PaneRequest:
+    """The request of one pane. Raises BadUsage for values of another shape than the page sends."""
+    try:
+        _Chips.model_validate(chips or {"experts": []})
+        _PARTS.validate_python(parts or [])
+    except ValidationError:
+        raise BadUsage("The switches of a pane cannot be read.", "Reload the page.") from None
+    return PaneRequest(model if isinstance(model, str) else None, chips or {"experts": []}, parts or [])
+
+
+def count_of(panes: Any) -> int:
+    """How many panes are shown. Raises BadUsage for more or fewer than there can be."""
+    if type(panes) is int and 1 <= panes <= NUM_PANES:
+        return panes
+    raise BadUsage(f"There are 2 to {NUM_PANES} panes.", "Reload the page.")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ ENDINGS = {
 
 LEGEND = 7  # experts named in a line
 TINTS = "The mark before a run of words is its leading expert; a stronger tint is a larger weight."
-CONTINUES = " …</p>"  # generated text is escaped, so only a status line contains this
+CONTINUES = " …</p>"  # what a status line ends with while an answer grows; Stop ends it in the browser
 
 
 @dataclass(frozen=True)
@@ -155,11 +155,6 @@ def _single_expert_with_parts(answer: Answer) -> str:
 def problem_html(sentence: str) -> str:
     """The HTML of an error message."""
     return f'<div class="problem" role="alert">{html.escape(sentence)}</div>'
-
-
-def stopped_html(page: str) -> str:
-    """A pane after Stop, with its status line ended."""
-    return page.replace(CONTINUES, ". Stopped.</p>")
 
 
 def stored_html(text: str) -> str:

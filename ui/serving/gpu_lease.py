@@ -12,7 +12,6 @@ import re
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,10 +64,17 @@ def find_uuid(device: str) -> str:
 
 
 def _folder() -> Path:
-    """The folder of locks, which nobody but this user may open."""
-    folder = Path(tempfile.gettempdir()) / f"expert-workbench-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
+    """The folder of locks of all homes of this user, which nobody else may open or could have made."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    folder = (Path(cache) if cache else Path("~/.cache").expanduser()) / "expert-workbench"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+    except OSError as error:
+        raise UiError(
+            f"The folder {folder} cannot be made ({error.strerror}), so it cannot keep two servers from one GPU.",
+            "Set XDG_CACHE_HOME to a folder of yours, or WORKBENCH_SHARE_GPU=true.",
+        ) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise UiError(
             f"The folder {folder} is not yours alone, so it cannot keep two servers from one GPU.",

@@ -35,7 +35,7 @@ LOGIN_PATH, LOGOUT_PATH = "/login", "/logout"
 LINK_SECONDS = 600
 SESSION_SECONDS = 7 * 24 * 3600
 _ENDED = "ended"  # the folder of sessions that a logout ended
-MAX_FAILURES, FAILURE_SECONDS = 5, 60.0
+MAX_FAILURES, FAILURE_SECONDS, MAX_CLIENTS = 5, 60.0, 10_000
 
 
 class Login:
@@ -189,24 +189,29 @@ def _token_in(headers: Mapping[str, str]) -> bytes:
 
 
 class Failures:
-    """Counts wrong tokens, to limit their rate."""
+    """Counts wrong tokens by client, to slow those down that try many: nobody's failures are another's."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._times: deque[float] = deque(maxlen=MAX_FAILURES)
+        self._times: dict[str, deque[float]] = {}  # by client, the one with the latest failure last
 
-    def add(self) -> None:
+    def add(self, client: str) -> None:
         """Counts a wrong token."""
-        self._times.append(self._clock())
+        times = self._times.pop(client, None) or deque(maxlen=MAX_FAILURES)
+        times.append(self._clock())
+        self._times[client] = times
+        if len(self._times) > MAX_CLIENTS:
+            del self._times[next(iter(self._times))]
 
-    def take_back(self) -> None:
+    def take_back(self, client: str) -> None:
         """Uncounts the last one: it was right."""
-        if self._times:
-            self._times.pop()
+        if times := self._times.get(client):
+            times.pop()
 
-    def are_too_many(self) -> bool:
-        """Whether the limit is reached."""
-        return len(self._times) == MAX_FAILURES and self._clock() - self._times[0] < FAILURE_SECONDS
+    def are_too_many(self, client: str) -> bool:
+        """Whether a client has reached the limit."""
+        times = self._times.get(client)
+        return times is not None and len(times) == MAX_FAILURES and self._clock() - times[0] < FAILURE_SECONDS
 
 
 def login_link(settings: Settings, user_id: str = OWNER) -> str:

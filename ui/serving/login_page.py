@@ -4,6 +4,8 @@ button that ends its login.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from html import escape
 from string import Template
 from urllib.parse import parse_qs
@@ -13,6 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive
 
+from ui.serving.forwarded import client_of
 from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, SESSION_SECONDS, Failures, Login
 from workbench.access.actor import OWNER
 
@@ -47,6 +50,7 @@ _FORM = Template(f"""$note
 _LOGOUT_FORM = f"""<p>This ends your login to the studio and the playground in this browser.</p>
 <form method="post" action="{LOGOUT_PATH}"><button>Log out</button></form>"""
 _REDIRECT = '\n<meta http-equiv="refresh" content="0; url=/">'
+SLOW_SECONDS = 1.0  # for a client that has sent many wrong tokens
 _MAX_FORM_BYTES, _MAX_FIELDS = 4096, 8
 _NO_STORE = {"cache-control": "no-store"}
 
@@ -54,8 +58,8 @@ _NO_STORE = {"cache-control": "no-store"}
 class LoginPage:
     """Answers requests for the login page (a visit, a link, a submitted token) and for the logout page."""
 
-    def __init__(self, login: Login) -> None:
-        self._login = login
+    def __init__(self, login: Login, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._login, self._pause = login, pause
         self._failures = Failures()
 
     async def answer(self, request: HTTPConnection, receive: Receive) -> Response:
@@ -89,15 +93,18 @@ class LoginPage:
         return response
 
     async def _by_token(self, request: HTTPConnection, receive: Receive) -> Response:
-        body = await _body(receive)
+        body, client = await _body(receive), client_of(request.scope)
         # After the body was read: concurrent requests must not all pass before the first of them has failed.
-        if self._failures.are_too_many():
-            return self.ask("Too many wrong tokens. Wait a minute, or use `workbench login-link`.", 429)
-        self._failures.add()  # before the look-up, during which others may come
+        are_many = self._failures.are_too_many(client)
+        self._failures.add(client)  # before the look-up, during which others may come
+        if are_many:
+            await self._pause(SLOW_SECONDS)  # the right one, too: its answer must not come before that to a wrong one
         actor = await run_in_threadpool(self._login.actor_of_token, _typed_token(body))
+        if actor is None and are_many:
+            return self.ask("The token is wrong, and so were others: each answer now takes a while.", 429)
         if actor is None:
             return self.ask("The token is wrong.")
-        self._failures.take_back()
+        self._failures.take_back(client)
         return self._with_cookie(RedirectResponse("/", 303, _NO_STORE), request, actor.user_id or OWNER)
 
     def _with_cookie(self, response: Response, request: HTTPConnection, user_id: str) -> Response:

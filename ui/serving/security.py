@@ -11,7 +11,9 @@ WORKBENCH_NO_AUTH is set no token is needed.
 
 from __future__ import annotations
 
+import secrets
 import socket
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from ui.addresses import (
     REGISTRY_HEADER,
     STUDIO_HOST,
     TOKEN_WANTED,
+    USER_HEADER,
     api_address,
     is_any,
     is_loopback,
@@ -38,6 +41,7 @@ from ui.addresses import (
     studio_address,
 )
 from ui.server_proof import CHALLENGE_HEADER, PROOF_HEADER
+from ui.serving.forwarded import as_forwarded
 from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, Login
 from ui.serving.login_page import LoginPage
 from workbench.access.actor import Actor, Role, acting_as, require
@@ -53,6 +57,7 @@ _FORM_BYTES = 1 << 20  # of what a form has around an uploaded file
 _NUM_BODIES = 32  # of the longest, which may be unfinished at once
 _SAFE = ("GET", "HEAD", "OPTIONS")
 ACTOR = "workbench.actor"  # in the scope of a request that was let in: who sent it
+NONCE = "workbench.nonce"  # in the scope of every request: what marks the scripts of its page, where a policy names it
 _JSON, _FORM, _FILES = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
 
@@ -70,8 +75,8 @@ class Rules:
 
     `frames` are the places (Sec-Fetch-Dest) in which a page of another address may show one of ours: the headers name
     which page may. Where `for_programs`, requests need no Origin and are asked for a password. `policies` are the
-    content security policies by the start of the path, the longest start first; `uploads` is the start of the paths
-    that take files, of `max_upload_bytes` together with their form.
+    content security policies by the start of the path, the longest start first, with a request's nonce for `{nonce}`;
+    `uploads` are the starts of the paths that take files, of `max_upload_bytes` together with their form.
     """
 
     host: str
@@ -79,7 +84,7 @@ class Rules:
     hosts: frozenset[str]
     headers: Mapping[str, str]
     policies: Mapping[str, str]
-    uploads: str
+    uploads: tuple[str, ...] = ()
     max_upload_bytes: int = MAX_BODY_BYTES
     frames: tuple[str, ...] = ()
     for_programs: bool = False
@@ -103,8 +108,9 @@ def api_rules(settings: Settings) -> Rules:
     studio = " ".join(["'self'", studio_address(settings), f"http://localhost:{port}", *_named_origins(settings, port)])
     around = f"object-src 'none'; frame-ancestors {studio}; form-action 'self'; base-uri 'self'"
     policies = {
-        # Gradio's page writes scripts and styles into itself and compiles templates.
-        "/play": f"default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; {around}",
+        # Gradio's page compiles templates and handlers of events, and writes styles into itself.
+        "/play": "default-src 'self' data: blob:; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; "
+        f"style-src 'self' 'unsafe-inline'; {around}",
         # The page of the schema starts by a script of its own.
         "/docs": "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
         f"img-src 'self' data:; {around}",
@@ -116,7 +122,6 @@ def api_rules(settings: Settings) -> Rules:
         settings.own_names,
         _HEADERS,
         policies,
-        uploads="/play/gradio_api/upload",
         frames=("iframe",),
         for_programs=True,
     )
@@ -138,7 +143,7 @@ def studio_rules(settings: Settings) -> Rules:
         settings.own_names,
         {**_HEADERS, "x-frame-options": "SAMEORIGIN"},
         {"": policy},
-        uploads="/_stcore/upload_file/",
+        uploads=("/_stcore/upload_file/",),
         max_upload_bytes=(MAX_UPLOAD_MIB << 20) + _FORM_BYTES,
     )
 
@@ -160,6 +165,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: Settings, rules: Rules) -> None:
         self._app = app
         self._rules = rules
+        self._has_proxy = bool(settings.own_names)
         ensure_token(settings)
         self._login = Login(settings)
         self._login_page = LoginPage(self._login)
@@ -173,12 +179,14 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        scope = as_forwarded(scope, self._has_proxy)
         connection = HTTPConnection(scope)
         path = str(scope["path"])
+        scope[NONCE] = secrets.token_urlsafe(16)
         try:
             self._check_sender(connection)
             send = await self._with_proof(connection, send)
-            marked = self._marked(send, self._rules.policy(path))
+            marked = self._marked(send, self._rules.policy(path).replace("{nonce}", scope[NONCE]))
             if self._login.is_needed and scope["type"] == "http" and path in (LOGIN_PATH, LOGOUT_PATH):
                 self._check_body(connection)
                 response = await self._login_page.answer(connection, receive)
@@ -212,6 +220,9 @@ class Guard:
     def _check_sender(self, connection: HTTPConnection) -> None:
         """Refuses what another site, or a page on another port of this machine, sent."""
         headers = connection.headers
+        counts = Counter(headers.keys())
+        if twice := next((name for name in _SINGLE if counts[name] > 1), ""):
+            raise Refusal(400, f"The request must carry one header “{twice}”, but has {counts[twice]}.", "bad_request")
         host = headers.get("host", "")
         if not self._is_own_name(_name(f"//{host}")):
             raise Refusal(403, _FOREIGN_HOST.format(short(host)), "foreign_host")
@@ -310,6 +321,11 @@ def _wants_page(connection: HTTPConnection) -> bool:
     return is_get and headers.get("sec-fetch-dest", "document") == "document"
 
 
+# The headers that are read here: of two values, what stands before or behind the guard might read the other one.
+_SINGLE = (
+    *("host", "origin", "authorization", "content-type", "content-length", "transfer-encoding"),
+    *("sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest", REGISTRY_HEADER, USER_HEADER, CHALLENGE_HEADER),
+)
 _POLICY = "content-security-policy"
 _FOREIGN_HOST = "The Host header must name this server, but is “{}”. If it is right, add it to WORKBENCH_HOSTS."
 _BASIC_CHALLENGE = {"www-authenticate": 'Basic realm="Expert Workbench: any user, the token as password"'}

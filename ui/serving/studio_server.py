@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -77,7 +78,10 @@ def _settings() -> Settings:
 
 def _serve(settings: Settings) -> None:
     from engine.device import prepare_process
+    from workbench.store.temporary_files import keep_temporary_files
 
+    keep_temporary_files(settings)
+    os.environ["FORWARDED_ALLOW_IPS"] = ""  # what uvicorn believes of a proxy: the guard reads its headers
     prepare_process(settings.threads)
     import plotly.graph_objects  # noqa: F401  # here, not while the first page with a chart draws
     from starlette.middleware import Middleware

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.foreign_files import what_is
 from engine.text.streams import printable
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.job_states import UNFINISHED
@@ -70,6 +71,8 @@ class RegistryForecast:
         complaints = [*taken, *self._unknown(kind, spec)]
         if (path := kind.reads(spec)) and not os.path.exists(path):
             complaints.append(f"There is no file or folder at {printable(path)}.")
+        elif path and (what := what_is(path)):
+            complaints.append(f"{printable(path)} is a {what}, not a file.")
         if not complaints and kind.complaints is not None:
             complaints = kind.complaints(self._session, spec)
         if complaints and complaints == taken:

@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from engine.foreign_files import what_is
 from workbench.errors import StorageError
 from workbench.settings import Settings
 
@@ -25,6 +26,8 @@ def private_folder(folder: Path, variable: str = "WORKBENCH_HOME") -> Path:
     Raises StorageError for a folder of another user, for one that all users share such as /tmp, and for one that cannot
     be created or changed. On a file system without permissions nothing changes.
     """
+    if what := what_is(folder) or ("file" if folder.is_file() else ""):
+        raise StorageError(f"{folder} is a {what}, not a folder.", f"Set {variable} to a folder.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-from contextlib import suppress
+import tempfile
+from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -96,3 +97,15 @@ def test_an_address_that_cannot_be_had_or_reached_is_named(tmp_path: Path) -> No
     assert (tmp_path / "launch.json").stat().st_mode & 0o777 == 0o600
     with pytest.raises(TrainingError, match=rf"does not reach the worker at {address}: .*refused"):
         ParentConnection(Launch.read(tmp_path))
+
+
+def test_a_long_path_of_temporary_files_leaves_a_socket_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below a home folder with a long path: the path of a socket has at most 107 bytes."""
+    long = tmp_path / ("a" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with closing(Coordinator(1)) as coordinator:
+        assert len(coordinator.address) < 107
+        assert Path(coordinator.address).parent.stat().st_mode & 0o777 == 0o700

@@ -105,6 +105,7 @@ def test_only_the_playground_may_compile_text_and_an_answer_may_load_nothing(cli
         return str(client.get(path, headers={"authorization": f"Bearer {TOKEN}"}).headers["content-security-policy"])
 
     assert "'unsafe-eval'" in policy("/play/")
+    assert "script-src 'self' 'nonce-" in policy("/play/")
     assert "'unsafe-eval'" not in policy("/docs")
     assert policy("/docs").startswith("default-src 'self'; script-src 'self'")
     for path in ("/v1/models", "/openapi.json", "/healthz", "/", LOGIN_PATH):

@@ -22,7 +22,7 @@ from ui.playground.opening import first_choice
 from ui.playground.pacing import newest_of
 from ui.playground.player import Player, frame_html
 from ui.playground.rounds import Memory, PaneRequest, Round
-from ui.playground.view import Answer, answer_html, problem_html, stopped_html
+from ui.playground.view import Answer, answer_html, problem_html
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import Model
 from workbench.formatting.palette import GREY, look_of
@@ -153,14 +153,6 @@ def test_an_answer_ends_with_its_reason_and_its_files() -> None:
 
     assert "max tokens reached" in page
     assert "ab" * 32 in page
-
-
-def test_a_pane_that_was_stopped_does_not_say_that_it_goes_on() -> None:
-    page = stopped_html(answer_html(answer_of(0.9)))
-
-    assert "so far" in page
-    assert "Stopped." in page
-    assert "…" not in page
 
 
 def test_a_pane_draws_its_answer_as_it_grows(player: Player) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,10 +35,9 @@ def fake(_: str) -> str:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files, here and in what is started."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return tmp_path / f"expert-workbench-{os.getuid()}"
+    """The folder of locks, here and in what is started."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "expert-workbench"
 
 
 def test_a_second_server_on_a_gpu_is_refused_until_the_first_has_died(tmp_path: Path) -> None:

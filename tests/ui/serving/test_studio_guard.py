@@ -29,7 +29,7 @@ from websockets.sync.client import ClientConnection, connect
 from engine.subprocesses import python_command, python_environment
 from ui.serving.browser import studio_answers
 from ui.serving.login import MAX_FAILURES, Login, login_link
-from ui.serving.login_page import LoginPage
+from ui.serving.login_page import SLOW_SECONDS, LoginPage
 from ui.serving.security import Guard, studio_rules
 from workbench.settings import Settings
 
@@ -286,14 +286,47 @@ def test_the_token_is_in_no_process_list(studio: Settings) -> None:
     assert not [line for line in words if any(TOKEN in word for word in line)]
 
 
-def test_too_many_wrong_tokens_must_wait(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, token=TOKEN)
-    client = browser(settings)
-    codes = [client.post("/login", data={"token": "wrong"}).status_code for _ in range(MAX_FAILURES)]
-    assert set(codes) == {401}
-    assert client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 429
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds for which a login page would have held its answers back."""
+    kept: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        kept.append(seconds)
+
+    monkeypatch.setattr(LoginPage.__init__, "__defaults__", (pause,))
+    return kept
 
 
+def test_after_many_wrong_tokens_the_right_one_is_let_in_and_each_try_is_slow(
+    tmp_path: Path, pauses: list[float]
+) -> None:
+    client = browser(Settings(home=tmp_path, token=TOKEN))
+    codes = [client.post("/login", data={"token": "wrong"}).status_code for _ in range(MAX_FAILURES + 2)]
+    assert codes == [401] * MAX_FAILURES + [429] * 2
+    assert client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 303
+    assert pauses == [SLOW_SECONDS] * 3  # also the right one: what comes sooner would tell which it is
+
+
+@pytest.mark.parametrize(("public", "slow"), [("https://bench.example.org", 0), ("", 1)])
+def test_wrong_tokens_are_counted_by_the_address_that_a_configured_proxy_saw(
+    tmp_path: Path, pauses: list[float], public: str, slow: int
+) -> None:
+    """What a client wrote before it, and what anybody writes where there is no proxy, is not believed."""
+    client = browser(Settings(home=tmp_path, token=TOKEN, public_url=public), client=("127.0.0.1", 5))
+
+    def type_from(address: str, token: str) -> int:
+        headers = {"x-forwarded-for": f"10.9.9.9, {address}"}
+        return client.post("/login", data={"token": token}, headers=headers, follow_redirects=False).status_code
+
+    for _ in range(MAX_FAILURES):
+        assert type_from("192.0.2.1", "wrong") == 401
+    assert type_from("192.0.2.2", TOKEN) == 303
+    assert len(pauses) == slow
+    assert (type_from("192.0.2.1", "wrong"), len(pauses)) == ((429, 1) if public else (401, 1))
+
+
+@pytest.mark.usefixtures("pauses")
 @pytest.mark.parametrize("form", [b"token=\xff", b"token=%FF", b"\xff=\xff", b"&".join([b"a=b"] * 99), b""])
 def test_a_form_of_any_bytes_is_a_wrong_token(tmp_path: Path, form: bytes) -> None:
     client = browser(Settings(home=tmp_path, token=TOKEN))
@@ -302,6 +335,7 @@ def test_a_form_of_any_bytes_is_a_wrong_token(tmp_path: Path, form: bytes) -> No
     assert codes == [401] * MAX_FAILURES + [429]
 
 
+@pytest.mark.usefixtures("pauses")
 def test_forms_that_are_held_open_are_not_all_tried(tmp_path: Path) -> None:
     page = LoginPage(Login(Settings(home=tmp_path, token=TOKEN)))
     requested = HTTPConnection({"type": "http", "method": "POST", "path": "/login", "headers": []})
@@ -370,9 +404,10 @@ async def send_ok(scope: Scope, receive: Receive, send: Send) -> None:
     await PlainTextResponse("ok")(scope, receive, send)
 
 
-def browser(settings: Settings, app: ASGIApp = send_ok) -> TestClient:
+def browser(settings: Settings, app: ASGIApp = send_ok, client: tuple[str, int] = ("testclient", 5)) -> TestClient:
     guard = Guard(app, settings, studio_rules(settings))
-    return TestClient(guard, base_url="http://127.0.0.1:8501", headers={"origin": "http://127.0.0.1:8501"})
+    own = "http://127.0.0.1:8501"
+    return TestClient(guard, base_url=own, headers={"origin": own}, client=client)
 
 
 @pytest.mark.parametrize(
