@@ -26,6 +26,7 @@ from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
 from jobs.attempt.work import Claim
 from jobs.kinds.shared.environment import recorded_environment
+from jobs.kinds.shared.resume_guard import ROW_ORDER, write_inputs
 from jobs.replay.compare import Points, compare_points, compare_weights
 from jobs.replay.work import ReplayWork
 from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
@@ -56,6 +57,7 @@ class Training:
     spec: Spec  # of the replay
     points: Points
     environment: Environment | None
+    row_order: str  # of jobs.kinds.shared.resume_guard
     tokens_per_second: float | None
     tokens_per_step: float | None
 
@@ -84,6 +86,7 @@ def find_training(settings: Settings, expert: str) -> Training:
             spec=kind.replayed(parse_spec(card.spec)),
             points={(one.name, one.step): one.value for one in jobs.metrics(session, card.id)},
             environment=recorded_environment(card.result),
+            row_order=card.result.get(ROW_ORDER, "ids"),
             tokens_per_second=throughput.get("tokens_per_second"),
             tokens_per_step=_tokens_per_step(throughput),
         )
@@ -165,6 +168,8 @@ def _left_by(settings: Settings, training: Training) -> Path:
 
 def _put_inputs(work: ReplayWork, training: Training) -> None:
     put_into(_left_by(work.settings, training), work.folder)
+    if training.row_order == "ids":  # so it began, whether its notes are still there or not
+        write_inputs(work, ROW_ORDER, training.row_order)
     parent = work.folder / _PARENT
     if training.parent_id and not parent.exists():  # of an earlier version, which kept no notes
         parent.write_text(json.dumps({"key": training.parent_id, "posterior": {}, "num_blocks": 0}), encoding="utf-8")

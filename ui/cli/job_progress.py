@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.spec_base import Spec
 
 REDRAW_SECONDS = 0.5
-MEASURED = {"throughput", "environment"}  # of a result, shown otherwise or for programs
+MEASURED = {"throughput", "environment", "row_order"}  # of a result, shown otherwise or for programs
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 

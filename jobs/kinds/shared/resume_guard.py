@@ -14,6 +14,8 @@ from engine.files import new_file
 from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles
 
+ROW_ORDER = "row_order"  # the note, and what a job's result calls it
+
 
 def read_inputs(work: Work, what: str) -> Any:
     """The JSON that an earlier attempt wrote; None if there is none."""
@@ -25,6 +27,20 @@ def write_inputs(work: Work, what: str, values: Any) -> None:
     """Writes values for later attempts, atomically."""
     with new_file(work.folder / f"{what}.json") as file:
         file.write_text(json.dumps(values), encoding="utf-8")
+
+
+def order_of_rows(work: Work) -> str:
+    """How the experts of a batch are ordered: “spec”, as the spec names them.
+
+    “ids”, by their random ids, in a training that an earlier version began: so it goes on, and is replayed, to the
+    bit. Ask before `require_same`, whose note shows that the training has begun.
+    """
+    order: str | None = read_inputs(work, ROW_ORDER)
+    if order is None:
+        has_begun = read_inputs(work, "sources") is not None or any(work.folder.rglob("step-*"))
+        order = "ids" if has_begun else "spec"
+        write_inputs(work, ROW_ORDER, order)
+    return order
 
 
 def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str, str] | None = None) -> None:
