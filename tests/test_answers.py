@@ -90,7 +90,7 @@ FREE_FORM = {
         "workbench.registry.cards:ClusteringCard.metrics",
         "workbench.registry.clusters.clusterings:register_clustering",
         "workbench.registry.clusters.clusterings:replace_clusters",
-        "workbench.registry.clusters.clusterings:unequal_lengths",
+        "workbench.formatting.clustering_warnings:unequal_lengths",
     },
     "records of a file or a data set that somebody else wrote": {
         "engine.packed_file:Packed.about",

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int32]
+_CELL = 8  # tolerances: few vectors that are equal lie on both sides of a border
 
 
 @dataclass(frozen=True)
@@ -51,3 +53,32 @@ def squared_lengths(vectors_ND: NDArray[Any]) -> NDArray[Any]:
     """Squared lengths [N], in the precision of the vectors."""
     lengths_N: NDArray[Any] = np.einsum("nd,nd->n", vectors_ND, vectors_ND)
     return lengths_N
+
+
+def positions(vectors_ND: NDArray[Any], rounding: float) -> NDArray[np.int64]:
+    """The number of each vector's position [N], from 0; vectors that differ by rounding only share one.
+
+    `rounding` is relative to the typical length of a vector, at least 1. Vectors are compared by three projections:
+    those of one cell are equal, and so are neighbours in different cells whose distance is rounding.
+    """
+    tolerance = rounding * max(1.0, float(np.median(np.sqrt(squared_lengths(vectors_ND)))))
+    directions_D3 = np.random.default_rng(0).standard_normal((vectors_ND.shape[1], 3))
+    directions_D3 /= np.linalg.norm(directions_D3, axis=0)
+    projected_N3 = vectors_ND @ directions_D3.astype(vectors_ND.dtype)
+    cells_N3 = np.floor(projected_N3 / (_CELL * tolerance)).astype(np.int64)
+    _, first_U, cell_N = np.unique(cells_N3, axis=0, return_index=True, return_inverse=True)
+    pairs = [order[np.newaxis, :] for order in np.argsort(projected_N3[first_U], axis=0).T]
+    one, other = np.concatenate([np.concatenate([order[:, :-1], order[:, 1:]]) for order in pairs], axis=1)
+    apart = squared_lengths(vectors_ND[first_U[one]] - vectors_ND[first_U[other]])
+    near = apart <= tolerance**2
+    links = scipy.sparse.coo_array((near[near], (one[near], other[near])), shape=(len(first_U), len(first_U)))
+    _, position_U = scipy.sparse.csgraph.connected_components(links, directed=False)
+    numbers_N: NDArray[np.int64] = position_U[cell_N.reshape(-1)].astype(np.int64)
+    return numbers_N
+
+
+def is_divided(positions_N: NDArray[np.int64], labels_N: Labels) -> NDArray[np.bool_]:
+    """Which documents [N] have the position of a document of another cluster."""
+    held = np.unique(np.stack([positions_N, labels_N.astype(np.int64)]), axis=1)
+    divided_N: NDArray[np.bool_] = (np.bincount(held[0]) > 1)[positions_N]
+    return divided_N
