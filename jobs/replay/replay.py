@@ -26,7 +26,7 @@ from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
 from jobs.attempt.work import Claim
 from jobs.kinds.shared.environment import recorded_environment
-from jobs.kinds.shared.resume_guard import ROW_ORDER, write_inputs
+from jobs.kinds.shared.resume_guard import write_inputs
 from jobs.replay.compare import Points, compare_points, compare_weights
 from jobs.replay.work import ReplayWork
 from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
@@ -35,6 +35,7 @@ from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
 from workbench.registry import database
 from workbench.registry.experts import expert_row
+from workbench.reproducible import ROW_ORDER
 from workbench.settings import Settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec

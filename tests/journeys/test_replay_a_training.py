@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from jobs.kinds.training import train_joint
 from jobs.replay import replay as replays
 from ui.cli.app import main
 from workbench.registry.database import reading, transaction
+from workbench.registry.experts import get_expert
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Domain, Expert, Job, Metric
@@ -154,6 +156,23 @@ def test_a_training_of_an_earlier_version_is_replayed_in_the_order_of_its_ids(tr
             of_others = {name: value for name, value in job.result.items() if name != "row_order"}
             job.result = of_others if row_order == "ids" else {**of_others, "row_order": row_order}
         assert verify(capsys, "old/sea", code)["verdict"] == verdict
+
+
+def test_a_card_says_what_its_weights_are_reproducible_from(trained: Do, capsys) -> None:
+    assert main(["expert", "show", "small/court"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the spec of its job (seed 0), text with SHA-256" in shown
+    assert "“seed” with SHA-256" in shown
+    assert re.search(r"cpu of .* threads?, 1 process, torch 2\.", shown)
+    assert "verify --replay" not in shown
+    for left_out, words in (("row_order", "workbench verify --replay small/court"), ("environment", "")):
+        with transaction() as session:
+            job = session.scalars(select(Job).where(Job.kind == "train-joint")).one()
+            job.result = {name: value for name, value in job.result.items() if name != left_out}
+        with reading() as session:
+            shown = get_expert(session, "small/court").reproducible_from
+        assert words in shown
+    assert shown == ""
 
 
 def test_changed_text_cannot_be_replayed(trained: Do, capsys) -> None:

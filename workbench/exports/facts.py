@@ -18,6 +18,7 @@ from workbench.analysis.perplexity_tables import num_counted_tokens, perplexity
 from workbench.hub_names import hub_origin
 from workbench.registry.experts import IMPORTED, domains_of, parameters_of
 from workbench.registry.reports import list_reports
+from workbench.reproducible import reproducible_from
 from workbench.tables import Domain, Evaluation, Expert
 
 _DATASET = "data set "  # begins the source of a corpus that was downloaded
@@ -64,6 +65,7 @@ class ExpertFacts:
     scores: tuple[Score, ...]
     certificates: tuple[str, ...]
     code_version: str
+    reproducible_from: str = ""  # empty: not recorded
     total_parameters: int | None = None  # with its base; None where its seed model is not known
 
     @property
@@ -98,6 +100,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
             if report.findings.get("sentence")
         ),
         code_version=row.code_version,
+        reproducible_from=reproducible_from(session, row),
         total_parameters=parameters.total if (parameters := parameters_of(row)) else None,
     )
 

@@ -13,8 +13,7 @@ from engine.events import Note
 from engine.files import new_file
 from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles
-
-ROW_ORDER = "row_order"  # the note, and what a job's result calls it
+from workbench.reproducible import ROW_ORDER
 
 
 def read_inputs(work: Work, what: str) -> Any:

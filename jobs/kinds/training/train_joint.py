@@ -35,7 +35,7 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
-from jobs.kinds.shared.resume_guard import ROW_ORDER, note_versions, order_of_rows, require_same
+from jobs.kinds.shared.resume_guard import note_versions, order_of_rows, require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
@@ -43,6 +43,7 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.seeds import seed_row
+from workbench.reproducible import ROW_ORDER
 from workbench.request_specs import MixtureSpec
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
