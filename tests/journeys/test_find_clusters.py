@@ -352,14 +352,14 @@ def write_texts(do: Do, folder: Path, name: str, texts: Iterable[str]) -> None:
 
 @pytest.mark.parametrize("method", ["balanced", "unbalanced"])
 def test_fewer_vectors_than_clusters_are_refused_with_both_numbers(do: Do, tmp_path: Path, method: str) -> None:
-    write_texts(do, tmp_path, "same", (f"{'other' if n % 3 else 'same'} words" + "!" * n for n in range(40)))
+    write_texts(do, tmp_path, "same", (f"{'apple' if n % 3 else 'pear'} words" + "!" * n for n in range(40)))
     job = do({**FIND, "num_clusters": 4, "method": method})
     assert re.fullmatch(r"The \d+ documents to fit clusters on have 2 different vectors, too few for 4 .*", job.error)
     assert "--embedder hidden_states" in job.next_step
 
 
 def test_clusters_that_divide_equal_vectors_are_named_as_arbitrary(do: Do, tmp_path: Path, capsys) -> None:
-    write_texts(do, tmp_path, "same", (f"{'other' if n % 10 else 'same'} words" + "!" * n for n in range(40)))
+    write_texts(do, tmp_path, "same", (f"{'apple' if n % 10 else 'pear'} words" + "!" * n for n in range(40)))
     sentence = done(do({**FIND, "num_clusters": 2})).result["sentence"]
     assert re.search(r"\d+ documents \(most of clusters 0, 1\) have the same vector as .* is arbitrary", sentence)
     assert main(["cluster", "show", "topics"]) == 0

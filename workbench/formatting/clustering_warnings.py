@@ -43,8 +43,8 @@ def _empty(metrics: dict[str, Any]) -> list[str]:
     empty = [number for number, size in enumerate(metrics["sizes"]) if not size]
     if not empty:
         return []
-    are = "is" if len(empty) == 1 else "are"
-    return [f"{_clusters(empty).capitalize()} {are} empty and cannot become domains: merge with others."]
+    become = "is empty and cannot become a domain" if len(empty) == 1 else "are empty and cannot become domains"
+    return [f"{_clusters(empty).capitalize()} {become}: merge with others."]
 
 
 def _clusters(numbers: list[int]) -> str:

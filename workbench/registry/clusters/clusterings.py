@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.files import ArtifactRef
 from workbench.errors import BadSpec, JobError, NotFound
+from workbench.formatting.chart_label import shorten
 from workbench.names import by_name, clean_name, ensure_free, free_name
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusters.cluster_domains import former_domains, keep_former
@@ -22,6 +23,7 @@ from workbench.store.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 
 NAMED_AFTER = 3  # terms in the default name of a cluster
+LONGEST_TERM = 30  # characters of a term in a table
 _LONGEST = 60  # characters of such a name
 
 
@@ -331,8 +333,9 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
 
 
 def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
-    same = ("id", "number", "name", "num_documents", "terms", "representatives", "stale", "notes")
+    same = ("id", "number", "name", "num_documents", "representatives", "stale", "notes")
     values = {name: getattr(row, name) for name in same}
+    values["terms"] = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
     return ClusterCard(**values, domain=row.domain.name if row.domain else None, experts=experts)
 
 
