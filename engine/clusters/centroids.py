@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int32]
+_DIRECTIONS = 6  # of a million vectors that differ no two share a cell in all of them
 _CELL = 8  # tolerances: few vectors that are equal lie on both sides of a border
 
 
@@ -58,20 +59,22 @@ def squared_lengths(vectors_ND: NDArray[Any]) -> NDArray[Any]:
 def positions(vectors_ND: NDArray[Any], rounding: float) -> NDArray[np.int64]:
     """The number of each vector's position [N], from 0; vectors that differ by rounding only share one.
 
-    `rounding` is relative to the typical length of a vector, at least 1. Vectors are compared by three projections:
-    those of one cell are equal, and so are neighbours in different cells whose distance is rounding.
+    `rounding` is relative to the typical length of a vector, at least 1. Vectors are compared by their projections on
+    P directions: those of one cell are equal, and so are neighbours across a border whose distance is rounding.
     """
     tolerance = rounding * max(1.0, float(np.median(np.sqrt(squared_lengths(vectors_ND)))))
-    directions_D3 = np.random.default_rng(0).standard_normal((vectors_ND.shape[1], 3))
-    directions_D3 /= np.linalg.norm(directions_D3, axis=0)
-    projected_N3 = vectors_ND @ directions_D3.astype(vectors_ND.dtype)
-    cells_N3 = np.floor(projected_N3 / (_CELL * tolerance)).astype(np.int64)
-    _, first_U, cell_N = np.unique(cells_N3, axis=0, return_index=True, return_inverse=True)
-    pairs = [order[np.newaxis, :] for order in np.argsort(projected_N3[first_U], axis=0).T]
-    one, other = np.concatenate([np.concatenate([order[:, :-1], order[:, 1:]]) for order in pairs], axis=1)
-    apart = squared_lengths(vectors_ND[first_U[one]] - vectors_ND[first_U[other]])
-    near = apart <= tolerance**2
-    links = scipy.sparse.coo_array((near[near], (one[near], other[near])), shape=(len(first_U), len(first_U)))
+    directions_DP = np.random.default_rng(0).standard_normal((vectors_ND.shape[1], _DIRECTIONS))
+    directions_DP /= np.linalg.norm(directions_DP, axis=0)
+    projected_NP = vectors_ND @ directions_DP.astype(vectors_ND.dtype)
+    cells_NP = np.floor(projected_NP / (_CELL * tolerance)).astype(np.int64)
+    _, first_U, cell_N = np.unique(cells_NP, axis=0, return_index=True, return_inverse=True)
+    order_PU = np.argsort(projected_NP[first_U], axis=0).T
+    one, other = first_U[order_PU[:, :-1]].ravel(), first_U[order_PU[:, 1:]].ravel()
+    may_be = (np.abs(projected_NP[one] - projected_NP[other]) <= tolerance).all(1)
+    one, other = one[may_be], other[may_be]
+    near = squared_lengths(vectors_ND[one] - vectors_ND[other]) <= tolerance**2
+    ends = cell_N.reshape(-1)[one[near]], cell_N.reshape(-1)[other[near]]
+    links = scipy.sparse.coo_array((near[near], ends), shape=(len(first_U), len(first_U)))
     _, position_U = scipy.sparse.csgraph.connected_components(links, directed=False)
     numbers_N: NDArray[np.int64] = position_U[cell_N.reshape(-1)].astype(np.int64)
     return numbers_N

@@ -169,8 +169,7 @@ def _left_by(settings: Settings, training: Training) -> Path:
 
 def _put_inputs(work: ReplayWork, training: Training) -> None:
     put_into(_left_by(work.settings, training), work.folder)
-    if training.row_order == "ids":  # so it began, whether its notes are still there or not
-        write_inputs(work, ROW_ORDER, training.row_order)
+    write_inputs(work, ROW_ORDER, training.row_order)  # whether its notes are still there or not
     parent = work.folder / _PARENT
     if training.parent_id and not parent.exists():  # of an earlier version, which kept no notes
         parent.write_text(json.dumps({"key": training.parent_id, "posterior": {}, "num_blocks": 0}), encoding="utf-8")
