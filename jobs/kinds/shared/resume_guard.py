@@ -36,8 +36,8 @@ def order_of_rows(work: Work) -> str:
     """
     order: str | None = read_inputs(work, ROW_ORDER)
     if order is None:
-        has_begun = read_inputs(work, "sources") is not None or any(work.folder.rglob("step-*"))
-        order = "ids" if has_begun else "spec"
+        has_started = read_inputs(work, "sources") is not None or any(work.folder.rglob("step-*"))
+        order = "ids" if has_started else "spec"
         write_inputs(work, ROW_ORDER, order)
     return order
 

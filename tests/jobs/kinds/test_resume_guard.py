@@ -53,7 +53,7 @@ def test_a_training_keeps_the_order_of_rows_that_it_began_with(tmp_path: Path) -
     assert order_of_rows(new) == "spec"  # type: ignore[arg-type]
 
 
-def test_a_training_that_an_earlier_version_had_only_begun_goes_on_as_it_did(tmp_path: Path) -> None:
+def test_a_training_that_an_earlier_version_had_started_continues_in_its_order(tmp_path: Path) -> None:
     work: Any = SimpleNamespace(folder=tmp_path)
     require_same(work, [domain("a")])
     assert order_of_rows(work) == "ids"
