@@ -69,6 +69,7 @@ FREE_FORM = {
         "workbench.registry.cards:JobCard.result",
         "workbench.registry.cards:JobCard.spec",
         "workbench.replications.mode.names:roles",
+        "workbench.reproducible:environment_words",
         "workbench.specs:parse_as",
         "workbench.specs:parse_spec",
         "workbench.specs:paths_read",
@@ -91,7 +92,8 @@ FREE_FORM = {
         "workbench.registry.cards:ClusteringCard.metrics",
         "workbench.registry.clusters.clusterings:register_clustering",
         "workbench.registry.clusters.clusterings:replace_clusters",
-        "workbench.registry.clusters.clusterings:unequal_lengths",
+        "workbench.formatting.clustering_warnings:clustering_warnings",
+        "workbench.formatting.clustering_warnings:unequal_lengths",
     },
     "records of a file or a data set that somebody else wrote": {
         "engine.packed_file:Packed.about",

@@ -57,6 +57,10 @@ class Clustering:
     def place(self, texts: Sequence[str]) -> Placed:
         """The nearest cluster of each text, with unconstrained sizes; random clusters assign by hash instead."""
         embedding = self.embedder.embed(texts)
+        if not np.isfinite(embedding.vectors_ND).all():
+            raise EngineError(
+                "The vectors of some documents are not finite numbers.", "Cluster again, by words or with another seed."
+            )
         distances_NK = squared_distances(embedding.vectors_ND, self.clusters.centres_KD)
         labels_N = distances_NK.argmin(1).astype(np.int32)
         if clusterer_type(self.clusters.method).is_random:

@@ -16,6 +16,8 @@ from engine.clusters.centroids import Labels
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder
 from engine.errors import EngineError
 
+LONGEST_TERM = 30  # characters of a word that is shown
+
 
 @dataclass(frozen=True)
 class LabelOverlap:
@@ -41,8 +43,14 @@ def top_terms(embedder: TfidfEmbedder, centres_KD: NDArray[Any], num_terms: int 
     terms = []
     for centre_D in centres_KD:
         scores_W = embedder.word_scores(centre_D[None])[0]
-        terms.append([embedder.vocabulary[number] for number in np.argsort(-scores_W, kind="stable")[:num_terms]])
+        best = np.argsort(-scores_W, kind="stable")[:num_terms]
+        terms.append([_shown(embedder.vocabulary[number]) for number in best])
     return terms
+
+
+def _shown(word: str) -> str:
+    """A word that fits into a table."""
+    return word if len(word) <= LONGEST_TERM else f"{word[: LONGEST_TERM - 1]}…"
 
 
 def label_overlap(labels_N: Labels, names: Sequence[str | None], num_clusters: int) -> LabelOverlap:

@@ -5,8 +5,9 @@ Shapes: N documents of the sample, K clusters, D dimensions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,18 +17,21 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from engine.clusters.artifact import Clustering
-from engine.clusters.centroids import Labels
+from engine.clusters.centroids import Clusters, Labels, is_divided, positions
 from engine.clusters.clusterer_registry import find_clusters
+from engine.clusters.clusterer_type import clusterer_type
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.describe import top_terms
 from engine.clusters.embedders.base import AnyEmbedder
-from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf, load_tfidf
+from engine.clusters.embedders.tfidf_svd import BY_HIDDEN_STATES, TfidfEmbedder, fit_tfidf, load_tfidf
+from engine.clusters.words import UnspacedText
 from engine.errors import DamagedFile, EngineError
 from engine.events import Progress, forward_progress
 from engine.text.parquet_rows import num_rows, read_rows
 
 BATCH = 256  # documents embedded at once
 NUM_TERMS = 20
+_FACTS = "sample.json"
 
 Floats = NDArray[np.float32]
 
@@ -50,15 +54,32 @@ class Words:
 
 
 @dataclass(frozen=True)
+class SampleFacts:
+    """What the sample says of the clusters' worth.
+
+    `num_divided` documents have the vector of a document of another cluster, and `arbitrary` clusters consist mostly
+    of such documents: any others would do as well. `unspaced_share` of the letters that tf-idf read are in text
+    without blanks between words, of which whole clauses count as one word.
+    """
+
+    num_divided: int = 0
+    arbitrary: tuple[int, ...] = ()
+    unspaced_share: float = 0.0
+
+
+@dataclass(frozen=True)
 class Fitted:
-    """A clustering with its word descriptions."""
+    """A clustering with its word descriptions, and facts about the sample that it was fitted on."""
 
     clustering: Clustering
     words: Words
+    facts: SampleFacts | None = None
 
     def save(self, folder: Path) -> None:
         """Writes both into an empty folder; a shared tf-idf embedder is written once."""
         self.clustering.save(folder)
+        if self.facts is not None:
+            (folder / _FACTS).write_text(json.dumps(asdict(self.facts)), encoding="utf-8")
         if self.words.embedder is not self.clustering.embedder:
             (folder / "words").mkdir()
             self.words.save(folder / "words")
@@ -82,22 +103,56 @@ def fit(
 ) -> Generator[Progress, None, Fitted]:
     """Fits clusters on the documents of a table; the default embedder is tf-idf.
 
-    Raises EngineError for fewer documents than clusters, and for documents without a word.
+    Raises EngineError for fewer documents or vectors than clusters, and for documents without a word.
     """
     total = num_rows(sample)
     require_enough(total, clusters.num_clusters)
-    texts = (row["text"] for row in read_rows(sample))
-    by_words = yield from forward_progress(fit_tfidf(texts, words), total)
+    unspaced = UnspacedText()
+    texts = unspaced.count(row["text"] for row in read_rows(sample))
+    by_words = yield from forward_progress(fit_tfidf(texts, words, needs_words=embedder is None), total)
     vectors_ND = yield from embed(sample, embedder or by_words)
-    clusters_fitted = yield from forward_progress(find_clusters(vectors_ND, clusters))
+    clusters_fitted, facts = yield from find_apart(vectors_ND, clusters, embedder or by_words)
     ids = tuple(row["id"] for row in read_rows(sample))
     clustering = Clustering(clusters_fitted, embedder or by_words, ids)
     if embedder is None:
-        return Fitted(clustering, Words(by_words, clusters_fitted.centres_KD))
+        facts = replace(facts, unspaced_share=unspaced.share)
+        return Fitted(clustering, Words(by_words, clusters_fitted.centres_KD), facts)
     in_words_ND = yield from embed(sample, by_words)
-    return Fitted(
-        clustering, Words(by_words, means(in_words_ND, clusters_fitted.labels_N, clusters_fitted.num_clusters))
-    )
+    in_words_KD = means(in_words_ND, clusters_fitted.labels_N, clusters_fitted.num_clusters)
+    return Fitted(clustering, Words(by_words, in_words_KD), facts)
+
+
+def find_apart(
+    vectors_ND: Floats, config: ClusterConfig, embedder: AnyEmbedder
+) -> Generator[Progress, None, tuple[Clusters, SampleFacts]]:
+    """Clusters of vectors that differ, and which of them divide equal ones.
+
+    Raises EngineError for fewer different vectors than clusters. Of clusters by lot neither says anything.
+    """
+    is_random = clusterer_type(config.method).is_random
+    positions_N = np.arange(len(vectors_ND)) if is_random else positions(vectors_ND, embedder.rounding)
+    if (num_positions := len(np.unique(positions_N))) < config.num_clusters:
+        raise EngineError(
+            f"The {len(vectors_ND)} documents to fit clusters on have {num_positions} different "
+            f"vector{'s' * (num_positions != 1)}, too few for {config.num_clusters} clusters.",
+            f"Choose fewer clusters. {BY_HIDDEN_STATES}"
+            if isinstance(embedder, TfidfEmbedder)
+            else "Choose fewer clusters, or import more text.",
+        )
+    clusters: Clusters = yield from forward_progress(find_clusters(vectors_ND, config))
+    divided_N = is_divided(positions_N, clusters.labels_N)
+    num_K = np.bincount(clusters.labels_N, divided_N, minlength=clusters.num_clusters)
+    arbitrary = np.flatnonzero(2 * num_K > clusters.sizes)
+    return clusters, SampleFacts(int(divided_N.sum()), tuple(arbitrary.tolist()))
+
+
+def load_facts(folder: Path) -> SampleFacts:
+    """The facts in a clustering's folder; none where an earlier version fitted it."""
+    file = folder / _FACTS
+    if not file.exists():
+        return SampleFacts()
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    return SampleFacts(facts["num_divided"], tuple(facts["arbitrary"]), facts["unspaced_share"])
 
 
 def embed(documents: Path, embedder: AnyEmbedder) -> Generator[Progress, None, Floats]:

@@ -20,7 +20,7 @@ from engine.inference.sampling import make_generator, only_tokens, sample_token
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
 from engine.text.tokenizer import Tokenizer
-from engine.training.data import DomainText
+from engine.training.data import DomainText, by_expert
 
 MOST_ROWS = 8  # samples of one evaluation
 MOST_EVALUATIONS = 40  # with samples; of more evaluations every n-th has some
@@ -35,7 +35,7 @@ class TextSampler:
         self, model: TrainableModel, tokenizer: Tokenizer, texts: Sequence[DomainText], config: AdaptingConfig
     ) -> None:
         self._model, self._tokenizer, self._config = model, tokenizer, config
-        self._texts = sorted(texts[:MOST_ROWS], key=lambda text: text.expert)  # rows of one expert lie together
+        self._texts = by_expert(texts[:MOST_ROWS])
         counts = Counter(text.expert for text in self._texts)
         self._rows = Rows(tuple(counts), tuple(counts.values()))
         self._num_prompt = min(PROMPT_TOKENS, config.block_size // 2)

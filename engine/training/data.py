@@ -47,6 +47,15 @@ class PackedDomain:
         return DomainText(self.name, self.expert, Tokens.open(self.folder, "train"), Tokens.open(self.folder, "dev"))
 
 
+def by_expert(texts: Sequence[DomainText]) -> list[DomainText]:
+    """The texts with those of one expert next to each other, and experts in the order of their first text.
+
+    The order of rows decides how sums round. It is the caller's: an expert's key may be random.
+    """
+    experts = list(dict.fromkeys(text.expert for text in texts))
+    return sorted(texts, key=lambda text: experts.index(text.expert))
+
+
 @dataclass(frozen=True)
 class Batch:
     """This process's rows [B, T] of a batch, their experts, and their indices among all rows.
@@ -147,7 +156,7 @@ class BlockSampler:
                     )
                 if not len(tokens.blocks_with_answers(self.block_size)):
                     raise no_answers(text.name, split)
-        self.texts = sorted(self.texts, key=lambda text: text.expert)  # stable: rows of one expert lie together
+        self.texts = by_expert(self.texts)
 
     @property
     def has_conversations(self) -> bool:

@@ -65,6 +65,6 @@ def layout_of(texts: Sequence[DomainText | PackedDomain], sequences_per_domain: 
 def _rows_by_key(texts: Sequence[DomainText | PackedDomain], sequences_per_domain: int) -> dict[str, int]:
     """Rows of each expert in a batch, in the order of a batch."""
     rows: dict[str, int] = {}
-    for expert in sorted(text.expert for text in texts):
-        rows[expert] = rows.get(expert, 0) + sequences_per_domain
+    for text in texts:
+        rows[text.expert] = rows.get(text.expert, 0) + sequences_per_domain
     return rows

@@ -81,7 +81,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
     """The largest domain whose documents were clustered and that is still there."""
     with database.reading(settings) as session:
         names = [source["name"] for source in clustering_row(session, spec.clustering).sources]
-        rows = select(Domain.name).where(Domain.name.in_(names)).order_by(Domain.num_bytes.desc())
+        rows = select(Domain.name).where(Domain.name.in_(names)).order_by(Domain.num_bytes.desc(), Domain.name)
         largest = session.scalar(rows.limit(1))
     if largest is None:
         raise BadSpec(

@@ -27,7 +27,7 @@ from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
 from jobs.attempt.work import Claim
 from jobs.kinds.shared.environment import recorded_environment
-from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_mask_rule
+from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
 from jobs.replay.compare import Points, compare_points, compare_weights
 from jobs.replay.work import ReplayWork
 from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
@@ -36,6 +36,7 @@ from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
 from workbench.registry import database
 from workbench.registry.experts import expert_row
+from workbench.reproducible import ROW_ORDER
 from workbench.settings import Settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
@@ -58,6 +59,7 @@ class Training:
     spec: Spec  # of the replay
     points: Points
     environment: Environment | None
+    row_order: str  # of jobs.kinds.shared.resume_guard
     tokens_per_second: float | None
     tokens_per_step: float | None
 
@@ -86,6 +88,7 @@ def find_training(settings: Settings, expert: str) -> Training:
             spec=kind.replayed(parse_spec(card.spec)),
             points={(one.name, one.step): one.value for one in jobs.metrics(session, card.id)},
             environment=recorded_environment(card.result),
+            row_order=card.result.get(ROW_ORDER, "ids"),
             tokens_per_second=throughput.get("tokens_per_second"),
             tokens_per_step=_tokens_per_step(throughput),
         )
@@ -167,6 +170,7 @@ def _left_by(settings: Settings, training: Training) -> Path:
 
 def _put_inputs(work: ReplayWork, training: Training) -> None:
     put_into(_left_by(work.settings, training), work.folder)
+    write_inputs(work, ROW_ORDER, training.row_order)  # whether its notes are still there or not
     parent = work.folder / _PARENT
     if training.parent_id and not parent.exists():  # of an earlier version, which kept no notes
         parent.write_text(json.dumps({"key": training.parent_id, "posterior": {}, "num_blocks": 0}), encoding="utf-8")

@@ -230,6 +230,20 @@ def test_a_document_that_is_not_there_cannot_be_pinned(topics: Do) -> None:
     )
 
 
+def test_an_empty_cluster_is_named_and_never_becomes_a_domain(topics: Do) -> None:
+    everything = {"kind": "pin-documents", "clustering": "topics", "cluster": "1", "documents": sorted(in_cluster(0))}
+    assert "Cluster 0 is empty and cannot become a domain" in done(topics(everything)).result["sentence"]
+    assert "Of the 3 clusters these are empty: 0." in topics(DOMAINS).error
+    with reading() as session:
+        assert corpora_rows.training_domains(session) == ["court", "kitchen", "sea"]
+
+
+def test_a_long_term_of_an_earlier_version_is_cut_in_tables(topics: Do) -> None:
+    with transaction() as session:
+        clustering_row(session, "topics").clusters[0].terms = ["x" * 400]
+    assert {len(term) for term in card().clusters[0].terms} == {30}
+
+
 def test_of_two_concurrent_edits_the_second_is_refused_with_advice_to_retry(topics: Do) -> None:
     job_spec = {"kind": "split-cluster", "clustering": "topics", "cluster": "0"}
     first, events = run_now(job_spec)

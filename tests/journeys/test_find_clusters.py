@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from jobs.attempt.attempt import run_here
 from jobs.kinds.clusters import cluster_part
 from jobs.plans.clusterings import submit_find
 from jobs.queue.submit import run_now
-from tests.journeys.conftest import SHAPE, WORDS
+from tests.journeys.conftest import SHAPE, WORDS, done
 from ui.cli.app import main
 from ui.kinds.job_results import result_sentence
+from ui.present.text.clusters import made_words
 from workbench.errors import BadSpec, InUse, NameTaken, StorageError
 from workbench.job_records import jobs
 from workbench.kinds.clusters.find_clusters import FindClusters
@@ -340,17 +341,50 @@ def test_documents_without_a_known_word_are_counted(imported: Do, tmp_path: Path
     assert outcome()[0].metrics["num_blank"] == 30
     job = imported({**FIND, "name": "nothing", "domains": ["signs"]})
     assert job.state == "failed"
-    assert "no words besides stop words" in job.error
+    assert "has a word that tf-idf counts" in job.error
 
 
-def test_identical_vectors_are_divided_all_the_same(do: Do, tmp_path: Path) -> None:
-    path = tmp_path / "same.jsonl"
-    path.write_text("".join(json.dumps({"text": "same words" + "!" * n}) + "\n" for n in range(40)), encoding="utf-8")
-    do({"kind": "import-corpus", "name": "same", "path": str(path)})
-    job = do({**FIND, "num_clusters": 4, "map_size": 100})
-    assert job.state == "done", job.error
-    _, documents = outcome()
-    assert sorted(Counter(documents.labels_N[documents.is_fitted_N].tolist()).values())[0] >= 8
+def write_texts(do: Do, folder: Path, name: str, texts: Iterable[str]) -> None:
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    done(do({"kind": "import-corpus", "name": name, "path": str(path)}))
+
+
+@pytest.mark.parametrize("method", ["balanced", "unbalanced"])
+def test_fewer_vectors_than_clusters_are_refused_with_both_numbers(do: Do, tmp_path: Path, method: str) -> None:
+    write_texts(do, tmp_path, "same", (f"{'apple' if n % 3 else 'pear'} words" + "!" * n for n in range(40)))
+    job = do({**FIND, "num_clusters": 4, "method": method})
+    assert re.fullmatch(r"The \d+ documents to fit clusters on have 2 different vectors, too few for 4 .*", job.error)
+    assert "--embedder hidden_states" in job.next_step
+
+
+def test_clusters_that_divide_equal_vectors_are_named_as_arbitrary(do: Do, tmp_path: Path, capsys) -> None:
+    write_texts(do, tmp_path, "same", (f"{'apple' if n % 10 else 'pear'} words" + "!" * n for n in range(40)))
+    sentence = done(do({**FIND, "num_clusters": 2})).result["sentence"]
+    assert re.search(r"\d+ documents \(most of clusters 0, 1\) have the same vector as .* is arbitrary", sentence)
+    assert main(["cluster", "show", "topics"]) == 0
+    assert "is arbitrary" in capsys.readouterr().out
+    assert "is arbitrary" in made_words(outcome()[0])
+    split = do({"kind": "split-cluster", "clustering": "topics", "cluster": "0", "num_clusters": 3})
+    assert "different vector" in split.error
+
+
+def test_text_without_blanks_is_named_with_the_embedder_that_helps(do: Do, tmp_path: Path) -> None:
+    clauses = ["今天天气很好", "股票市场昨天大幅下跌", "这个菜谱需要两个鸡蛋", "法院驳回了上诉"]
+    write_texts(
+        do, tmp_path, "chinese", (f"{clauses[n % 4]}。{clauses[n // 4 % 4]}，{clauses[n // 16]}" for n in range(60))
+    )
+    sentence = done(do(FIND)).result["sentence"]
+    assert "100 % of the letters are in text without blanks between words" in sentence
+    assert "--embedder hidden_states" in sentence
+
+
+def test_documents_without_words_are_clustered_by_hidden_states(do: Do, tmp_path: Path) -> None:
+    write_texts(do, tmp_path, "signs", ("!? "[n % 3] * n + "-" * (n % 7) for n in range(1, 60)))
+    done(do({"kind": "make-seed", "name": "seed", "domains": ["signs"], "vocab_size": 300, "shape": SHAPE}))
+    assert "--embedder hidden_states" in do(FIND).next_step
+    done(do({**FIND, "embedder": "hidden_states", "seed_model": "seed"}))
+    assert [one.terms for one in outcome()[0].clusters] == [[], [], []]
 
 
 def test_text_that_was_clustered_cannot_be_deleted_and_names_are_unique(imported: Do) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,17 @@ from sqlalchemy import select
 
 from engine.files import sha256_of, write_manifest
 from jobs.attempt.replay_inputs import REPLAY
+from jobs.kinds.training import train_joint
 from jobs.replay import replay as replays
 from ui.cli.app import main
 from workbench.registry.database import reading, transaction
+from workbench.registry.experts import get_expert
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Domain, Expert, Job, Metric
 
 from .conftest import TRAINING, Do, done
+from .test_same_results import forced_ids
 
 SAILOR = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small", "training": TRAINING}
 SHORT = {"num_steps": 8, "block_size": 32, "learning_rate": 5e-3, "checkpoint_every": 3, "evaluate_every": 4}
@@ -137,6 +141,38 @@ def test_in_another_environment_a_difference_is_no_verdict(trained: Do, capsys) 
         job.result = {name: value for name, value in job.result.items() if name != "environment"}
     (reason,) = verify(capsys, "small/court", 1)["reasons"]
     assert "did not record its environment" in reason
+
+
+def test_a_training_of_an_earlier_version_is_replayed_in_the_order_of_its_ids(trained: Do, capsys, monkeypatch) -> None:
+    forced_ids(monkeypatch, -1)
+    spec = {"kind": "train-joint", "name": "old", "seed_model": "seed", "domains": ["sea", "court", "kitchen"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_joint, "order_of_rows", lambda _: "ids")
+        done(trained({**spec, "training": {**SHORT, "clip": 0.1}}))
+    shutil.rmtree(job_of("old/sea") / REPLAY)  # the notes, too
+    for row_order, verdict, code in (("ids", "equal", 0), ("spec", "differs", 1)):
+        with transaction() as session:
+            job = session.scalars(select(Job).where(Job.id == job_of("old/sea").name)).one()
+            of_others = {name: value for name, value in job.result.items() if name != "row_order"}
+            job.result = of_others if row_order == "ids" else {**of_others, "row_order": row_order}
+        assert verify(capsys, "old/sea", code)["verdict"] == verdict
+
+
+def test_a_card_says_what_its_weights_are_reproducible_from(trained: Do, capsys) -> None:
+    assert main(["expert", "show", "small/court"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the spec of its job (seed 0), text with SHA-256" in shown
+    assert "“seed” with SHA-256" in shown
+    assert re.search(r"cpu of .* threads?, 1 process, torch 2\.", shown)
+    assert "verify --replay" not in shown
+    for left_out, words in (("row_order", "workbench verify --replay small/court"), ("environment", "")):
+        with transaction() as session:
+            job = session.scalars(select(Job).where(Job.kind == "train-joint")).one()
+            job.result = {name: value for name, value in job.result.items() if name != left_out}
+        with reading() as session:
+            shown = get_expert(session, "small/court").reproducible_from
+        assert words in shown
+    assert shown == ""
 
 
 def test_changed_text_cannot_be_replayed(trained: Do, capsys) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from workbench.spec_base import Spec
 
 REDRAW_SECONDS = 0.5
-MEASURED = {"throughput", "environment", "reasons", "num_left_out"}  # of a result, shown otherwise or for programs
+# of a result, shown otherwise or for programs
+MEASURED = {"throughput", "environment", "row_order", "reasons", "num_left_out"}
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 

@@ -42,7 +42,7 @@ def stored_scores(
         .options(joinedload(Evaluation.artifact))
         .where(Domain.name.in_(domains), Evaluation.block_size == size.block_size)
         .where(Expert.job_id.in_(job_ids))
-        .order_by(Evaluation.num_tokens)
+        .order_by(Evaluation.num_tokens, Expert.name, Domain.name, Evaluation.split)
     )
     return {
         (expert, domain, row.split): Stored(storage.kept(row.artifact), row.num_tokens)
@@ -74,7 +74,7 @@ def stored_distances(
 ) -> dict[tuple[str, str], Stored]:
     """Distances of the scored test text to the clusters of these jobs' clusterings, by clustering and domain."""
     measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
-    tokenizers = set(session.scalars(select(Expert.tokenizer_sha256).where(Expert.job_id.in_(job_ids)).distinct()))
+    tokenizers = sorted(set(session.scalars(select(Expert.tokenizer_sha256).where(Expert.job_id.in_(job_ids)))))
     ids = dict(session.execute(select(Domain.name, Domain.id)).tuples().all())
     distances: dict[tuple[str, str], Stored] = {}
     for row in session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids))):
@@ -103,7 +103,7 @@ class StoredClusters:
 
 def stored_clusters(session: Session, storage: Storage, job_ids: Collection[str]) -> dict[str, StoredClusters]:
     """The clusterings that these jobs made, by name."""
-    rows = session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids)))
+    rows = session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids)).order_by(Clustering.name))
     return {row.name: _clusters_of(storage, row) for row in rows}
 
 

@@ -182,7 +182,7 @@ def _sets(
         .join(Evaluation.domain)
         .options(joinedload(Evaluation.artifact))
         .where(Evaluation.expert_id.in_(planned.member_ids), Evaluation.split == split)
-        .order_by(Domain.name)
+        .order_by(Domain.name, Evaluation.num_tokens, Evaluation.block_size)
     )
     if block_size is not None:
         query = query.where(Evaluation.block_size == block_size)

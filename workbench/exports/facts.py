@@ -20,6 +20,7 @@ from workbench.exports.old_masks import MASK_RULE, is_of_first_rule
 from workbench.hub_names import hub_origin
 from workbench.registry.experts import IMPORTED, domains_of, parameters_of
 from workbench.registry.reports import list_reports
+from workbench.reproducible import reproducible_from
 from workbench.tables import Domain, Evaluation, Expert
 
 _DATASET = "data set "  # begins the source of a corpus that was downloaded
@@ -66,6 +67,7 @@ class ExpertFacts:
     scores: tuple[Score, ...]
     certificates: tuple[str, ...]
     code_version: str
+    reproducible_from: str = ""  # empty: not recorded
     total_parameters: int | None = None  # with its base; None where its seed model is not known
     is_seed: bool = False  # a seed model as an expert
     is_imported: bool = False  # it was trained elsewhere
@@ -104,6 +106,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
         code_version=row.code_version,
         is_seed=row.method == BARE_SEED.name,
         is_imported=IMPORTED in row.config,
+        reproducible_from=reproducible_from(session, row),
         total_parameters=parameters.total if (parameters := parameters_of(row)) else None,
     )
 

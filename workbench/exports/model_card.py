@@ -127,6 +127,8 @@ def _how_it_was_made(facts: CardFacts) -> Iterator[str]:
     yield ""
     for one in facts.experts:
         yield f"- {plain(one.name)}: {', '.join(_origin(one))}"
+        if one.reproducible_from:
+            yield f"  Its weights are reproducible from {plain(one.reproducible_from)}"
     yield ""
 
 

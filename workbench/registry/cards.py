@@ -138,6 +138,7 @@ class ExpertCard(Card):
     mixtures: list[str]
     stale: bool = False  # trained on a cluster that holds other documents now
     code_version: str
+    reproducible_from: str = ""  # spec, text, machine and versions that give the same bits; empty in lists
     job_id: str | None
     created_at: float
 

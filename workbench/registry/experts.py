@@ -19,6 +19,7 @@ from workbench.registry.cards import ExpertCard, ExpertLook
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.seeds import copies_of, made_of
 from workbench.registry.valid_text import plain
+from workbench.reproducible import reproducible_from
 from workbench.store.artifacts import forget_made_from, forget_scores
 from workbench.tables import (
     Artifact,
@@ -59,7 +60,8 @@ def list_looks(session: Session) -> list[ExpertLook]:
 
 def get_expert(session: Session, name: str) -> ExpertCard:
     """One expert."""
-    return _cards(session, [expert_row(session, name)])[0]
+    row = expert_row(session, name)
+    return _cards(session, [row])[0].model_copy(update={"reproducible_from": reproducible_from(session, row)})
 
 
 def expert_row(session: Session, name: str) -> Expert:

@@ -40,6 +40,11 @@ class Embedder(ABC, Generic[State]):
         """Numbers in a vector."""
 
     @property
+    def rounding(self) -> float:
+        """Relative differences up to which vectors are equal."""
+        return 1e-5
+
+    @property
     @abstractmethod
     def sha256(self) -> str:
         """The identity of the embedder: equal for embedders that give equal vectors."""

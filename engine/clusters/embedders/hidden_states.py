@@ -42,6 +42,11 @@ class HiddenStateEmbedder(Embedder[str]):
     def dimension(self) -> int:
         return int(self._lm.config.hidden_size)
 
+    @property
+    def rounding(self) -> float:
+        """A text beside longer ones is padded, which changes the last bits of its states."""
+        return max(super().rounding, float(torch.finfo(self._lm.dtype).eps))
+
     @cached_property
     def sha256(self) -> str:
         digest = hashlib.sha256(f"{self.kind} {self._tokenizer.sha256} {self.max_tokens}".encode())

@@ -30,6 +30,7 @@ from engine.clusters.words import split_open, word_of, words
 from engine.errors import DamagedFile, EngineError
 from engine.events import Progress
 
+BY_HIDDEN_STATES = "Let a seed model read the documents: --embedder hidden_states --seed-model NAME."
 REPORT_EVERY = 1000  # documents
 NOTHING = 1e-6  # of the length 1 of a tf-idf row: less variance counts as none
 POWER_ITERATIONS = 5  # of the randomised SVD, as scikit-learn's TruncatedSVD does
@@ -141,10 +142,12 @@ def load_tfidf(folder: Path) -> TfidfEmbedder:
     return embedder
 
 
-def fit_tfidf(texts: Iterable[str], config: TfidfConfig) -> Iterator[Progress | TfidfEmbedder]:
+def fit_tfidf(
+    texts: Iterable[str], config: TfidfConfig, *, needs_words: bool = True
+) -> Iterator[Progress | TfidfEmbedder]:
     """Yields progress while the sample is read, then a TfidfEmbedder; the order of the texts affects only rounding.
 
-    Raises EngineError for a sample without a word.
+    Raises EngineError for a sample without a word; unless it `needs_words`, the embedder then knows none.
     """
     numbers: dict[str, int] = {}
     rows: list[Row] = []
@@ -152,13 +155,22 @@ def fit_tfidf(texts: Iterable[str], config: TfidfConfig) -> Iterator[Progress | 
         rows.append(_count(text, config.numbers, lambda word: numbers.setdefault(word, len(numbers))))
         if len(rows) % REPORT_EVERY == 0:
             yield Progress(len(rows), None, "documents", "counting words")
-    if not numbers:
+    if not numbers and needs_words:
         raise EngineError(
-            f"The {len(rows)} documents of the sample have no words besides stop words.",
-            "Take a larger sample, or another corpus.",
+            f"None of the {len(rows)} documents of the sample has a word that tf-idf counts: they consist of stop "
+            "words, single letters, signs or numbers.",
+            BY_HIDDEN_STATES,
         )
+    if not numbers:
+        yield _without_words(config)
+        return
     yield Progress(len(rows), len(rows), "documents", "computing the SVD of their words")
     yield _fit(*_most_frequent(numbers, _matrix(rows, len(numbers)), config.max_words), config)
+
+
+def _without_words(config: TfidfConfig) -> TfidfEmbedder:
+    shapes = {"idf_W": (0,), "components_WD": (0, 1), "mean_D": (1,), "deviation_D": (1,)}
+    return TfidfEmbedder(config, [], {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()})
 
 
 def _fit(vocabulary: list[str], counts_NW: Any, config: TfidfConfig) -> TfidfEmbedder:

@@ -13,6 +13,7 @@ from engine.events import Event, Progress
 from engine.files import faults_in
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.distances import measure_missing
+from jobs.kinds.shared.environment import report_reproducible_from
 from jobs.kinds.shared.scoring import register_scores, score_missing
 from workbench.analysis.changes.additions import (
     KIND,
@@ -89,6 +90,7 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
             "block_size": measure[0],
             "domains": [_change_json(one) for one in measured],
             "alone": [one.model_dump() for one in beside],
+            "reproducible_from": report_reproducible_from(work),
         },
     )
 

@@ -33,6 +33,7 @@ from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.environment import report_reproducible_from
 from jobs.kinds.shared.model_loading import Experts, load_all
 from jobs.kinds.shared.scoring import register_scores, score_missing
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
@@ -80,7 +81,8 @@ def run(work: Work, spec: CertifyRemoval) -> Generator[Event, None, Register]:
     blocks, outputs = yield from comparison.with_expert(list(texts.folders.values()))
     identity = yield from comparison.never_loaded(blocks)
     outputs |= yield from comparison.retrained()
-    return _register(spec, inputs, _findings(spec, inputs, rows, identity, compare(outputs, pieces), pieces))
+    findings = _findings(spec, inputs, rows, identity, compare(outputs, pieces), pieces)
+    return _register(spec, inputs, {**findings, "reproducible_from": report_reproducible_from(work)})
 
 
 def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:

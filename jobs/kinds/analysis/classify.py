@@ -35,6 +35,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
+from jobs.kinds.shared.environment import report_reproducible_from
 from jobs.kinds.shared.model_loading import load_experts
 from workbench.errors import BadSpec
 from workbench.kinds.analysis.classify import Classify
@@ -112,6 +113,7 @@ def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
         measured.append(_measure(spec, inputs, one, folders, nearness))
         yield Progress(number + 1, len(prompt_sets), "comparisons")
     report_findings = findings(spec, inputs.plan, inputs.names, measured, inputs.words)
+    report_findings["reproducible_from"] = report_reproducible_from(work)
 
     def register(session: Session) -> dict[str, Any]:
         title = f"Few-shot classification by {spec.mixture}"

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from engine.clusters.artifact import load_clustering
 from engine.clusters.documents import ClusteredDocuments, Mapped, join
-from engine.clusters.fitting import Fitted, words_of
+from engine.clusters.fitting import Fitted, load_facts, words_of
 from engine.clusters.umap_projection import FEWEST, Map, project
 from engine.events import Event, forward_progress
 from engine.files import MANIFEST
@@ -21,10 +21,11 @@ from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_
 from jobs.kinds.shared.clusters.description import facts, measures
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles
+from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.words import pluralize
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.names import ensure_free
-from workbench.registry.clusters.clusterings import register_clustering, unequal_lengths
+from workbench.registry.clusters.clusterings import register_clustering
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Clustering
@@ -67,6 +68,7 @@ def _register(
     clusters = facts(Fitted(clustering, words_of(clustering, fit_folder)), documents)
     metrics = {
         **measures(documents, spec.num_clusters, [domain.name for domain in inputs.domains]),
+        **asdict(load_facts(fit_folder)),
         "costs": list(clustering.clusters.costs),
         "num_duplicates": inputs.num_documents - len(documents),
         "map": chart
@@ -117,6 +119,7 @@ def _result(name: str, metrics: dict[str, Any], num_documents: int, piece_length
         sentence += f" {metrics['num_duplicates']:,} that are in several domains count once."
     if piece_length:
         sentence += f" Longer ones were cut into pieces of at most {piece_length:,} characters."
+    sentence = " ".join([sentence, *clustering_warnings(metrics)])
     return {
         "clustering": name,
         "num_documents": num_documents,

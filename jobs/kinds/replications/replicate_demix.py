@@ -55,7 +55,9 @@ def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
         made = num_parameters(session, job_ids(planned))
         scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, job_ids(planned))
         curves = [one for step, card in planned if card and (one := _curve(session, subject, step, card.id))]
-        files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
+        files = {
+            name: domain_files(session, work.storage, name) for name in sorted({domain for _, domain, _ in scores})
+        }
         models = [model for step, card in planned if card and (model := _model(subject, step, card, made))]
         words = domain_words(session, subject.everywhere)
         overlap = next((overlap_by(session, card.id) for step, card in planned if card and step.key == "overlap"), None)

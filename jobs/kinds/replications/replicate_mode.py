@@ -40,7 +40,9 @@ def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
         ids = job_ids(planned)
         scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, ids)
         measured = ModeMeasured(num_parameters=num_parameters(session, ids))
-        files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
+        files = {
+            name: domain_files(session, work.storage, name) for name in sorted({domain for _, domain, _ in scores})
+        }
     texts = {name: one.documents() for name, one in files.items()}
     yield from _measure(subject, with_wholes(scores, texts), measured)
     yield Progress(1, 2, "parts", "judging the claims")

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.environment import Environment, current_environment
 from jobs.attempt.work import Work
+from workbench.reproducible import environment_words
 
 
 def environment_of(work: Work) -> dict[str, Any]:
@@ -19,3 +20,8 @@ def recorded_environment(result: Mapping[str, Any]) -> Environment | None:
     """The environment in a job's result; None for a training of an earlier version."""
     stored = result.get("environment")
     return Environment(**stored) if stored else None
+
+
+def report_reproducible_from(work: Work) -> str:
+    """What the numbers of a report are reproducible from, in words."""
+    return f"The spec of its job, the same experts and text, {environment_words(environment_of(work))}."

@@ -14,6 +14,7 @@ from engine.files import new_file
 from engine.text.blocks import MASK_RULE
 from engine.text.chat.old_masks import OLD_RULE
 from jobs.attempt.work import Work
+from workbench.reproducible import ROW_ORDER
 
 if TYPE_CHECKING:
     from jobs.kinds.shared.tokens import DomainFiles
@@ -31,6 +32,20 @@ def write_inputs(work: Work, what: str, values: Any) -> None:
     """Writes values for later attempts, atomically."""
     with new_file(work.folder / f"{what}.json") as file:
         file.write_text(json.dumps(values), encoding="utf-8")
+
+
+def order_of_rows(work: Work) -> str:
+    """How the experts of a batch are ordered: “spec”, as the spec names them.
+
+    “ids”, by their random ids, in a training that an earlier version began: so it goes on, and is replayed, to the
+    bit. Ask before `require_same`, whose note shows that the training has begun.
+    """
+    order: str | None = read_inputs(work, ROW_ORDER)
+    if order is None:
+        has_started = read_inputs(work, _SOURCES) is not None or any(work.folder.rglob("step-*"))
+        order = "ids" if has_started else "spec"
+        write_inputs(work, ROW_ORDER, order)
+    return order
 
 
 def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str, str] | None = None) -> None:

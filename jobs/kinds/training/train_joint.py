@@ -35,7 +35,7 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.losses import Losses, last_losses
-from jobs.kinds.shared.resume_guard import note_versions, require_same
+from jobs.kinds.shared.resume_guard import note_versions, order_of_rows, require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
@@ -43,6 +43,7 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.seeds import seed_row
+from workbench.reproducible import ROW_ORDER
 from workbench.request_specs import MixtureSpec
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
@@ -63,6 +64,7 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
     with work.reading() as session:
         inputs = _read(session, work, spec)
     inputs.seed.check()
+    row_order = order_of_rows(work)
     read = [domain for domains in inputs.experts.values() for domain in domains]
     require_same(work, read, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
     yield from note_versions(work)
@@ -72,6 +74,8 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
         for domain in domains:
             folder = yield from pack(work, domain, tokenizer, inputs.seed.folder, spec.training.block_size)
             packed.append(PackedDomain(domain.name, stable_id(work.job_id, name), folder))
+    if row_order == "ids":
+        packed.sort(key=lambda domain: domain.expert)
     retained = yield from pack_watched(work, inputs.retained, tokenizer, inputs.seed.folder, spec.training)
     num_processes = yield from _choose_processes(work, spec, packed)
     model, losses = yield from _train(work, spec, inputs.seed.folder, tokenizer, packed, retained, num_processes)
@@ -92,7 +96,8 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
         )
         for name, domains in inputs.experts.items()
     ]
-    return _register(work, spec, inputs, base_id, experts, tokenizer.sha256, num_processes)
+    how = {"devices": num_processes, ROW_ORDER: row_order}
+    return _register(work, spec, inputs, base_id, experts, tokenizer.sha256, how)
 
 
 def _choose_processes(work: Work, spec: TrainJoint, domains: Sequence[PackedDomain]) -> Generator[Event, None, int]:
@@ -188,7 +193,7 @@ def _register(
     base_id: str,
     experts: Sequence[NewExpert],
     tokenizer_sha256: str,
-    num_devices: int,
+    how: Mapping[str, Any],
 ) -> Register:
     learned = (
         () if get_method(spec.method).base_is_frozen else [one for read in inputs.experts.values() for one in read]
@@ -214,7 +219,6 @@ def _register(
             )
         names = [expert.name for expert in experts]
         create_mixture(session, MixtureSpec(name=spec.name, experts=names))
-        made = {"mixture": spec.name, "experts": names, "devices": num_devices}
-        return {**made, "environment": environment}
+        return {"mixture": spec.name, "experts": names, **how, "environment": environment}
 
     return register

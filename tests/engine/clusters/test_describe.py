@@ -51,6 +51,13 @@ def test_top_terms_are_the_words_of_the_subject(scaling: str) -> None:
         assert sorted(terms) == sorted(SUBJECTS[subject])
 
 
+def test_a_long_word_is_cut_for_tables() -> None:
+    embedder, clusters = fitted([f"{letter * 400} {letter}b" for letter in "xyz" for _ in range(4)])
+    terms = top_terms(embedder, clusters.centres_KD, 6)[0]
+    assert {len(term) for term in terms} == {2, 30}
+    assert sum(term.endswith("…") for term in terms) == 3
+
+
 def test_clusters_that_are_the_labels_have_all_information() -> None:
     result = label_overlap(np.array([1, 1, 0, 0], dtype=np.int32), ["a", "a", "b", "b"], 2)
     assert result.labels == ("a", "b")

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
 from engine.clusters.config import TfidfConfig
+from engine.clusters.describe import top_terms
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder
 from engine.clusters.embedders.registry import load_embedder
@@ -184,9 +185,18 @@ def test_a_sample_with_fewer_directions_than_requested_has_fewer_dimensions(text
 @pytest.mark.parametrize("texts", [[], [""], ["the of and", "!?"]])
 def test_a_sample_without_a_word_is_refused(texts: list[str]) -> None:
     with pytest.raises(
-        EngineError, match=f"The {len(texts)} documents of the sample have no words besides stop words. Take a larger"
+        EngineError, match=f"None of the {len(texts)} documents of the sample has a word .*: --embedder hidden_states"
     ):
         tfidf(texts)
+
+
+def test_an_embedder_without_words_gives_every_document_one_vector_and_is_saved(tmp_path: Path) -> None:
+    *_, embedder = fit_tfidf(["the of and", "!?"], TfidfConfig(), needs_words=False)
+    assert isinstance(embedder, TfidfEmbedder)
+    embedder.save(tmp_path)
+    embedding = load_embedder(tmp_path).embed(["the", "a word"])
+    assert (embedding.vectors_ND.tolist(), embedding.num_blank) == ([[0.0], [0.0]], 2)
+    assert top_terms(embedder, embedding.vectors_ND) == [[], []]
 
 
 def test_another_sample_is_another_embedder() -> None:

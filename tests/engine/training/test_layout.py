@@ -77,7 +77,15 @@ def text_of(text, expert: str):
 
 def test_rows_of_experts_that_share_domains_lie_together(make_texts) -> None:
     texts = [text_of(text, expert) for text, expert in zip(make_texts(list("xyz")), "bab", strict=True)]
-    assert BlockSampler(texts, 16, 2, seed=0).rows == Rows(("a", "b"), (2, 4))
+    assert BlockSampler(texts, 16, 2, seed=0).rows == Rows(("b", "a"), (4, 2))
+
+
+def test_rows_and_processes_lie_in_the_order_of_the_texts_whatever_experts_are_called(make_texts) -> None:
+    texts = make_texts(list("xyz"))
+    one, other = ([text_of(*pair) for pair in zip(texts, keys, strict=True)] for keys in ("abc", "cba"))
+    batches = [BlockSampler(some, 16, 2, seed=0).batch(3) for some in (one, other)]
+    assert torch.equal(batches[0].inputs_BT, batches[1].inputs_BT)
+    assert [layout_of(some, 2, 2).keys for some in (one, other)] == [tuple("abc"), tuple("cba")]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from engine.errors import TrainingError
 from engine.events import Note
 from jobs.kinds.shared import resume_guard
-from jobs.kinds.shared.resume_guard import note_versions, require_same
+from jobs.kinds.shared.resume_guard import note_versions, order_of_rows, require_same
 from jobs.kinds.shared.tokens import DomainFiles
 
 
@@ -41,3 +41,19 @@ def test_a_later_attempt_with_another_torch_notes_it(tmp_path: Path, monkeypatch
         f"torch {began['torch']}, now 9.9."
     )
     assert list(note_versions(work)) == [Note(note)]
+
+
+def test_a_training_keeps_the_order_of_rows_that_it_began_with(tmp_path: Path) -> None:
+    of_an_earlier_version, new = (SimpleNamespace(folder=tmp_path / name) for name in ("old", "new"))
+    (tmp_path / "old" / "step-00000002").mkdir(parents=True)
+    (tmp_path / "new").mkdir()
+    assert (order_of_rows(of_an_earlier_version), order_of_rows(new)) == ("ids", "spec")  # type: ignore[arg-type]
+    require_same(new, [domain("a")])  # type: ignore[arg-type]
+    (tmp_path / "new" / "step-00000002").mkdir()
+    assert order_of_rows(new) == "spec"  # type: ignore[arg-type]
+
+
+def test_a_training_that_an_earlier_version_had_started_continues_in_its_order(tmp_path: Path) -> None:
+    work: Any = SimpleNamespace(folder=tmp_path)
+    require_same(work, [domain("a")])
+    assert order_of_rows(work) == "ids"

@@ -53,6 +53,12 @@ def tokens(text: str) -> list[Token]:
     return [inner for one in parsed for inner in (one, *(one.children or ()))]
 
 
+def test_a_card_says_what_the_weights_are_reproducible_from() -> None:
+    assert "reproducible from" not in model_card(CARD)
+    known = replace(CARD, experts=(replace(LAW, reproducible_from="the spec of its job, 1 thread"),))
+    assert "Its weights are reproducible from the spec of its job\\, 1 thread" in model_card(known)
+
+
 def test_the_hub_reads_the_metadata() -> None:
     card = ModelCard(model_card(CARD))
     assert card.data.to_dict() | {"model-index": None} == {

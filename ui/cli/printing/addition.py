@@ -18,5 +18,7 @@ def print_addition(report: ReportCard, num_older: int = 0) -> None:
         say(words)
     say("")
     print_rows(folder_rows(findings), empty="There were no files before.")
+    if reproducible_from := findings.get("reproducible_from"):
+        say(f"\nReproducible from: {reproducible_from}")
     if num_older:
         say(f"{pluralize(num_older, 'older certificate')}: --json prints them all.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import day, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
+from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import share
 from workbench.formatting.shell_command import shell_command
 from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
@@ -33,8 +34,6 @@ def say_temperature(mixture: MixtureCard) -> None:
 
 def print_clustering(card: ClusteringCard) -> None:
     """Prints its settings and a row for each cluster; names stale experts and the command that retrains them."""
-    from workbench.registry.clusters.clusterings import unequal_lengths
-
     overlap, chart, num_bytes = card.metrics["overlap"], card.metrics["map"], card.metrics.get("num_bytes")
     print_fields(
         {
@@ -75,7 +74,7 @@ def print_clustering(card: ClusteringCard) -> None:
         "Experts",
     ]
     print_table(columns, rows, empty="The clustering has no clusters.")
-    for warning in unequal_lengths(card.metrics):
+    for warning in [*clustering_warnings(card.metrics), *unequal_lengths(card.metrics)]:
         say(warning)
     if card.stale_experts:
         say(

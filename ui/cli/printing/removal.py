@@ -24,6 +24,8 @@ def print_certificate(report: ReportCard) -> None:
     say(f"\n{extraction_words(findings['extraction'])}")
     print_rows(extraction_rows(findings["extraction"]), empty="No rows.")
     say(f"\n{findings['not_removed']}")
+    if reproducible_from := findings.get("reproducible_from"):
+        say(f"\nReproducible from: {reproducible_from}")
 
 
 def print_removal(rows: Iterable[DomainRemoval]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.documents import TextChanges
+from workbench.formatting.clustering_warnings import clustering_warnings
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
 SHOWN_TERMS = 8
@@ -25,13 +26,14 @@ def made_words(card: ClusteringCard) -> str:
 
 
 def _remarks(metrics: dict[str, Any]) -> list[str]:
-    """Remarks on blank, duplicate and pinned documents; none if there are none."""
+    """Remarks on blank, duplicate and pinned documents, and on clusters that mean little; none if there are none."""
     remarks = {
         "num_blank": "without a known word share one position",
         "num_duplicates": "are in several domains and count once",
         "num_pinned": "were pinned by hand",
     }
-    return [f"{metrics[key]:,} {words}." for key, words in remarks.items() if metrics.get(key)]
+    counts = [f"{metrics[key]:,} {words}." for key, words in remarks.items() if metrics.get(key)]
+    return [*counts, *clustering_warnings(metrics)]
 
 
 def clustering_row(card: ClusteringCard) -> dict[str, Any]:

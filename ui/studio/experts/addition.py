@@ -44,6 +44,8 @@ def show_addition(report: ReportCard) -> None:
         show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")
     with st.expander("What was hashed", icon=":material/fingerprint:"):
         show_table(folder_rows(findings), f"hashes_{report.id}", "Folders that were there before, and what was found")
+    if reproducible_from := findings.get("reproducible_from"):
+        st.caption(plain(f"Reproducible from: {reproducible_from}"))
 
 
 def _show_button(card: ExpertCard) -> None:

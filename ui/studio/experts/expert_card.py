@@ -160,6 +160,7 @@ def _show_provenance(card: ExpertCard) -> None:
         "data SHA-256": card.data_sha256,
         "base": card.base_id,
         "code version": card.code_version,
+        "reproducible from": card.reproducible_from or "not recorded",
         "job": card.job_id or "none",
     }
     origin = [{"property": name, "value": value} for name, value in values.items()]

@@ -136,6 +136,8 @@ def show_removal_report(report: ReportCard) -> None:
     st.markdown("##### Extraction: how much of its training text comes back")
     show_table(extraction_rows(findings["extraction"]), f"extraction_{report.id}", f"Extraction test of {report.title}")
     st.caption(plain(extraction_words(findings["extraction"])))
+    if reproducible_from := findings.get("reproducible_from"):
+        st.caption(plain(f"Reproducible from: {reproducible_from}"))
 
 
 def _show_certificate_form(expert: str, places: Sequence[str]) -> None:

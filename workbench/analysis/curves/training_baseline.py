@@ -88,7 +88,7 @@ def _dense_models(session: Session, job: JobCard) -> Iterator[tuple[str, Expert]
     """Models that all their domains trained in full, with the tokenizer of this training; the newest first."""
     tokenizer = _tokenizer(session, job)
     rows = select(Expert).where(Expert.tokenizer_sha256 == tokenizer, Expert.job_id != job.id)
-    for row in session.scalars(rows.order_by(Expert.created_at.desc())):
+    for row in session.scalars(rows.order_by(Expert.created_at.desc(), Expert.name)):
         method = method_of(row.method)
         if method.only_expert and method.is_trainable and method.is_full_model and not method.base_is_frozen:
             yield "dense model", row

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.files import ArtifactRef
 from workbench.errors import BadSpec, JobError, NotFound
-from workbench.formatting.number_format import share as formatted
+from workbench.formatting.chart_label import shorten
 from workbench.names import by_name, clean_name, ensure_free, free_name
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusters.cluster_domains import former_domains, keep_former
@@ -23,7 +23,7 @@ from workbench.store.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 
 NAMED_AFTER = 3  # terms in the default name of a cluster
-MOST_IN_TENTH = 0.5  # of all bytes in the longest tenth of the documents; above it their lengths are very unequal
+LONGEST_TERM = 30  # characters of a term in a table
 _LONGEST = 60  # characters of such a name
 
 
@@ -230,18 +230,6 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
 # editing rows only --------------------------------------------------------------------
 
 
-def unequal_lengths(metrics: dict[str, Any]) -> list[str]:
-    """A warning about a clustering whose documents have very unequal lengths; none if these are not known."""
-    share = metrics.get("share_of_longest_tenth")
-    if share is None or share <= MOST_IN_TENTH:
-        return []
-    return [
-        f"The lengths of the documents are very unequal: the longest tenth holds {formatted(share)} of the bytes. "
-        "Clusters are balanced by documents, not by text. Find them again with --piece-length (characters), which cuts "
-        "long documents, or import with it."
-    ]
-
-
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
     """Renames a cluster; nothing else changes, and no expert becomes stale.
 
@@ -345,8 +333,9 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
 
 
 def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
-    same = ("id", "number", "name", "num_documents", "terms", "representatives", "stale", "notes")
+    same = ("id", "number", "name", "num_documents", "representatives", "stale", "notes")
     values = {name: getattr(row, name) for name in same}
+    values["terms"] = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
     return ClusterCard(**values, domain=row.domain.name if row.domain else None, experts=experts)
 
 

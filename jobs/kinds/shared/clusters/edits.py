@@ -15,6 +15,7 @@ from engine.clusters.fitting import Fitted, words_of
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clusters.description import facts_after, measures
 from jobs.kinds.shared.stable_ids import stable_id
+from workbench.formatting.clustering_warnings import clustering_warnings
 from workbench.formatting.words import pluralize
 from workbench.registry.clusters.clusterings import (
     ClusteringFiles,
@@ -44,8 +45,8 @@ def open_to_edit(work: Work, name: str, device: str = "cpu") -> OpenClustering:
     return OpenClustering(files, fitted, load_documents(files.kept.folder))
 
 
-def store_edit(work: Work, opened: OpenClustering, edited: Edited) -> Register:
-    """Writes a new artifact with the edited clustering."""
+def store_edit(work: Work, opened: OpenClustering, edited: Edited, num_divided: int = 0) -> Register:
+    """Writes a new artifact with the edited clustering, in which so many more documents are divided arbitrarily."""
     artifact_id = stable_id(work.job_id, "clustering")
     with work.storage.new(artifact_id) as folder:
         edited.fitted.save(folder)
@@ -59,13 +60,14 @@ def store_edit(work: Work, opened: OpenClustering, edited: Edited) -> Register:
     def register(session: Session) -> dict[str, Any]:
         artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.CLUSTERING, job_id=work.job_id)
         row = require_unedited(session, opened.files.id, opened.files.artifact_id)
-        metrics = {**row.metrics, **measured}
+        divided = {"num_divided": row.metrics.get("num_divided", 0) + num_divided, "arbitrary": []}  # by old numbers
+        metrics = {**row.metrics, **measured, **divided}
         card = replace_clusters(session, row.id, opened.files.artifact_id, artifact, metrics, after)
         return {
             "clustering": card.name,
             "sizes": measured["sizes"],
             "stale_experts": card.stale_experts,
-            "sentence": _sentence(card.name, len(after), card.stale_experts),
+            "sentence": " ".join([_sentence(card.name, len(after), card.stale_experts), *clustering_warnings(metrics)]),
         }
 
     return register

@@ -1,0 +1,51 @@
+"""What the weights of a trained expert can be made from again, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from workbench.formatting.shell_command import shell_command
+from workbench.formatting.words import pluralize
+from workbench.tables import Expert, Job
+
+ROW_ORDER = "row_order"  # of a job's result: “spec”, or “ids” in a training that an earlier version began
+
+
+def reproducible_from(session: Session, expert: Expert) -> str:
+    """A sentence for cards; empty for an expert that no training here has made, or whose environment is not known."""
+    job = session.get(Job, expert.job_id) if expert.job_id else None
+    environment = job.result.get("environment") if job else None
+    if job is None or not environment:
+        return ""
+    start = expert.parent or expert.seed
+    made_of = [
+        f"the spec of its job (seed {(job.spec.get('training') or {}).get('seed', 0)})",
+        f"text with SHA-256 {expert.data_sha256[:12]}",
+        *([f"“{start.name}” with SHA-256 {start.artifact.sha256[:12]}"] if start else []),
+        environment_words(environment),
+        f"Expert Workbench {expert.code_version}",
+    ]
+    of_ids = len(job.result.get("experts", ())) > 1 and job.result.get(ROW_ORDER) != "spec"
+    return f"{', '.join(made_of)}. {_limits(environment, expert.name if of_ids else '')}".strip()
+
+
+def environment_words(environment: Mapping[str, Any]) -> str:
+    """What bits depend on besides the input, as `engine.environment.Environment` records it."""
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    threads, processes = pluralize(environment["threads"], "thread"), environment["processes"] or 1
+    return (
+        f"{environment['device']} of {environment['processor']} ({environment['instructions']}), {threads}, "
+        f"{pluralize(processes, 'process', 'processes')}, {versions}"
+    )
+
+
+def _limits(environment: Mapping[str, Any], ordered_by_ids: str) -> str:
+    if environment["device"] != "cpu":
+        return "On a GPU equal bits are not promised."
+    if ordered_by_ids:
+        command = shell_command("verify", "--replay", ordered_by_ids)
+        return f"An earlier version ordered its rows by random ids: {command} makes the same bits, a new job may not."
+    return ""
