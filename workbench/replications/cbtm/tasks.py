@@ -136,8 +136,8 @@ def _difference(evidence: CbtmEvidence, better: Variant, other: Variant) -> Esti
         return None
     apart = [[a - b for a, b in zip(one, two, strict=True)] for one, two in pairs.values()]
     of_draws, by_seed = [fmean(draw) for draw in zip(*apart, strict=True)], tuple(map(fmean, apart))
-    one, other = of_seeds(of_draws), of_seeds(by_seed)  # draws are sampled as seeds are
-    reach = max(map(half_width, (one, other, [*one, *other])))
+    from_draws, from_seeds = of_seeds(of_draws), of_seeds(by_seed)  # draws are sampled as seeds are
+    reach = max(map(half_width, (from_draws, from_seeds, [*from_draws, *from_seeds])))
     return Estimate(fmean(by_seed), fmean(by_seed) - reach, fmean(by_seed) + reach, by_seed)
 
 
