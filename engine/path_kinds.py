@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import EngineError, ModelError
-from engine.foreign_files import confined, short
+from engine.foreign_files import confined, short, what_is
 
 Kind = Literal[
     "text", "parquet", "empty", "utf-16", "compressed", "archive", "document", "picture", "binary", "pickle",
@@ -100,12 +100,6 @@ _CARD_KEYS = re.compile(
 )
 _SPLIT_FILE = re.compile(r"(?:train|test|validation|dev)[-.][^/]*\.(?:parquet|arrow|jsonl|json|csv)(?:\.\w+)?")
 _MAX_ENTRIES = 5000
-_DEVICES = (
-    (stat.S_ISFIFO, "a pipe (FIFO)"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a disk"),
-)
 
 
 def describe_path(path: Path, subject: str = "") -> PathKind:
@@ -116,8 +110,7 @@ def describe_path(path: Path, subject: str = "") -> PathKind:
         if stat.S_ISDIR(status.st_mode):
             return _describe_folder(path, subject, sorted(os.listdir(path))[:_MAX_ENTRIES])
         if not stat.S_ISREG(status.st_mode):
-            what = next((name for is_kind, name in _DEVICES if is_kind(status.st_mode)), "neither file nor folder")
-            return PathKind("device", f"{subject} is {what}.", "Give a file or a folder.")
+            return PathKind("device", f"{subject} is a {what_is(path)}, not a file.", "Give a file or a folder.")
         return describe_head(_head(path), subject)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
         return PathKind("missing", f"{subject} does not exist.", "Check the path.")

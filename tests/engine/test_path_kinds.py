@@ -157,7 +157,7 @@ def test_a_folder_is_called_what_its_files_show(name: str, tmp_path: Path) -> No
 def test_of_a_pipe_no_byte_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
 
-    assert describe_path(tmp_path / "pipe.txt").sentence.endswith("is a pipe (FIFO).")
+    assert describe_path(tmp_path / "pipe.txt").sentence.endswith("is a named pipe, not a file.")
     assert describe_path(tmp_path).kind == "folder"  # nor when it lies in a folder
 
 
