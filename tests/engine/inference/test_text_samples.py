@@ -35,7 +35,7 @@ def run(model, texts, folder: Path, tokenizer, *, stop_after: int = 0, samples: 
     for event in events:
         if isinstance(event, Step):
             losses.append(event.loss)
-        if isinstance(event, Evaluated):
+        if isinstance(event, Evaluated) and event.step:  # before the first update nothing is written
             written[event.step] = tuple(event.samples)
         if stop_after and len(losses) == stop_after:
             break
