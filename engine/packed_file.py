@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-z]+/(?:additional_chat_templates/)?[A-Za-z0-9][A-Za-z0-9
 _SUFFIXES = frozenset((".safetensors", ".json", ".jinja", ".txt", ".model", ".bpe"))
 _MAX_LIST_BYTES, _MAX_MEMBERS, _CHUNK = 8 << 20, 5000, 1 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can name
-_PACKED = "Give a file that `workbench expert pack` wrote."
+_PACKED = "Give a file that `expert pack` wrote."
 _AGAIN = "Get the file again from whoever packed it."
 _EXPORT = "Export the expert instead."
 _ANOTHER_VERSION = "Update the workbench that is the older of the two, and pack the expert again."
@@ -164,7 +164,7 @@ def _is_one(member: Any) -> bool:
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     if what := what_is(path):
-        raise DamagedFile(f"{path} is a {what}, not a file.", "Give a file that `expert pack` wrote.")
+        raise DamagedFile(f"{path} is a {what}, not a file.", _PACKED)
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

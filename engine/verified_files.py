@@ -1,7 +1,7 @@
 """What was verified byte for byte before, by what a file system says of the files: hashing gigabytes takes a while.
 
 A record holds the size, inode and times of change of every file when its hash was right. One that differs in any of
-them is hashed again. Bits that rot on a disk change none: `workbench verify` always hashes.
+them is hashed again. Bits that rot on a disk change none: a full verification always hashes.
 """
 
 from __future__ import annotations

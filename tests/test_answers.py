@@ -35,6 +35,8 @@ FREE_FORM = {
         "engine.methods.recipe:Recipe.from_json",
         "engine.methods.registry:method_of_card",
         "engine.mixing.evidence:named",
+        "engine.inference.scores:score_card",
+        "engine.models.families:read_config",
         "engine.models.flops:Shape.of",
         "workbench.analysis.new_mixtures:names_evidence",
         "workbench.answers.posteriors:Manifest.gate",
@@ -46,6 +48,7 @@ FREE_FORM = {
         "workbench.mode_composition:ModePart.shape",
         "workbench.registry.cards:ClusteringCard.config",
         "workbench.registry.cards:ExpertCard.config",
+        "workbench.analysis.changes.training_outcome:worse_than_before",
         "workbench.registry.cards:ExpertCard.metrics",
         "workbench.registry.cards:MixtureCard.gate",
         "workbench.registry.cards:SeedCard.config",
@@ -103,8 +106,10 @@ FREE_FORM = {
         "workbench.registry.packed_experts:read_packed",
     },
     "values for the variables of somebody's chat template": {
+        "engine.text.chat.conversations:Conversation.template_kwargs",
         "engine.text.chat.template:ChatTemplate.with_values",
         "workbench.requests.generation:Host.conversation_ids",
+        "workbench.requests.generation:Host.first_words",
     },
     "arguments of Plotly, of pydantic and of a sampler": {
         "workbench.answers.posteriors:Manifest.sampling",

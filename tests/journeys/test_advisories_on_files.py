@@ -59,13 +59,13 @@ def take(do: Do, folder: Path) -> JobCard:
 
 
 def refused(card: JobCard) -> str:
-    """Why it was refused; nothing of the file ran, and nothing was kept."""
+    """Why it was refused, and what to do; nothing of the file ran, and nothing was kept."""
     assert card.state == "failed"
     assert card.next_step
     assert not Path("ran").exists()
     with reading() as session:
         assert [seed.name for seed in seeds.list_seeds(session)] == ["seed"]
-    return card.error
+    return f"{card.error} {card.next_step}"
 
 
 def configure(folder: Path, name: str = "config.json", **changes: Any) -> None:

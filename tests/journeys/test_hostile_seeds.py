@@ -373,7 +373,7 @@ def test_a_good_seed_is_taken_and_opens_no_more_than_it_needs(trained: Do, watch
     (watched / "chat_template.jinja").write_text("{{ evil }}")  # kept with the tokenizer, and never run
     assert take(trained, watched).state == "done"
     kept_files = {"chat_template.jinja", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
-    assert opened(watched) == {"config.json", WEIGHTS, *kept_files}
+    assert opened(watched) == {"config.json", WEIGHTS, "manifest.json", *kept_files}
     with reading() as session:
         kept = get_storage().path(seeds.seed_row(session, "taken").artifact_id)
     assert all((kept / name).read_bytes() == (watched / name).read_bytes() for name in kept_files)

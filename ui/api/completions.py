@@ -57,8 +57,8 @@ async def complete(body: CompletionRequest, request: Request, state: State) -> C
 async def chat(body: ChatRequest, request: Request, state: State) -> ChatCompletion | Response:
     """The model's next message in a conversation, whole or as server-sent events."""
     plan, sampling = await _planned(state, body, body.sampling())
-    asked = partial(state.generations.conversation, values=body.chat_template_kwargs)
-    plan, ids = await run_in_threadpool(asked, plan, body.conversation(), body.evidence_from)
+    values, render = body.chat_template_kwargs, state.generations.conversation
+    plan, ids = await run_in_threadpool(render, plan, body.conversation(), body.evidence_from, values)
     await run_in_threadpool(state.generations.require_readable, plan, ids, num_new=1)
     parts = [partial(_answer, state.generations, plan, sampling, body, ids, 0, number) for number in range(body.n)]
     pieces = bounded(state.slots.stream(*parts), state)

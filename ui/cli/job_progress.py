@@ -40,10 +40,12 @@ def submit(spec: Spec, run_options: RunOptions, after: Sequence[str] = ()) -> Jo
 
 
 def _advice(spec: Spec) -> list[str]:
-    from workbench.job_records.preconditions import advice_on
+    from workbench.job_records.preconditions import advice_on, validate_against_registry, without_aliases
     from workbench.registry.database import reading
 
     with reading() as session:
+        spec = without_aliases(session, spec)
+        validate_against_registry(session, spec)  # no advice on what is refused
         return advice_on(session, spec)
 
 

@@ -15,12 +15,15 @@ _PREFIXES = (b"x-forwarded", b"forwarded", b"x-real-ip", b"x-original", b"x-rewr
 
 
 def as_forwarded(scope: Scope, has_proxy: bool) -> Scope:
-    """The scope with client and scheme as a trusted proxy names them, and without the headers that name them."""
+    """The scope with client and scheme as a trusted proxy names them, and without the headers that name them.
+
+    It is the same object: what stands before the guard reads in it which route the request took.
+    """
     headers = [one for one in scope["headers"] if not one[0].startswith(_PREFIXES)]
     if len(headers) == len(scope["headers"]):
-        return {**scope}
+        return scope
     given = dict(scope["headers"])  # of several, the last: the proxy's own
-    scope = {**scope, "headers": headers}
+    scope["headers"] = headers
     if not (has_proxy and _is_loopback(_peer(scope))):
         return scope
     scheme = _SCHEMES.get(given.get(b"x-forwarded-proto", b"").strip().lower())

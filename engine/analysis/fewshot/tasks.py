@@ -83,7 +83,7 @@ def read_tasks(path: Path) -> list[Task]:
 
 def _parts(path: Path) -> Iterator[tuple[TextFile, str]]:
     """The files of tasks, each with its part; other files are skipped."""
-    for file in find_files(path):
+    for file in find_files(path, "all"):
         name = file.path if isinstance(file, CorpusError) else file.name
         part = Path(str(name)).name.partition(".")[0]
         if part not in _PARTS:

@@ -58,5 +58,5 @@ def test_a_gain_on_too_little_text_has_no_interval_and_says_why() -> None:
     gain = Change(value=-1.7, low=None, high=None)
     words = verdict_words(answer(gain=gain, gain_present=gain, too_short=["law"]))
     assert words.startswith("Keep the whole prefix (paper): the dev text of law is a single block")
-    assert "Score more text. Perplexity changes by −1.7 % with all experts." in words
+    assert "Score more text. On these domains' text perplexity changes by −1.7 % with all experts." in words
     assert "[" not in words

@@ -610,10 +610,10 @@ def test_migrating_twice_changes_nothing(home: Path) -> None:
     assert (home / "registry.db").read_bytes() == before
 
 
-@pytest.mark.parametrize("home", ["file", "file/below"])
-def test_a_home_that_cannot_be_written_is_reported_in_a_sentence(tmp_path: Path, home: str) -> None:
+@pytest.mark.parametrize(("home", "words"), [("file", "is a file, not a folder"), ("file/below", "is not writable")])
+def test_a_home_that_cannot_be_written_is_reported_in_a_sentence(tmp_path: Path, home: str, words: str) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StorageError, match="is not writable"):
+    with pytest.raises(StorageError, match=words):
         database.migrate(Settings(home=tmp_path / home))
 
 

@@ -11,7 +11,7 @@ from engine.mixing.papers import PAPER_BLOCKS
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import HeldOut, InProcess, Json, RunOptions, Wait, build, takes
+from ui.cli.options import HeldOut, InProcess, Json, RunOptions, Wait, build, split_commas, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
@@ -220,12 +220,17 @@ def import_(
     ],
     name: Annotated[str, typer.Option(help=ImportExpert.model_fields["name"].description)] = "",
     method: Annotated[str, typer.Option(help=ImportExpert.model_fields["method"].description)] = "auto",
+    domains: Annotated[
+        list[str] | None,
+        typer.Option(help=ImportExpert.model_fields["domains"].description, autocompletion=names_of("domain")),
+    ] = None,
     in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
     """Import an expert that another tool trained from a seed model: a PEFT adapter, or a fine-tuned model."""
-    given = {"source": source, "seed_model": seed_model, "name": name, "method": method}
+    given: dict[str, object] = {"source": source, "seed_model": seed_model, "name": name, "method": method}
+    given["domains"] = split_commas(domains or [])
     submit(build(ImportExpert, given, ("source",)), RunOptions(in_process, wait, as_json))
 
 

@@ -163,7 +163,7 @@ def test_stage_one_learns_a_domain(tmp_path: Path, config: ModeConfig) -> None:
     texts = rounds()
     excerpt = eval_sample(texts[0].dev.array.astype("int64"), 16)
     by_itself = -score_text(ActiveExperts(model, [], "backbone"), "backbone", excerpt).mean()
-    (shown,) = [event for event in learning(active, texts[:1], tmp_path, LONG) if isinstance(event, Evaluated)]
+    *_, shown = [event for event in learning(active, texts[:1], tmp_path, LONG) if isinstance(event, Evaluated)]
     model.eval()
     after = -score_text(active, "law", excerpt).mean()
     assert shown.loss_by_domain == pytest.approx({"domain law": after}, abs=0.1)  # on two of its blocks
