@@ -380,7 +380,7 @@ def test_text_without_blanks_is_named_with_the_embedder_that_helps(do: Do, tmp_p
 
 
 def test_documents_without_words_are_clustered_by_hidden_states(do: Do, tmp_path: Path) -> None:
-    write_texts(do, tmp_path, "signs", ("!? "[n % 3] * n + "-" * (n % 7) for n in range(1, 60)))
+    write_texts(do, tmp_path, "signs", ("!?;"[n % 3] * n + "-" * (n % 7) for n in range(1, 60)))
     done(do({"kind": "make-seed", "name": "seed", "domains": ["signs"], "vocab_size": 300, "shape": SHAPE}))
     assert "--embedder hidden_states" in do(FIND).next_step
     done(do({**FIND, "embedder": "hidden_states", "seed_model": "seed"}))

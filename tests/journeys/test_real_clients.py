@@ -29,7 +29,7 @@ from workbench.settings import Settings
 
 TALK: Any = [{"role": "user", "content": "May a tenant sublet?"}]
 ASK: dict[str, Any] = {"model": "talk", "messages": TALK, "max_tokens": 6, "seed": 1}
-TRAIN = {"kind": "train-joint", "training": {"num_steps": 2, "block_size": 32}}
+TRAIN = {"kind": "train-joint", "training": {"num_steps": 2, "block_size": 32, "learning_rate": 1e-3}}
 STRICT = """{% for message in messages %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}\
 {{ raise_exception('Roles must alternate user/assistant.') }}{% endif %}{{ message.content }}{% endfor %}"""
 

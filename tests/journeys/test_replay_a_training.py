@@ -58,15 +58,21 @@ def exchange_weights(expert: str, by: float) -> str:
     return name
 
 
+def stored_files() -> dict[Path, str]:
+    """The files of all artifacts by their hashes, without the records of when these were verified."""
+    paths = [path for path in get_storage().folder.rglob("*") if path.is_file() and path.parent.name != "verified"]
+    return {path: sha256_of(path) for path in paths}
+
+
 def test_an_expert_of_a_joint_training_is_what_its_last_steps_make(trained: Do, capsys) -> None:
-    files = {path: sha256_of(path) for path in get_storage().folder.rglob("*") if path.is_file()}
+    files = stored_files()
     result = verify(capsys, "small/court")
     assert (result["verdict"], result["plan"]["from_step"], result["plan"]["to_step"]) == ("equal", 20, 30)
     assert (result["tensors"], result["losses"], result["reasons"]) == ([], [], [])
     assert result["num_tensors"] > 4
     assert result["num_points"] > 30  # three losses of each of ten steps, and those on held-out text
     assert result["plan"]["environment_changes"] == []
-    assert files == {path: sha256_of(path) for path in get_storage().folder.rglob("*") if path.is_file()}
+    assert files == stored_files()
     assert main(["verify"]) == 0
     assert main(["verify", "--replay", "small/court"]) == 0
     shown = capsys.readouterr()

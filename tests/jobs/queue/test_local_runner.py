@@ -60,7 +60,7 @@ def test_a_failure_ends_those_behind_it_and_not_those_beside_it(servers: Running
 
 
 def test_closing_it_leaves_what_runs_at_a_checkpoint_in_the_queue(servers: RunningWorkbench) -> None:
-    ids = [create(steps=2000), create()]
+    ids = [create(steps=20_000), create()]
     stream = run_jobs(ids, servers.settings)
     for cards in stream:
         if cards[0].progress > 0:

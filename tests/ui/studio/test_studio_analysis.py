@@ -430,7 +430,7 @@ def test_evidence_is_calibrated_on_the_page_and_saved(answers: Answers, monkeypa
     assert {"mixture": "first"} in answers.requested
     words = output(app)
     assert "Proposed: decay 0.9, power 0.3, instead of the whole prefix (paper)." in words
-    assert "−7.4 % [−8.0, −6.5] without a domain's own, as on novel text" in words
+    assert "−7.4 % [−8.0, −6.5] without a domain's own, as if it were novel" in words
     assert "Below 0 is better." in words
     settled(app.button(key="calibration.save").click().run())
     card = read(mixtures.get_mixture, "first")
