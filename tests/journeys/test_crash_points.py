@@ -181,6 +181,9 @@ def recover(job_id: str) -> None:
 # what there is in the end ------------------------------------------------------------------------------
 
 
+_NOT_COMPARED = {"trash", "verified"}  # the second: records of when files were last hashed, which hold times
+
+
 def outcome(home: Path, outputs: Path) -> dict[str, list[str]]:
     """Rows, files and bits, without times, attempts and random ids."""
     with database.reading() as session:
@@ -203,10 +206,12 @@ def outcome(home: Path, outputs: Path) -> dict[str, list[str]]:
         f"{plain(str(path.relative_to(folder)))} {bits_of(path)}"
         for folder in (home, outputs)
         for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith("registry.db") and "trash" not in path.parts
+        if path.is_file() and not path.name.startswith("registry.db") and not _NOT_COMPARED.intersection(path.parts)
     ]
     folders = [
-        plain(str(path.relative_to(home))) for path in home.rglob("*") if path.is_dir() and "trash" not in path.parts
+        plain(str(path.relative_to(home)))
+        for path in home.rglob("*")
+        if path.is_dir() and not _NOT_COMPARED.intersection(path.parts)
     ]
     return {"rows": sorted(rows), "files": sorted(files), "folders": sorted(folders), "faults": faults}
 

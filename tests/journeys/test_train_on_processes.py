@@ -47,6 +47,7 @@ def test_a_job_on_two_processes_makes_the_experts_that_one_process_makes(
     events.close()  # type: ignore[attr-defined]
     work = home / "jobs" / job_id / "work"
     assert {path.name for path in work.iterdir()} == {
+        "masks.json",
         "row_order.json",
         "sources.json",
         "step-00000005",
