@@ -178,7 +178,7 @@ for event in train_distributed(2, task.seed_folder, task.domains, task.config, t
 def test_an_error_of_one_process_ends_all_with_its_last_line(seed, domains, tmp_path: Path) -> None:
     small = tmp_path / "small"
     fresh_model(ModelConfig(num_layers=1, width=32, num_heads=2, ffn_width=64), 100).save_pretrained(small)
-    with pytest.raises(LostRank, match="Process [01] of 2 raised an unexpected error: IndexError: index out of range"):
+    with pytest.raises(LostRank, match=r"Process [01] of 2 raised an unexpected error: IndexError: index out of range"):
         list(train_distributed(2, small, domains[:2], CONFIG, tmp_path / "bug", log=tmp_path / "log"))
     assert "Traceback" in (tmp_path / "log").read_text()
     assert not processes(tmp_path / "bug")
