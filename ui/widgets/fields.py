@@ -146,6 +146,9 @@ def _place_of(default: Any, choices: Sequence[Any]) -> int:
 
 
 def _names(key: str, q: Question) -> list[str]:
+    if not q.choices:  # Streamlit would draw a pale field that nobody can open
+        st.caption(f"{q.label}: there are none to choose yet.")
+        return []
     return list(st.multiselect(q.label, q.choices, q.default, key=key, help=q.help))
 
 

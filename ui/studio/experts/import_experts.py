@@ -6,7 +6,7 @@ import streamlit as st
 
 from ui.studio.forms.job_form import show_form_and_job
 from ui.widgets.notices import explained
-from workbench.registry import seeds
+from workbench.registry import corpora, seeds
 from workbench.registry.database import reading
 
 _ADAPTER, _PACKED = "Adapter or model", "Packed file"
@@ -28,9 +28,10 @@ def show_import() -> None:
 def _show_adapter() -> None:
     with reading() as session:
         names = [seed.name for seed in seeds.list_seeds(session)]
+        domains = [domain.name for domain in corpora.list_domains(session)]
     if names:
         st.caption("An adapter of PEFT, or a fine-tuned model, trained elsewhere from a seed model of this workbench.")
-        show_form_and_job("import-expert", {"seed_model": names}, "Import it")
+        show_form_and_job("import-expert", {"seed_model": names, "domains": domains}, "Import it")
     else:
         st.caption(
             "An import needs the seed model that the expert was trained from. Make one first, on the page Train."
