@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 MAX_LENGTH = 4096  # characters of a pattern
@@ -125,7 +125,8 @@ def _item(text: str) -> tuple[_Item, str]:
         item, after = _times(text[: len(text) - len(rest)], rest)
         if item.is_endless:
             raise _Unknown
-        return item, after
+        most = item.least + item.num_counts - 1
+        return replace(item, num_counts=item.num_counts * len(inner) ** min(most, _MAX_CHOICES)), after
     atom = _atom(text)
     return _times(atom, text[len(atom) :])
 

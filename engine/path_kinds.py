@@ -110,7 +110,9 @@ def describe_path(path: Path, subject: str = "") -> PathKind:
         if stat.S_ISDIR(status.st_mode):
             return _describe_folder(path, subject, sorted(os.listdir(path))[:_MAX_ENTRIES])
         if not stat.S_ISREG(status.st_mode):
-            return PathKind("device", f"{subject} is a {what_is(path)}, not a file.", "Give a file or a folder.")
+            return PathKind(
+                "device", f"{subject} is a {what_is(path) or 'special file'}, not a file.", "Give a file or a folder."
+            )
         return describe_head(_head(path), subject)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
         return PathKind("missing", f"{subject} does not exist.", "Check the path.")

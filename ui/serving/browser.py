@@ -52,7 +52,7 @@ def _look(settings: Settings, seconds: float) -> bool | None:
         ):
             if token:
                 return is_proved(settings, token, challenge, response, address)
-    except httpx.ProtocolError:
+    except (httpx.ProtocolError, httpx.ReadTimeout):  # it accepts, and does not answer as ours does
         return False
     except httpx.HTTPError:
         return None

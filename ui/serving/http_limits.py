@@ -116,7 +116,7 @@ class HTTPLimits(_Protocol):
         after = self._seen()
         self._num_body += after[1] - (num_bytes if after[0] is cycle else 0)
         self._num_pending = self._num_pending + len(piece) if after == before else 0
-        if self._num_pending > HEADER_BYTES and self._phase() in ("header", "body"):
+        if self._num_pending > HEADER_BYTES and self._phase() != "rest":
             self._refuse_header()
         self._follow()
 

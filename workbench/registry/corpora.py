@@ -82,7 +82,7 @@ def preview_marked(
 
     Raises BadSpec for a domain of texts or a seed model without a chat template.
     """
-    from engine.text.chat.conversations import from_stored
+    from engine.text.chat.conversations import stored_conversation
     from engine.text.chat.template import load_chat_template
     from engine.text.split import read_split
     from engine.text.tokenizer import load_tokenizer
@@ -93,8 +93,8 @@ def preview_marked(
         cause = f"“{name}” holds texts" if domain.format != "chat" else f"“{seed}” has no chat template"
         raise BadSpec([f"{cause}, so no conversation can be shown as it is trained on."], "Leave out the seed model.")
     tokenizer, rows = load_tokenizer(base), read_split(storage.path(domain.artifact_id) / domain.folder, split)
-    conversations = (from_stored(row["messages"]) for row in islice(rows, limit))
-    encoded = (template.encode_answers(tokenizer, messages) for messages in conversations)
+    talks = (stored_conversation(row["messages"]) for row in islice(rows, limit))
+    encoded = (template.with_values(one.template_kwargs).encode_answers(tokenizer, one.messages) for one in talks)
     return [BatchRow.of(name, ids, [False, *counted[1:]], tokenizer, _MARKED_TOKENS) for ids, counted in encoded]
 
 
