@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from ui.cli.app import main
 from ui.client import Client
 from ui.errors import ServerRefused
 from ui.server_proof import CHALLENGE_HEADER, PROOF_HEADER, is_proved, new_challenge, prove
-from ui.serving.browser import studio_answers
+from ui.serving.browser import another_answers, studio_answers
 from workbench.access.home_token import ensure_token, renew_token
 from workbench.access.users import add_user, revoke_user
 from workbench.registry.database import transaction
@@ -184,3 +185,10 @@ def test_a_login_link_is_not_opened_or_printed_for_another_program(
     assert "Another program listens at" in capsys.readouterr().err
     assert CHALLENGE_HEADER in seen[0]
     assert "s3cret" not in seen[0]
+
+
+def test_a_program_that_accepts_and_stays_silent_is_another(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        there = settings.model_copy(update={"studio_port": silent.getsockname()[1]})
+        assert another_answers(there, seconds=0.1)
+    assert not another_answers(there, seconds=0.1)  # nothing listens any more
