@@ -32,6 +32,7 @@ from jobs.replay.compare import Points, compare_points, compare_weights
 from jobs.replay.work import ReplayWork
 from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError
+from workbench.exports.old_masks import MASK_RULE
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
 from workbench.registry import database
@@ -60,6 +61,7 @@ class Training:
     points: Points
     environment: Environment | None
     row_order: str  # of jobs.kinds.shared.resume_guard
+    mask_rule: int
     tokens_per_second: float | None
     tokens_per_step: float | None
 
@@ -89,6 +91,7 @@ def find_training(settings: Settings, expert: str) -> Training:
             points={(one.name, one.step): one.value for one in jobs.metrics(session, card.id)},
             environment=recorded_environment(card.result),
             row_order=card.result.get(ROW_ORDER, "ids"),
+            mask_rule=row.config.get(MASK_RULE, OLD_RULE),
             tokens_per_second=throughput.get("tokens_per_second"),
             tokens_per_step=_tokens_per_step(throughput),
         )
@@ -174,8 +177,8 @@ def _put_inputs(work: ReplayWork, training: Training) -> None:
     parent = work.folder / _PARENT
     if training.parent_id and not parent.exists():  # of an earlier version, which kept no notes
         parent.write_text(json.dumps({"key": training.parent_id, "posterior": {}, "num_blocks": 0}), encoding="utf-8")
-    if read_inputs(work, MASKS) is None:  # of an earlier version
-        write_mask_rule(work, OLD_RULE)
+    if read_inputs(work, MASKS) is None:  # of an earlier version, or its notes are gone
+        write_mask_rule(work, training.mask_rule)
 
 
 def _drive(work: ReplayWork, training: Training, plan: PlannedReplay, made: _Made, see: See) -> None:

@@ -14,6 +14,7 @@ class Text(NamedTuple):
     num_tokens: int
     block_size: int
     tokenizer_sha256: str = ""
+    num_counted: int = 0  # tokens of answers, which depends on the rule of masks; 0 where all count
 
 
 def comparable(
@@ -27,7 +28,7 @@ def comparable(
     texts: dict[str, dict[Text, dict[str, Evaluation]]] = {}
     for row in rows:
         of_domain = texts.setdefault(row.domain_id, {})
-        text = Text(row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""))
+        text = Text(row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0)
         of_domain.setdefault(text, {})[row.expert_id] = row
     return {
         domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]
