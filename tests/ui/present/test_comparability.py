@@ -21,6 +21,7 @@ from ui.present.text.measures import comparable
 from ui.studio.overview.contents import read_contents
 from workbench.analysis.comparable import comparable as comparable_rows
 from workbench.settings import get_settings
+from workbench.tables import Evaluation
 
 MOST = TokenMeasure("ab", 256)
 
@@ -82,6 +83,6 @@ def test_scores_of_two_tokenizers_are_two_texts_even_of_as_many_tokens() -> None
 )
 def test_a_table_holds_the_text_of_one_tokenizer(tokenizers: dict[str, str], shared: set[str]) -> None:
     def stored(expert: str) -> Any:
-        return type("Row", (), {"domain_id": "law", "expert_id": expert, "num_tokens": 9, "block_size": 8})
+        return Evaluation(domain_id="law", expert_id=expert, num_tokens=9, block_size=8)
 
     assert set(comparable_rows(map(stored, "abc"), tokenizers)["law"]) == shared
