@@ -223,6 +223,7 @@ def test_where_memory_does_not_suffice_activations_are_computed_again_and_the_tr
     assert losses(events) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 @pytest.mark.parametrize("experts_in", ["ffn", "adapter"])
 def test_a_compiled_training_has_nearly_the_same_losses(experts_in: str, family: str, tmp_path: Path) -> None:
