@@ -40,7 +40,7 @@ from ui.addresses import (
     registry_id,
     studio_address,
 )
-from ui.server_proof import CHALLENGE_HEADER, PROOF_HEADER
+from ui.server_proof import CHALLENGE_HEADER, HEALTH_PATHS, PROOF_HEADER
 from ui.serving.attempts import Attempts, TooManyTries
 from ui.serving.forwarded import as_forwarded, client_of
 from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, Login, token_in
@@ -208,7 +208,8 @@ class Guard:
     async def _with_proof(self, connection: HTTPConnection, send: Send) -> Send:
         """Adds the proof that a client of ours asks for before it sends its token."""
         challenge = connection.headers.get(CHALLENGE_HEADER, "")
-        if not challenge or connection.headers.get(REGISTRY_HEADER) != self._registry:
+        is_probe = bool(challenge) and connection.scope["path"] in HEALTH_PATHS
+        if not is_probe or connection.headers.get(REGISTRY_HEADER) != self._registry:
             return send
         proof = await run_in_threadpool(self._login.prove, challenge, connection.scope.get("server"))
 

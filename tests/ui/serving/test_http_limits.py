@@ -222,7 +222,7 @@ def test_connections_that_were_refused_count_among_those_that_wait(kind: type[An
         clock = Clock()
         refused = [Connection(kind, clock=clock) for _ in range(MAX_IDLE)]
         for one in refused:
-            await one.send(POST + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n")
+            await one.send(POST + b"Transfer-Encoding: chunked\r\n\r\n", b"no size\r\n")
         waiting = [Connection(kind, clock=clock) for _ in range(2)]
         assert [one.wire.is_over for one in refused[:3]] == [True, True, False]
         assert not [one for one in waiting if one.wire.is_over]
