@@ -130,10 +130,10 @@ def _copy_named(folder: Path, target: Path, known: re.Pattern[str]) -> list[str]
 def _remove_rowless(copy: Settings, aside: Path) -> list[str]:
     """Removes artifacts, their records, folders of jobs and uploads that no row of the registry names."""
     with database.reading(copy) as session:
-        artifacts = set(session.scalars(select(Artifact.id)))
-        jobs = set(session.scalars(select(Job.id)))
+        artifacts: set[str | None] = set(session.scalars(select(Artifact.id)))
+        jobs: set[str | None] = set(session.scalars(select(Job.id)))
         uploads = {upload_id(Path(source)) for source in named_sources(session)}
-    named = {
+    named: dict[str, set[str | None]] = {
         ARTIFACTS: {RECORDS, OWNER.removesuffix(".json"), *artifacts},
         f"{ARTIFACTS}/{RECORDS}": artifacts,
         JOBS: jobs,

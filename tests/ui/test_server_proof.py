@@ -87,7 +87,7 @@ def test_a_program_that_passes_the_question_on_to_the_server_is_not_given_the_to
     assert "s3cret" not in "".join(seen)
 
 
-def test_who_meets_the_own_server_through_another_port_is_told_what_works(
+def test_a_refusal_of_the_own_server_through_another_port_says_what_works(
     server: uvicorn.Server, settings: Settings
 ) -> None:
     with (
@@ -101,7 +101,7 @@ def test_who_meets_the_own_server_through_another_port_is_told_what_works(
 
 
 @pytest.mark.parametrize(("path", "proves"), [("/healthz", True), ("/v1/models", False), ("/login", False)])
-def test_a_server_proves_itself_only_where_its_health_is_asked_for(
+def test_a_server_proves_itself_only_at_its_health_path(
     server: uvicorn.Server, settings: Settings, path: str, proves: bool
 ) -> None:
     headers = {CHALLENGE_HEADER: new_challenge("s3cret"), REGISTRY_HEADER: registry_id(settings)}

@@ -58,12 +58,12 @@ def sweep_temporary_files(settings: Settings) -> None:
     before = time.time() - KEPT_SECONDS
     for path in _deepest_first(settings.root / FOLDER):
         with suppress(OSError):  # a folder with files, or what another process has removed
-            found = path.lstat()
-            if found.st_mtime >= before:
+            status = path.lstat()
+            if status.st_mtime >= before:
                 continue
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 path.rmdir()
-            elif stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):
+            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                 path.unlink()
 
 

@@ -53,7 +53,7 @@ class Door:
             await getattr(self.attempts, send)(HERE, b"wrong")
 
 
-each_way = pytest.mark.parametrize("send", ["in_form", "in_header"])
+both_senders = pytest.mark.parametrize("send", ["in_form", "in_header"])
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -70,7 +70,7 @@ async def settle(tasks: list[asyncio.Task[Any]]) -> list[bool]:
     return [task.done() for task in tasks]
 
 
-@each_way
+@both_senders
 def test_slow_tries_of_one_address_run_one_after_another_and_few_of_them_wait(send: str) -> None:
     async def test() -> None:
         door = Door()
@@ -90,7 +90,7 @@ def test_slow_tries_of_one_address_run_one_after_another_and_few_of_them_wait(se
     run(test)
 
 
-@each_way
+@both_senders
 def test_tries_that_came_before_the_first_failure_are_not_all_made(send: str) -> None:
     async def test() -> None:
         door = Door()
@@ -104,7 +104,7 @@ def test_tries_that_came_before_the_first_failure_are_not_all_made(send: str) ->
     run(test)
 
 
-@each_way
+@both_senders
 def test_wrong_tokens_of_one_address_do_not_slow_another(send: str) -> None:
     async def test() -> None:
         door = Door()

@@ -253,16 +253,16 @@ def test_the_end_of_an_answer_gives_the_next_header_no_more_bytes(kind: type[Any
 
 
 class Pipelined:
-    """An application whose first request is answered when it is told that its client is gone."""
+    """An application whose first request is answered when its client is gone."""
 
     def __init__(self) -> None:
-        self.begun, self.told, self.num_begun = asyncio.Event(), asyncio.Event(), 0
+        self.started, self.disconnected, self.num_started = asyncio.Event(), asyncio.Event(), 0
 
     async def __call__(self, _: Any, receive: Any, __: Any) -> None:
-        self.num_begun += 1
+        self.num_started += 1
         while (await receive())["type"] != "http.disconnect":
-            self.begun.set()
-        self.told.set()
+            self.started.set()
+        self.disconnected.set()
 
 
 @asynccontextmanager
@@ -294,8 +294,8 @@ def test_a_bad_request_behind_pipelined_ones_ends_them_all_and_answers_none() ->
         async with served(app) as (reader, writer):
             writer.write(GET + GET + b"no request\r\n\r\n")
             assert await rest_of(reader) == b""
-            await asyncio.wait_for(app.told.wait(), 60)
-            assert app.num_begun == 1
+            await asyncio.wait_for(app.disconnected.wait(), 60)
+            assert app.num_started == 1
 
     run(test)
 
@@ -305,9 +305,9 @@ def test_a_client_that_leaves_ends_the_first_of_its_pipelined_requests() -> None
         app = Pipelined()
         async with served(app) as (_, writer):
             writer.write(GET + GET)
-            await asyncio.wait_for(app.begun.wait(), 60)
+            await asyncio.wait_for(app.started.wait(), 60)
             writer.transport.abort()
-            await asyncio.wait_for(app.told.wait(), 60)
+            await asyncio.wait_for(app.disconnected.wait(), 60)
 
     run(test)
 

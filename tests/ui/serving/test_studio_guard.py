@@ -371,7 +371,7 @@ def test_wrong_tokens_of_others_do_not_lock_out_or_slow_a_program_that_is_known(
 
 
 @pytest.mark.parametrize("form", [False, True], ids=["header", "form"])
-def test_more_tries_than_may_wait_are_refused_at_once_and_told_when_to_return(tmp_path: Path, form: bool) -> None:
+def test_more_tries_than_may_wait_are_refused_at_once_and_say_when_to_return(tmp_path: Path, form: bool) -> None:
     app = Guard(send_ok, Settings(home=tmp_path, token=TOKEN), api_rules(Settings(home=tmp_path, token=TOKEN)))
     wrong = {"authorization": "Basic " + base64.b64encode(b"any:wrong").decode()}
 

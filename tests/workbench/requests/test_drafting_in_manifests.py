@@ -48,13 +48,13 @@ def test_an_answer_without_speculation_names_no_drafts() -> None:
     ],
 )
 def test_a_stored_answer_is_made_again_as_it_was_decoded(stored: Manifest, speculates: bool) -> None:
-    asked: list[SamplingConfig] = []
+    requested: list[SamplingConfig] = []
     plan = GenerationPlan("m", (), (), "", PosteriorGateConfig())
 
     def stream(_: GenerationPlan, __: list[int], sampling: SamplingConfig) -> Iterator[Token | Done]:
-        asked.append(sampling)
+        requested.append(sampling)
         return iter(())
 
     read_again = Manifest.model_validate_json(stored.model_dump_json())
     verify(StoredAnswer(manifest=read_again, choices=[StoredChoice(index=0, token_ids=[1])]), plan, stream)
-    assert [sampling.speculate for sampling in asked] == [speculates]
+    assert [sampling.speculate for sampling in requested] == [speculates]
