@@ -81,7 +81,7 @@ def sweep(settings: Settings) -> list[Path]:
             moved = artifacts.sweep(session, storage, GRACE_SECONDS)
         known = {settings.jobs_folder / job_id for job_id in session.scalars(select(Job.id))}
         waiting = _waiting_paths(session)
-        named = _named_sources(session)
+        named = named_sources(session)
     if refused is not None:
         with suppress(OSError):  # only those without a record: an older registry's rows must not replace newer ones
             refresh_records(begin, storage, state.known - storage.records.ids())
@@ -192,7 +192,7 @@ def _waiting_paths(session: Session) -> set[Path]:
     return {Path(path) for spec in session.scalars(unfinished) for path in paths_read(spec)}
 
 
-def _named_sources(session: Session) -> set[str]:
+def named_sources(session: Session) -> set[str]:
     """The paths that any job or corpus refers to."""
     read = {path for spec in session.scalars(select(Job.spec)) for path in paths_read(spec)}
     return read | set(session.scalars(select(Corpus.source)))

@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from engine.files import MANIFEST, aside_of, faults_in
 from jobs.backup import ARTIFACTS, CARD, JOBS, REGISTRY, UPLOADS, copy_tree, explained, settings_of
+from jobs.garbage_collection import named_sources
+from jobs.uploads import upload_id
 from workbench.answers.backups import RestoredWorkbench, WorkbenchBackup
 from workbench.answers.integrity import StoreCheck
 from workbench.errors import StorageError
@@ -34,7 +39,7 @@ _RECORD = re.compile(r"[0-9a-f]{32}\.json")
 _NAMES = {  # what lies in each folder of a backup
     ARTIFACTS: re.compile(rf"[0-9a-f]{{32}}|{re.escape(OWNER)}"),
     JOBS: _ID,
-    UPLOADS: _ID,
+    UPLOADS: re.compile(r"[0-9a-f]{32}(\.json)?"),
 }
 _MARK = "restore"  # of the temporary folder: the next restoration of this home removes what a killed one left
 _ANOTHER = "Take another backup, or keep what is undamaged with --keep-damaged."
@@ -70,8 +75,10 @@ def restore(
             raise StorageError(f"The backup is damaged: {changed[0]}", _ANOTHER)
         for extra in (MANIFEST, CARD):
             (aside / extra).unlink(missing_ok=True)
-        database.migrate(copy)  # a backup of an earlier version
-        _rewrite_registry(copy, aside)
+        with _explained_registry():
+            _drop_programs(aside / REGISTRY)
+            database.migrate(copy)  # a backup of an earlier version
+            _rewrite_registry(copy, aside)
         num_users = 0 if with_users else _remove_users(copy)
         requeued, paused = _requeue(copy) if with_jobs else ([], _pause(copy))
         left_out += _remove_rowless(copy, aside)
@@ -121,27 +128,56 @@ def _copy_named(folder: Path, target: Path, known: re.Pattern[str]) -> list[str]
 
 
 def _remove_rowless(copy: Settings, aside: Path) -> list[str]:
-    """Removes folders of artifacts and jobs that no row of the registry has."""
+    """Removes artifacts, their records, folders of jobs and uploads that no row of the registry names."""
     with database.reading(copy) as session:
-        known = {ARTIFACTS: set(session.scalars(select(Artifact.id))), JOBS: set(session.scalars(select(Job.id)))}
-    folders = [(folder, path) for folder in known for path in sorted((aside / folder).glob("*")) if path.is_dir()]
-    rowless = [(folder, path) for folder, path in folders if path.name not in {RECORDS, *known[folder]}]
+        artifacts: set[str | None] = set(session.scalars(select(Artifact.id)))
+        jobs: set[str | None] = set(session.scalars(select(Job.id)))
+        uploads = {upload_id(Path(source)) for source in named_sources(session)}
+    named: dict[str, set[str | None]] = {
+        ARTIFACTS: {RECORDS, OWNER.removesuffix(".json"), *artifacts},
+        f"{ARTIFACTS}/{RECORDS}": artifacts,
+        JOBS: jobs,
+        UPLOADS: uploads,
+    }
+    entries = [(folder, path) for folder in named for path in sorted((aside / folder).glob("*"))]
+    rowless = [(folder, path) for folder, path in entries if path.name.removesuffix(".json") not in named[folder]]
     for _, path in rowless:
-        shutil.rmtree(path)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     return [f"{folder}/{path.name}" for folder, path in rowless]
 
 
-def _rewrite_registry(copy: Settings, aside: Path) -> None:
-    """Writes the rows into tables of our own: a file of somebody else may hold triggers, too."""
-    rows = aside / f"{REGISTRY}.rows"
+@contextmanager
+def _explained_registry() -> Iterator[None]:
+    """Calls the registry of a backup damaged where its tables or rows are not those of a workbench."""
     try:
-        backups.copy_rows_into(copy, rows)
-    except (SQLAlchemyError, LookupError, TypeError, ValueError) as error:
-        problem = f"The backup's registry is damaged: {str(error).splitlines()[0][:200]}"
-        raise StorageError(problem, "Take another backup.") from None
+        yield
+    except (SQLAlchemyError, sqlite3.Error, LookupError, TypeError, ValueError, AssertionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise StorageError(f"The backup's registry is damaged: {reason}", "Take another backup.") from None
+
+
+def _drop_programs(registry: Path) -> None:
+    """Drops triggers and views, which a file of somebody else may hold, before any statement could start them.
+
+    Those of our own are in the tables into which the rows are copied.
+    """
+    with closing(sqlite3.connect(registry)) as file:
+        file.execute("PRAGMA trusted_schema = OFF")
+        programs = file.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
+        for kind, name in sorted(programs):  # triggers first: those of a view go with it
+            quoted = name.replace('"', '""')
+            file.execute(f'DROP {kind} IF EXISTS "{quoted}"')
+        file.commit()
+
+
+def _rewrite_registry(copy: Settings, aside: Path) -> None:
+    """Writes the rows into tables of our own."""
+    rows = aside / f"{REGISTRY}.rows"
+    backups.copy_rows_into(copy, rows)
     database.close_engine(copy)
-    for path in aside.glob(f"{REGISTRY}-*"):  # of the file's journal
-        path.unlink()
+    for path in aside.glob(f"{REGISTRY}[-.]*"):  # of the file's journal, and copies from before the migration
+        if path != rows:
+            path.unlink()
     os.replace(rows, aside / REGISTRY)
 
 

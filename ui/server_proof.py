@@ -2,7 +2,8 @@
 
 Any program of the machine may listen on our port and answer as our servers do. So a client sends a nonce first, and the
 server answers with an HMAC of it under a key made from the token. The HMAC is of the registry and of the address at
-which the connection ends, too: a program cannot pass the question on to the real server at another address.
+which the connection ends, too: a program cannot pass the question on to the real server at another address. Nor can a
+tunnel from another port, or the mapped port of a container.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
 CHALLENGE_HEADER, PROOF_HEADER = "x-workbench-challenge", "x-workbench-proof"
 ELSEWHERE = "Stop it, or set WORKBENCH_API_PORT to another port and start with `workbench up`."
+PASSED_ON = (
+    "A tunnel must have the server's own address and port at both ends (`ssh -L 8000:127.0.0.1:8000`); "
+    "where a container's port is mapped, run the command in the container."
+)
+HEALTH_PATHS = ("/healthz", "/_stcore/health")  # of the API and of the studio: where a proof is asked for
 _PURPOSE = "expert-workbench server proof 1"
 _CHALLENGE = re.compile("([0-9a-f]{64})(?: ([0-9a-f]{64}))?")
 _MOST_TRIES = 3  # a server may end a connection at any time
@@ -79,7 +85,7 @@ class ProvingTransport(httpx.BaseTransport):
         challenge = new_challenge(token)
         headers = {REGISTRY_HEADER: registry_id(self._settings), CHALLENGE_HEADER: challenge}
         timeout = {"timeout": request.extensions.get("timeout", {})}
-        probe = httpx.Request("GET", f"{self._address}/healthz", headers=headers, extensions=timeout)
+        probe = httpx.Request("GET", f"{self._address}{HEALTH_PATHS[0]}", headers=headers, extensions=timeout)
         response = self._inner.handle_request(probe)
         if is_proved(self._settings, token, challenge, response, self._address):
             response.read()
@@ -92,8 +98,9 @@ class ProvingTransport(httpx.BaseTransport):
                 f"Another workbench's server listens on port {port}.", ELSEWHERE, status=421, code="foreign_registry"
             )
         raise ServerRefused(
-            f"Another program listens at {self._address}, or a server that does not know this token: it was not sent.",
-            f"{ELSEWHERE} A user's token may have been revoked.",
+            f"Another program listens at {self._address}, or a server that does not know this token, or one to which "
+            "the port is passed on: the token was not sent.",
+            f"{ELSEWHERE} A user's token may have been revoked. {PASSED_ON}",
             code="unproved_server",
         )
 

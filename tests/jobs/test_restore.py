@@ -12,8 +12,10 @@ from sqlalchemy import select
 
 from jobs.backup import back_up
 from jobs.restore import restore
+from jobs.uploads import names_file, uploads_folder
 from ui.cli.app import main
 from workbench.access.users import add_user
+from workbench.errors import StorageError
 from workbench.registry.database import reading, transaction
 from workbench.settings import Settings, get_settings
 from workbench.tables import Job, User, new_id
@@ -66,6 +68,9 @@ def test_nothing_but_what_a_backup_writes_is_taken(backup: Path, tmp_path: Path)
         "artifacts/trash/x/file": "",
         "artifacts/backups/registry.db": "",
         f"artifacts/{new_id()}/weights": "",
+        f"artifacts/records/{new_id()}.json": "{}",
+        f"uploads/{'a' * 32}/0001.txt": "theirs",
+        f"uploads/{'a' * 32}.json": "{}",
         "artifacts/records/../escape": "",
         f"jobs/{new_id()}/log.txt": "",
         "uploads/x/text": "",
@@ -85,7 +90,9 @@ def test_nothing_but_what_a_backup_writes_is_taken(backup: Path, tmp_path: Path)
     here = {path.name for path in there.root.iterdir()}
     assert here == {"artifacts", "jobs", "migrate.lock", "registry.db", "uploads"}
     assert {path.name for path in there.artifacts_folder.iterdir()} <= {"records", "registry.json"}
-    assert not [*(there.root / "uploads").iterdir(), *(there.root / "jobs").iterdir()]
+    rowless = (there.artifacts_folder / "records", there.root / "uploads", there.root / "jobs")
+    assert not [path for folder in rowless for path in folder.iterdir()]
+    assert len([name for name in result.left_out if name.startswith(("uploads/a", "artifacts/records/"))]) == 3
     assert {"login", "queue", "workbench.env", "mlflow.db", "artifacts/trash", "uploads/x"} <= set(result.left_out)
 
 
@@ -97,7 +104,13 @@ def test_the_command_names_what_it_leaves_out(
     get_settings.cache_clear()
     assert main(["restore", str(backup)]) == 0
     printed = capsys.readouterr().out
-    for sentence in ("Paused: queued", "2 jobs paused", "1 user left out", "no backup writes it: login."):
+    for sentence in (
+        "Paused: queued",
+        "2 jobs paused",
+        "1 user left out",
+        "1 file or folder left out",
+        "no row names it: login.",
+    ):
         assert sentence in printed
 
 
@@ -118,3 +131,52 @@ def test_a_trigger_in_the_registry_of_a_backup_does_nothing(backup: Path, tmp_pa
     with closing(sqlite3.connect(there.root / "registry.db")) as file:
         kinds = file.execute("SELECT name FROM sqlite_master WHERE name IN ('back', 'extra')").fetchall()
     assert kinds == []
+
+
+def test_uploads_that_a_job_reads_are_restored_with_their_names(home: Path, tmp_path: Path) -> None:
+    here, id = get_settings(), new_id()
+    upload = uploads_folder(here.root) / id
+    upload.mkdir(parents=True)
+    (upload / "0001.txt").write_text("text")
+    names_file(upload).write_text('{"0001.txt": "mine.txt"}')
+    with transaction() as session:
+        spec = {"name": "mine", "source": str(upload)}
+        session.add(Job(kind="import-corpus", title="import", spec=spec, state="queued"))
+    back_up(here, tmp_path / "copy")
+    there = Settings(home=tmp_path / "there")
+    assert restore(there, tmp_path / "copy").left_out == []
+    assert {path.name for path in uploads_folder(there.root).iterdir()} == {id, f"{id}.json"}
+
+
+@pytest.mark.parametrize("table", ["alembic_version", "devices"])
+def test_a_trigger_in_an_old_registry_does_nothing_while_it_is_migrated(
+    backup: Path, tmp_path: Path, table: str
+) -> None:
+    with closing(sqlite3.connect(backup / "registry.db")) as file:
+        file.execute("ALTER TABLE devices DROP COLUMN number")  # as it was before version 0021
+        file.execute("UPDATE alembic_version SET version_num = '0020'")
+        file.execute(
+            "INSERT INTO devices (host, uuid, address, name, memory_bytes, worker, seen_until, fence) "
+            "VALUES ('x', 'x', '0', 'x', 1, 'x', 0, 0)"
+        )
+        for event in ("UPDATE", "DELETE", "INSERT"):
+            file.execute(
+                f'CREATE TRIGGER "{event} ""it" AFTER {event} ON {table} BEGIN INSERT INTO users (id, name, role, '
+                "token_sha256, created_at) VALUES (hex(randomblob(16)), 'mallory', 'admin', hex(randomblob(9)), 0); END"
+            )
+        file.commit()
+    (backup / "manifest.json").write_text('{"files": {}}')
+    there = Settings(home=tmp_path / "there")
+    restore(there, backup, with_users=True)
+    assert names(there) == ["ada"]
+    assert not [*there.root.glob("registry.db.*")]
+
+
+@pytest.mark.parametrize("change", ["DROP TABLE jobs", "CREATE VIEW twice AS SELECT * FROM absent; DROP TABLE users"])
+def test_a_registry_without_a_table_is_called_damaged(backup: Path, tmp_path: Path, change: str) -> None:
+    with closing(sqlite3.connect(backup / "registry.db")) as file:
+        file.executescript(f"UPDATE alembic_version SET version_num = '0018'; {change}")
+    (backup / "manifest.json").write_text('{"files": {}}')
+    with pytest.raises(StorageError, match="The backup's registry is damaged"):
+        restore(Settings(home=tmp_path / "there"), backup)
+    assert not (tmp_path / "there").exists()

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import uvicorn
 
+from ui.addresses import REGISTRY_HEADER, registry_id
 from ui.api.app import create_app
 from ui.cli.app import main
 from ui.client import Client
@@ -84,6 +85,28 @@ def test_a_program_that_passes_the_question_on_to_the_server_is_not_given_the_to
         assert is_refused(client)
     assert len(seen) == 3
     assert "s3cret" not in "".join(seen)
+
+
+def test_a_refusal_of_the_own_server_through_another_port_says_what_works(
+    server: uvicorn.Server, settings: Settings
+) -> None:
+    with (
+        impostor(f"http://127.0.0.1:{settings.api_port}") as (port, _),
+        Client(settings.model_copy(update={"api_port": port})) as client,
+        pytest.raises(ServerRefused, match="or one to which the port is passed on") as caught,
+    ):
+        client.models()
+    for help_ in ("the server's own address and port at both ends", "run the command in the container"):
+        assert help_ in caught.value.next_step
+
+
+@pytest.mark.parametrize(("path", "proves"), [("/healthz", True), ("/v1/models", False), ("/login", False)])
+def test_a_server_proves_itself_only_at_its_health_path(
+    server: uvicorn.Server, settings: Settings, path: str, proves: bool
+) -> None:
+    headers = {CHALLENGE_HEADER: new_challenge("s3cret"), REGISTRY_HEADER: registry_id(settings)}
+    answer = httpx.get(f"http://127.0.0.1:{settings.api_port}{path}", headers=headers, trust_env=False)
+    assert (PROOF_HEADER in answer.headers) == proves
 
 
 def test_a_program_that_takes_the_port_later_is_not_given_the_token(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from pathlib import Path
 
@@ -52,3 +53,19 @@ def test_a_link_is_removed_and_not_what_it_leads_to(settings: Settings, tmp_path
         os.utime(path, (0, 0), follow_symlinks=False)
     sweep_temporary_files(settings)
     assert (link.is_symlink(), (theirs / "file").exists()) == (False, True)
+
+
+def test_sockets_and_pipes_stay_since_their_age_does_not_say_whether_they_are_used(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_temporary_files(settings)
+    folder = Path(os.environ["TMPDIR"], "workbench-x")
+    folder.mkdir()
+    monkeypatch.chdir(folder)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        os.mkfifo("pipe")
+        for path in ("socket", "pipe", folder):
+            os.utime(path, (0, 0))
+        sweep_temporary_files(settings)
+        assert {path.name for path in folder.iterdir()} == {"socket", "pipe"}

@@ -40,7 +40,7 @@ def _look(settings: Settings, seconds: float) -> bool | None:
     """Whether what responds at the studio's address proves that it knows the token, if there is one; None: nothing."""
     import httpx
 
-    from ui.server_proof import CHALLENGE_HEADER, is_proved, new_challenge
+    from ui.server_proof import CHALLENGE_HEADER, HEALTH_PATHS, is_proved, new_challenge
 
     address, token = studio_address(settings), access_token(settings)
     challenge = new_challenge(token)
@@ -48,7 +48,7 @@ def _look(settings: Settings, seconds: float) -> bool | None:
     try:
         with (
             httpx.Client(timeout=seconds, trust_env=False) as client,
-            client.stream("GET", f"{address}/_stcore/health", headers=headers) as response,
+            client.stream("GET", f"{address}{HEALTH_PATHS[1]}", headers=headers) as response,
         ):
             if token:
                 return is_proved(settings, token, challenge, response, address)

@@ -27,7 +27,9 @@ BODY_SECONDS, BODY_BYTES = 30.0, 32 << 10  # a body that brings less in so many 
 STALL_SECONDS = 30.0  # for which a client may leave an answer unread
 SEND_BYTES = 128 << 10  # that the system holds of an answer: Linux holds megabytes otherwise, an hour of tokens
 REST_SECONDS = 5.0  # for which the rest of a body is thrown away, so that the client can read why it was refused
-MAX_IDLE = 256  # connections without a request; the one that has waited longest makes room for the next
+MAX_IDLE = (
+    256  # connections without a request, or with a refused one; the one that has waited longest makes room for the next
+)
 
 Phase = Literal["header", "body", "answer", "rest"]
 
@@ -49,6 +51,7 @@ class HTTPLimits(_Protocol):
         self._num_pending = 0  # bytes since the last whole piece of a request
         self._num_body = 0  # bytes of the body since the last look
         self._is_refused = False
+        self._running: Any = None  # of pipelined requests, the one that is answered: httptools reads on meanwhile
         self._at: tuple[Any, Phase] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
@@ -57,6 +60,7 @@ class HTTPLimits(_Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
         self.resume_writing()
+        self._disconnect()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -65,8 +69,15 @@ class HTTPLimits(_Protocol):
                 return
             self._read(data[start : start + HEADER_BYTES])
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)  # type: ignore[misc]
+
     def on_response_complete(self) -> None:
+        before = self._seen()
         super().on_response_complete()
+        if self._seen() != before:  # the next request was there already
+            self._num_pending = 0
         self._follow()
 
     def pause_writing(self) -> None:
@@ -91,13 +102,10 @@ class HTTPLimits(_Protocol):
         if self._is_refused:
             return
         self._is_refused = True
-        if (cycle := self.cycle) is not None and not cycle.response_complete:
-            has_answer = cycle.response_started
-            cycle.disconnected = True
-            cycle.message_event.set()
-            if has_answer:
-                self.transport.abort()
-                return
+        ended = self._disconnect()
+        if len(ended) > 1 or any(cycle.response_started for cycle in ended):
+            self.transport.abort()  # what is written now would be read as a part of another answer
+            return
         error = {"message": message, "type": "invalid_request_error", "param": None, "code": "bad_request"}
         body = json.dumps({"error": error}).encode()
         head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -106,6 +114,16 @@ class HTTPLimits(_Protocol):
             self.transport.write_eof()
         self.flow.resume_reading()
         self._set_timer(REST_SECONDS, self.transport.abort)  # closed at once, the client might not read the answer
+        self._end_oldest()
+
+    def _disconnect(self) -> list[Any]:
+        """Ends the requests that are not answered yet, pipelined ones too; gives them."""
+        cycles = [self._running, *(cycle for cycle, _ in getattr(self, "pipeline", ())), self.cycle]
+        unanswered = {id(cycle): cycle for cycle in cycles if cycle is not None and not cycle.response_complete}
+        for cycle in unanswered.values():
+            cycle.disconnected = True
+            cycle.message_event.set()
+        return list(unanswered.values())
 
     def _read(self, piece: bytes) -> None:
         cycle, num_bytes, _ = before = self._seen()
@@ -143,7 +161,7 @@ class HTTPLimits(_Protocol):
             return
         self._at = at
         self._idle.pop(self, None)
-        self._num_pending = self._num_body = 0
+        self._num_body = 0
         match at[1]:
             case "header":
                 self._set_timer(HEADER_SECONDS, self._end_header)
@@ -157,6 +175,7 @@ class HTTPLimits(_Protocol):
             self._end_oldest()
 
     def _end_oldest(self) -> None:
+        self._idle.pop(self, None)
         self._idle[self] = None
         if len(self._idle) > MAX_IDLE:
             oldest = next(iter(self._idle))

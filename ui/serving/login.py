@@ -12,7 +12,6 @@ import base64
 import hmac
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,6 @@ LOGIN_PATH, LOGOUT_PATH = "/login", "/logout"
 LINK_SECONDS = 600
 SESSION_SECONDS = 7 * 24 * 3600
 _ENDED = "ended"  # the folder of sessions that a logout ended
-MAX_FAILURES, FAILURE_SECONDS, MAX_CLIENTS = 5, 60.0, 10_000
 
 
 class Login:
@@ -54,13 +52,20 @@ class Login:
         return needs_token(self._settings)
 
     def actor_of(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Actor | None:
-        """Who sent a request or opened a web socket; None for nobody. The names of headers are in lower case.
+        """Who sent a request or opened a web socket; None for nobody. The names of headers are in lower case."""
+        of_token = self.actor_of_token(token_in(headers)) if self.is_needed else None
+        return self.actor_with(of_token, headers, cookies)
+
+    def actor_with(
+        self, of_token: Actor | None, headers: Mapping[str, str], cookies: Mapping[str, str]
+    ) -> Actor | None:
+        """The same, where it is known whose token the headers carry.
 
         The studio asks the API with the token of the workbench, and names its user.
         """
         if not self.is_needed:
             return THE_OWNER
-        actor = self.actor_of_token(_token_in(headers)) or self.actor_of_session(cookies.get(self.cookie, ""))
+        actor = of_token or self.actor_of_session(cookies.get(self.cookie, ""))
         if actor is THE_OWNER and (user_id := headers.get(USER_HEADER, "")):
             return self.actor_of_id(user_id)
         return actor
@@ -171,12 +176,8 @@ class Login:
             return secrets.token_bytes(32)  # nothing was signed yet
 
 
-def _token_in(headers: Mapping[str, str]) -> bytes:
-    """The token of a request: as a bearer, or as the password that a browser asks for.
-
-    Wrong ones are not counted, unlike typed ones: a limit would lock out programs that send the right one. Pages of
-    other sites are refused before this check, and a server reachable from other machines must have a long token.
-    """
+def token_in(headers: Mapping[str, str]) -> bytes:
+    """The token of a request: as a bearer, or as the password that a browser asks for; empty where it has none."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return value.strip().encode("latin-1")  # as headers are read
@@ -186,32 +187,6 @@ def _token_in(headers: Mapping[str, str]) -> bytes:
         except ValueError:
             return b""
     return b""
-
-
-class Failures:
-    """Counts wrong tokens by client, to slow those down that try many: nobody's failures are another's."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._times: dict[str, deque[float]] = {}  # by client, the one with the latest failure last
-
-    def add(self, client: str) -> None:
-        """Counts a wrong token."""
-        times = self._times.pop(client, None) or deque(maxlen=MAX_FAILURES)
-        times.append(self._clock())
-        self._times[client] = times
-        if len(self._times) > MAX_CLIENTS:
-            del self._times[next(iter(self._times))]
-
-    def take_back(self, client: str) -> None:
-        """Uncounts the last one: it was right."""
-        if times := self._times.get(client):
-            times.pop()
-
-    def are_too_many(self, client: str) -> bool:
-        """Whether a client has reached the limit."""
-        times = self._times.get(client)
-        return times is not None and len(times) == MAX_FAILURES and self._clock() - times[0] < FAILURE_SECONDS
 
 
 def login_link(settings: Settings, user_id: str = OWNER) -> str:

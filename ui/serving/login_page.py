@@ -4,8 +4,6 @@ button that ends its login.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from html import escape
 from string import Template
 from urllib.parse import parse_qs
@@ -15,8 +13,9 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive
 
+from ui.serving.attempts import SLOW_SECONDS, Attempts, TooManyTries
 from ui.serving.forwarded import client_of
-from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, SESSION_SECONDS, Failures, Login
+from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, SESSION_SECONDS, Login
 from workbench.access.actor import OWNER
 
 _PAGE = Template("""<!doctype html>
@@ -50,7 +49,6 @@ _FORM = Template(f"""$note
 _LOGOUT_FORM = f"""<p>This ends your login to the studio and the playground in this browser.</p>
 <form method="post" action="{LOGOUT_PATH}"><button>Log out</button></form>"""
 _REDIRECT = '\n<meta http-equiv="refresh" content="0; url=/">'
-SLOW_SECONDS = 1.0  # for a client that has sent many wrong tokens
 _MAX_FORM_BYTES, _MAX_FIELDS = 4096, 8
 _NO_STORE = {"cache-control": "no-store"}
 
@@ -58,9 +56,8 @@ _NO_STORE = {"cache-control": "no-store"}
 class LoginPage:
     """Answers requests for the login page (a visit, a link, a submitted token) and for the logout page."""
 
-    def __init__(self, login: Login, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self._login, self._pause = login, pause
-        self._failures = Failures()
+    def __init__(self, login: Login, attempts: Attempts) -> None:
+        self._login, self._attempts = login, attempts
 
     async def answer(self, request: HTTPConnection, receive: Receive) -> Response:
         """The form, or a response that logs the browser in or out."""
@@ -78,10 +75,11 @@ class LoginPage:
             return self._with_cookie(HTMLResponse(page, headers=_NO_STORE), request, user_id)
         return self.ask("This link was already used or has expired. Print a new one with `workbench login-link`.")
 
-    def ask(self, note: str = "", status: int = 401) -> Response:
-        """The form; `note` says why the last attempt failed."""
+    def ask(self, note: str = "", status: int = 401, retry_after: int = 0) -> Response:
+        """The form; `note` says why the last attempt failed, and `retry_after` in how many seconds to try again."""
         shown = f'<p role="alert">{escape(note)}</p>' if note else ""
-        return HTMLResponse(_PAGE.substitute(head="", body=_FORM.substitute(note=shown)), status, _NO_STORE)
+        headers = {**_NO_STORE, **({"retry-after": str(retry_after)} if retry_after else {})}
+        return HTMLResponse(_PAGE.substitute(head="", body=_FORM.substitute(note=shown)), status, headers)
 
     async def _log_out(self, request: HTTPConnection) -> Response:
         if request.scope["method"] != "POST":
@@ -93,18 +91,17 @@ class LoginPage:
         return response
 
     async def _by_token(self, request: HTTPConnection, receive: Receive) -> Response:
-        body, client = await _body(receive), client_of(request.scope)
-        # After the body was read: concurrent requests must not all pass before the first of them has failed.
-        are_many = self._failures.are_too_many(client)
-        self._failures.add(client)  # before the look-up, during which others may come
-        if are_many:
-            await self._pause(SLOW_SECONDS)  # the right one, too: its answer must not come before that to a wrong one
-        actor = await run_in_threadpool(self._login.actor_of_token, _typed_token(body))
-        if actor is None and are_many:
-            return self.ask("The token is wrong, and so were others: each answer now takes a while.", 429)
+        token = _typed_token(await _body(receive))
+        try:
+            actor, is_slow = await self._attempts.in_form(client_of(request.scope), token)
+        except TooManyTries as problem:
+            note = f"Too many tries from this address wait already. Try again in {problem.seconds} seconds."
+            return self.ask(note, 429, problem.seconds)
+        if actor is None and is_slow:
+            note = "The token is wrong, and so were others: each answer now takes a while."
+            return self.ask(note, 429, round(SLOW_SECONDS))
         if actor is None:
             return self.ask("The token is wrong.")
-        self._failures.take_back(client)
         return self._with_cookie(RedirectResponse("/", 303, _NO_STORE), request, actor.user_id or OWNER)
 
     def _with_cookie(self, response: Response, request: HTTPConnection, user_id: str) -> Response:

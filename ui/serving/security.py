@@ -40,9 +40,10 @@ from ui.addresses import (
     registry_id,
     studio_address,
 )
-from ui.server_proof import CHALLENGE_HEADER, PROOF_HEADER
-from ui.serving.forwarded import as_forwarded
-from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, Login
+from ui.server_proof import CHALLENGE_HEADER, HEALTH_PATHS, PROOF_HEADER
+from ui.serving.attempts import Attempts, TooManyTries
+from ui.serving.forwarded import as_forwarded, client_of
+from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, Login, token_in
 from ui.serving.login_page import LoginPage
 from workbench.access.actor import Actor, Role, acting_as, require
 from workbench.access.home_token import ensure_token
@@ -62,11 +63,11 @@ _JSON, _FORM, _FILES = "application/json", "application/x-www-form-urlencoded", 
 
 
 class Refusal(Exception):
-    """A request that is not let in."""
+    """A request that is not let in; `retry_after` says in how many seconds it may be, where it is known."""
 
-    def __init__(self, status: int, message: str, code: str) -> None:
+    def __init__(self, status: int, message: str, code: str, retry_after: int = 0) -> None:
         super().__init__(message)
-        self.status, self.message, self.code = status, message, code
+        self.status, self.message, self.code, self.retry_after = status, message, code, retry_after
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ class Guard:
         self._has_proxy = bool(settings.own_names)
         ensure_token(settings)
         self._login = Login(settings)
-        self._login_page = LoginPage(self._login)
+        self._attempts = Attempts(self._login.actor_of_token)
+        self._login_page = LoginPage(self._login, self._attempts)
         self._registry = registry_id(settings)
         frames = rules.policy("").partition("frame-ancestors")[2].partition(";")[0]
         self._own_policy = _LOGIN_POLICY.format(frames)
@@ -206,7 +208,8 @@ class Guard:
     async def _with_proof(self, connection: HTTPConnection, send: Send) -> Send:
         """Adds the proof that a client of ours asks for before it sends its token."""
         challenge = connection.headers.get(CHALLENGE_HEADER, "")
-        if not challenge or connection.headers.get(REGISTRY_HEADER) != self._registry:
+        is_probe = bool(challenge) and connection.scope["path"] in HEALTH_PATHS
+        if not is_probe or connection.headers.get(REGISTRY_HEADER) != self._registry:
             return send
         proof = await run_in_threadpool(self._login.prove, challenge, connection.scope.get("server"))
 
@@ -262,7 +265,10 @@ class Guard:
         if headers.get(REGISTRY_HEADER, self._registry) != self._registry:
             raise Refusal(421, self._foreign, "foreign_registry")
         try:
-            actor = await run_in_threadpool(self._login.actor_of, headers, connection.cookies)
+            actor = await self._actor_of(connection)
+        except TooManyTries as problem:
+            message = f"Too many wrong tokens came from this address. Try again in {problem.seconds} seconds."
+            raise Refusal(429, message, "rate_limit_exceeded", problem.seconds) from None
         except RegistryUnavailable as problem:
             raise Refusal(503, problem.problem, "registry_unavailable") from None
         if actor is None:
@@ -272,6 +278,11 @@ class Guard:
             if connection.scope["path"].startswith(self._rules.uploads):
                 self._check_upload(actor)
         return actor
+
+    async def _actor_of(self, connection: HTTPConnection) -> Actor | None:
+        token = token_in(connection.headers) if self._login.is_needed else b""
+        actor = await self._attempts.in_header(client_of(connection.scope), token) if token else None
+        return await run_in_threadpool(self._login.actor_with, actor, connection.headers, connection.cookies)
 
     def _check_upload(self, actor: Actor) -> None:
         with acting_as(actor):
@@ -308,7 +319,7 @@ class Guard:
 
     def _refused(self, connection: HTTPConnection, refusal: Refusal) -> Response:
         if refusal.status != 401:
-            return _answer(refusal)
+            return _answer(refusal, {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {})
         if _wants_page(connection):
             return self._login_page.ask()
         return _answer(refusal, _BASIC_CHALLENGE if self._rules.for_programs else {})

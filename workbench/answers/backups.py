@@ -27,5 +27,5 @@ class RestoredWorkbench(Answer):
     requeued: list[str] = Field(description="Titles of the jobs that ran during the backup; they wait in the queue.")
     paused: list[str] = Field([], description="Titles of the jobs that ran or waited; they go on once resumed.")
     num_users_left_out: int = Field(0, description="Users of the backup that have no access here.")
-    left_out: list[str] = Field([], description="Files and folders of the backup that no backup has.")
+    left_out: list[str] = Field([], description="Files and folders of the backup that no backup has, or no row names.")
     check: StoreCheck

@@ -47,21 +47,23 @@ class Manifest(Answer):
     )
     speculation: str | None = Field(
         None,
-        description="What came of `speculate`: how many drafts were right, or why nothing was drafted; the sampling "
-        "has `speculate: true` only where something was. Null where it was not asked for.",
+        description="What came of `speculate`: how many drafts were right, or why nothing was drafted. Null where it "
+        "was not asked for.",
+    )
+    num_drafted: int | None = Field(
+        None, description="Drafted tokens of its answers that were judged; 0 where they were decoded plainly."
     )
 
     def after(self, draftings: Iterable[Drafting | None]) -> Manifest:
         """The same, with what came of the drafts of its answers."""
         known = [one for one in draftings if one is not None]
-        if not known or self.sampling is None:
+        if not known:
             return self
         num_judged, num_accepted = sum(one.num_judged for one in known), sum(one.num_accepted for one in known)
         sentence = f"{num_accepted} of {num_judged} drafted tokens were the mixture's own"
         if not num_judged:
             sentence = f"Nothing was drafted: {known[0].why_not}"
-        sampling = {**self.sampling, "speculate": num_judged > 0}
-        return self.model_copy(update={"speculation": f"{sentence}.", "sampling": sampling})
+        return self.model_copy(update={"speculation": f"{sentence}.", "num_drafted": num_judged})
 
 
 class TextPosterior(Answer):

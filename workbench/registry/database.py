@@ -135,6 +135,7 @@ def _set_up(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")  # a submitted job outlives a power cut
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")  # what a file's tables compute may call no function with effects
 
 
 def _begin(connection: Connection) -> None:

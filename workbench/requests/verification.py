@@ -70,7 +70,10 @@ def verify_comparison(
 def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, stream: Stream) -> ChoiceReplay:
     stored, prompt = choice.token_ids or [], choice.prompt_token_ids or []
     plan = replace(plan, evidence_from=answer.manifest.evidence_from)
-    events = stream(plan, prompt, answer.sampling(choice)) if stored else iter(())
+    sampling = answer.sampling(choice)
+    if answer.manifest.num_drafted == 0:  # as it was decoded, whatever was asked for
+        sampling = replace(sampling, speculate=False)
+    events = stream(plan, prompt, sampling) if stored else iter(())
     made = [event.id for event in events if isinstance(event, Token)]
     same = next((place for place, pair in enumerate(zip(stored, made, strict=False)) if pair[0] != pair[1]), len(made))
     return ChoiceReplay(

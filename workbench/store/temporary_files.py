@@ -7,6 +7,7 @@ there first keeps everybody else from it.
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -50,12 +51,20 @@ def temporary_folder(settings: Settings, variable: str = "TMPDIR") -> Path:
 
 
 def sweep_temporary_files(settings: Settings) -> None:
-    """Removes what nobody has written for a week, and folders that are empty since."""
+    """Removes files and links that nobody has written for a week, and folders that are empty since.
+
+    Sockets and pipes stay: they look as old as they are, however much goes through them.
+    """
     before = time.time() - KEPT_SECONDS
     for path in _deepest_first(settings.root / FOLDER):
         with suppress(OSError):  # a folder with files, or what another process has removed
-            if path.lstat().st_mtime < before:
-                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+            status = path.lstat()
+            if status.st_mtime >= before:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                path.rmdir()
+            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                path.unlink()
 
 
 def _deepest_first(folder: Path) -> Iterator[Path]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from ui.serving import http_limits
 from ui.serving.http_limits import HEADER_BYTES, MAX_IDLE, HTTPLimits
 
 POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class LimitedH11(HTTPLimits, H11Protocol):  # type: ignore[misc]
@@ -210,6 +213,122 @@ def test_the_connection_that_has_waited_longest_ends_when_there_are_too_many(kin
             one.lose()
         assert not HTTPLimits._idle
 
+    run(test)
+
+
+@both
+def test_connections_that_were_refused_count_among_those_that_wait(kind: type[Any]) -> None:
+    async def test() -> None:
+        clock = Clock()
+        refused = [Connection(kind, clock=clock) for _ in range(MAX_IDLE)]
+        for one in refused:
+            await one.send(POST + b"Transfer-Encoding: chunked\r\n\r\n", b"no size\r\n")
+        waiting = [Connection(kind, clock=clock) for _ in range(2)]
+        assert [one.wire.is_over for one in refused[:3]] == [True, True, False]
+        assert not [one for one in waiting if one.wire.is_over]
+        for one in (*refused, *waiting):
+            one.lose()
+
+    run(test)
+
+
+@both
+def test_the_end_of_an_answer_gives_the_next_header_no_more_bytes(kind: type[Any]) -> None:
+    async def test() -> None:
+        is_due = asyncio.Event()
+
+        async def slow(scope: Any, receive: Any, send: Any) -> None:
+            await is_due.wait()
+            await echo(scope, receive, send)
+
+        connection, half = Connection(kind, slow), b"a" * (HEADER_BYTES - 100)
+        await connection.send(GET, b"GET / HTTP/1.1\r\nx-a: " + half)
+        is_due.set()
+        answer = await connection.send()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        answers = await connection.send(half)
+        assert b"HTTP/1.1 431 " in answers[len(b"HTTP/1.1 ") :]
+
+    run(test)
+
+
+class Pipelined:
+    """An application whose first request is answered when its client is gone."""
+
+    def __init__(self) -> None:
+        self.started, self.disconnected, self.num_started = asyncio.Event(), asyncio.Event(), 0
+
+    async def __call__(self, _: Any, receive: Any, __: Any) -> None:
+        self.num_started += 1
+        while (await receive())["type"] != "http.disconnect":
+            self.started.set()
+        self.disconnected.set()
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a server with httptools, over real sockets: h11 reads nothing on before the first is answered."""
+    config = uvicorn.Config(app, http=LimitedTools, log_level="critical")
+    config.load()
+    state = ServerState()
+    make = partial(LimitedTools, config, state, {}, asyncio.get_running_loop())
+    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        server.close()
+        await asyncio.gather(*state.tasks)
+
+
+async def rest_of(reader: asyncio.StreamReader) -> bytes:
+    with suppress(ConnectionError):
+        return await asyncio.wait_for(reader.read(), 60)
+    return b""
+
+
+def test_a_bad_request_behind_pipelined_ones_ends_them_all_and_answers_none() -> None:
+    async def test() -> None:
+        app = Pipelined()
+        async with served(app) as (reader, writer):
+            writer.write(GET + GET + b"no request\r\n\r\n")
+            assert await rest_of(reader) == b""
+            await asyncio.wait_for(app.disconnected.wait(), 60)
+            assert app.num_started == 1
+
+    run(test)
+
+
+def test_a_client_that_leaves_ends_the_first_of_its_pipelined_requests() -> None:
+    async def test() -> None:
+        app = Pipelined()
+        async with served(app) as (_, writer):
+            writer.write(GET + GET)
+            await asyncio.wait_for(app.started.wait(), 60)
+            writer.transport.abort()
+            await asyncio.wait_for(app.disconnected.wait(), 60)
+
+    run(test)
+
+
+@pytest.mark.parametrize("num_before", [1, 2])
+def test_a_header_without_end_during_an_answer_ends_the_connection(num_before: int) -> None:
+    async def begin(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
+        await send({"type": "http.response.body", "body": b"part", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        ended.append(scope["path"])
+
+    async def test() -> None:
+        connection = Connection(LimitedTools, begin)
+        answer = await connection.send(GET * num_before)
+        assert await connection.send(b"GET / HTTP/1.1\r\nx-a: ", *[b"a" * 8192] * 9) == answer
+        assert connection.wire.is_over
+        assert ended == ["/"]
+
+    ended: list[str] = []
     run(test)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ui.cli.app import main
 from ui.serving.browser import page_to_open
-from ui.serving.login import FAILURE_SECONDS, LINK_SECONDS, MAX_CLIENTS, MAX_FAILURES, SESSION_SECONDS, Failures, Login
+from ui.serving.login import LINK_SECONDS, SESSION_SECONDS, Login
 from workbench.errors import BadSettings
 from workbench.registry.database import migrate
 from workbench.settings import Settings, get_settings
@@ -135,25 +135,6 @@ def test_nobody_else_can_read_what_a_login_needs(settings: Settings) -> None:
     files = [one for one in page.parent.rglob("*") if one.is_file()]
     assert len(files) == 3  # the secret, the link, and the page that leads to it
     assert all(one.stat().st_mode & 0o077 == 0 for one in [page.parent, *files])
-
-
-def test_wrong_tokens_of_one_client_are_too_many_after_a_few() -> None:
-    clock = Clock()
-    failures = Failures(clock)
-    for _ in range(MAX_FAILURES):
-        assert not failures.are_too_many("10.0.0.1")
-        failures.add("10.0.0.1")
-    assert failures.are_too_many("10.0.0.1")
-    assert not failures.are_too_many("10.0.0.2")
-    clock.now += FAILURE_SECONDS
-    assert not failures.are_too_many("10.0.0.1")
-
-
-def test_addresses_without_end_fill_no_memory() -> None:
-    failures = Failures(Clock())
-    for number in range(MAX_CLIENTS + 10):
-        failures.add(str(number))
-    assert len(failures._times) == MAX_CLIENTS
 
 
 def test_the_command_prints_a_fresh_link(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
 import socket
@@ -27,10 +28,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from engine.subprocesses import python_command, python_environment
+from ui.serving.attempts import MAX_FAILURES, MAX_WAITING, SLOW_SECONDS, Attempts
 from ui.serving.browser import studio_answers
-from ui.serving.login import MAX_FAILURES, Login, login_link
-from ui.serving.login_page import SLOW_SECONDS, LoginPage
-from ui.serving.security import Guard, studio_rules
+from ui.serving.login import Login, login_link
+from ui.serving.login_page import LoginPage
+from ui.serving.security import Guard, api_rules, studio_rules
 from workbench.settings import Settings
 
 TOKEN = "a token with a good many characters"
@@ -294,7 +296,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def pause(seconds: float) -> None:
         kept.append(seconds)
 
-    monkeypatch.setattr(LoginPage.__init__, "__defaults__", (pause,))
+    monkeypatch.setattr(Attempts.__init__, "__defaults__", (pause, time.monotonic))
     return kept
 
 
@@ -323,7 +325,7 @@ def test_wrong_tokens_are_counted_by_the_address_that_a_configured_proxy_saw(
         assert type_from("192.0.2.1", "wrong") == 401
     assert type_from("192.0.2.2", TOKEN) == 303
     assert len(pauses) == slow
-    assert (type_from("192.0.2.1", "wrong"), len(pauses)) == ((429, 1) if public else (401, 1))
+    assert (type_from("192.0.2.1", "wrong"), len(pauses)) == (429, 2 - bool(public))
 
 
 @pytest.mark.usefixtures("pauses")
@@ -337,7 +339,8 @@ def test_a_form_of_any_bytes_is_a_wrong_token(tmp_path: Path, form: bytes) -> No
 
 @pytest.mark.usefixtures("pauses")
 def test_forms_that_are_held_open_are_not_all_tried(tmp_path: Path) -> None:
-    page = LoginPage(Login(Settings(home=tmp_path, token=TOKEN)))
+    login = Login(Settings(home=tmp_path, token=TOKEN))
+    page = LoginPage(login, Attempts(login.actor_of_token))
     requested = HTTPConnection({"type": "http", "method": "POST", "path": "/login", "headers": []})
 
     async def together() -> list[int]:
@@ -355,11 +358,43 @@ def test_forms_that_are_held_open_are_not_all_tried(tmp_path: Path) -> None:
     assert sorted(asyncio.run(together())) == [401] * MAX_FAILURES + [429] * MAX_FAILURES
 
 
-def test_wrong_tokens_of_others_do_not_lock_out_a_program(tmp_path: Path) -> None:
+def test_wrong_tokens_of_others_do_not_lock_out_or_slow_a_program_that_is_known(
+    tmp_path: Path, pauses: list[float]
+) -> None:
     client = browser(Settings(home=tmp_path, token=TOKEN), send_ok)
+    right = {"authorization": f"Bearer {TOKEN}"}
+    assert client.get("/", headers=right).status_code == 200
     for _ in range(MAX_FAILURES + 1):
         assert client.get("/", headers={"authorization": "Bearer wrong"}).status_code == 401
-    assert client.get("/", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert client.get("/", headers=right).status_code == 200
+    assert not pauses
+
+
+@pytest.mark.parametrize("form", [False, True], ids=["header", "form"])
+def test_more_tries_than_may_wait_are_refused_at_once_and_say_when_to_return(tmp_path: Path, form: bool) -> None:
+    app = Guard(send_ok, Settings(home=tmp_path, token=TOKEN), api_rules(Settings(home=tmp_path, token=TOKEN)))
+    wrong = {"authorization": "Basic " + base64.b64encode(b"any:wrong").decode()}
+
+    async def guess(client: httpx.AsyncClient) -> httpx.Response:
+        if form:
+            return await client.post("/login", data={"token": "wrong"})
+        return await client.get("/play/", headers=wrong)
+
+    async def together() -> list[httpx.Response]:
+        own = "http://127.0.0.1:8000"
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=own, headers={"origin": own}) as client:
+            for _ in range(MAX_FAILURES):
+                assert (await guess(client)).status_code == 401
+            tries = [asyncio.create_task(guess(client)) for _ in range(MAX_WAITING + 3)]
+            refused, waiting = await asyncio.wait(tries, return_when="FIRST_COMPLETED")
+            for task in waiting:
+                task.cancel()
+            return [task.result() for task in refused]
+
+    refused = asyncio.run(together())
+    assert {answer.status_code for answer in refused} == {429}
+    assert {answer.headers["retry-after"] for answer in refused} == {str(MAX_WAITING)}
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ def login_link(
 ) -> None:
     """Print a login link for the studio. It works once, within ten minutes."""
     from ui.addresses import studio_address
+    from ui.server_proof import PASSED_ON
     from ui.serving import login
     from ui.serving.browser import another_answers
     from workbench.access.actor import OWNER
@@ -32,7 +33,7 @@ def login_link(
     if not settings.public_url and another_answers(settings):
         raise BadUsage(
             f"Another program listens at {studio_address(settings)}: whoever opens the link there gives it the login.",
-            "Stop it, or set WORKBENCH_STUDIO_PORT to another port and start with `workbench up`.",
+            f"Stop it, or set WORKBENCH_STUDIO_PORT to another port and start with `workbench up`. {PASSED_ON}",
         )
     user_id = OWNER
     if user:

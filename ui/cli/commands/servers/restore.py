@@ -71,4 +71,5 @@ def _left_out(result: RestoredWorkbench) -> Iterator[str]:
     if result.left_out:
         names = ", ".join(harmless(name) for name in result.left_out[:MOST_NAMES])
         others = f" and {len(result.left_out) - MOST_NAMES} more" if len(result.left_out) > MOST_NAMES else ""
-        yield f"Left out, since no backup writes it: {names}{others}."
+        count = pluralize(len(result.left_out), "file or folder", "files and folders")
+        yield f"{count} left out, since no backup writes it or no row names it: {names}{others}."
