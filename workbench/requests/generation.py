@@ -376,30 +376,25 @@ class Host:
         if isinstance(prompt, str) and len(prompt.encode()) >= limits.max_positions - num_new:
             require_fits(len(encode_prompt(prompt, tokenizer)[0]), limits, num_new)
 
-    def conversation_ids(
-        self, plan: GenerationPlan, messages: Sequence[Message], values: Mapping[str, Any] | None = None
-    ) -> list[int]:
-        """The prompt for the next answer in a conversation; `values` are for its template. Loads no weights.
+    def conversation_prompt(
+        self, plan: GenerationPlan, messages: Sequence[Message], values: Mapping[str, Any]
+    ) -> tuple[list[int], int]:
+        """The prompt for the next answer in a conversation, and the index of the first token of its first user.
 
-        Raises ChatTemplateError without a template, or for what it refuses or does not read; MixtureError for experts
-        whose templates differ; ContextLengthExceeded for messages that cannot fit.
+        `values` are for its template. Loads no weights. Raises ChatTemplateError without a template, or for what it
+        refuses or does not read; MixtureError for experts whose templates differ; ContextLengthExceeded for messages
+        that cannot fit.
         """
         from engine.inference.prompt import require_readable
 
         template, tokenizer = self._template(plan), self._tokenizer(plan)
         content = "".join(str(message.get("content", "")) for message in messages)
         require_readable(content, tokenizer, self._least_limits(plan))
-        if unread := template.unread(values or {}):
+        if unread := template.unread(values):
             raise ChatTemplateError(
                 f"The chat template of these models does not read “{short(unread[0])}”.", "Leave it out."
             )
-        return template.with_values(values or {}).encode(tokenizer, messages, add_generation_prompt=True)
-
-    def first_words(
-        self, plan: GenerationPlan, messages: Sequence[Message], values: Mapping[str, Any] | None = None
-    ) -> int:
-        """The token of the prompt for a conversation with which the first user begins. Loads no weights."""
-        return self._template(plan).with_values(values or {}).first_words(self._tokenizer(plan), messages)
+        return template.with_values(values).encode_prompt(tokenizer, messages)
 
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
         """The ids that are read for a prompt, with those put before it. Loads no weights."""

@@ -10,9 +10,10 @@ import json
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
@@ -21,7 +22,7 @@ from engine.files import ArtifactRef
 from engine.text.blocks import pack_domain
 from engine.text.chat.blocks import ChatEncoder, pack_conversations
 from engine.text.chat.conversations import Conversation
-from engine.text.chat.template import ChatTemplate, load_chat_template
+from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
@@ -134,14 +135,10 @@ def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path, rule: int) -
         )
     unread: Counter[str] = Counter()  # values for the template, in conversations
 
-    @lru_cache(maxsize=64)
-    def with_values(values: str) -> ChatTemplate:
-        return template.with_values(json.loads(values))
-
-    def encode(conversation: Conversation) -> tuple[list[int], list[bool]]:
+    def encode(conversation: Conversation) -> tuple[list[int], NDArray[np.bool_]]:
         unread.update(template.unread(conversation.template_kwargs))
-        values = json.dumps(conversation.template_kwargs)
-        return with_values(values).encode_answers(tokenizer, conversation.messages, rule=rule)
+        with_values = template.with_values(conversation.template_kwargs)
+        return with_values.encode_answers(tokenizer, conversation.messages, rule=rule)
 
     def limits() -> list[str]:
         return [*template.limits(tokenizer, tokenizer.stop_ids_of(base)), *map(_unread_sentence, unread.items())]
