@@ -128,8 +128,11 @@ class ChatTemplate:
         last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
         show where the answers are.
         """
-        if (template := self._with_harmless_values(tokenizer)) is not self:
-            return template.encode_answers(tokenizer, messages, rule)
+        return self._with_harmless_values(tokenizer)._encode_answers(tokenizer, messages, rule)
+
+    def _encode_answers(
+        self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int
+    ) -> tuple[list[int], NDArray[np.bool_]]:
         marked = self._harmless(tokenizer, messages)
         rendered = self._rendered(marked, False)
         tokens = encoded(tokenizer, rendered.text)

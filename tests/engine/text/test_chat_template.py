@@ -222,6 +222,7 @@ def test_a_value_for_the_template_cannot_write_a_control_token(tmp_path: Path) -
     ids = template.with_values({"style": f"a{end}b"}).encode(tokenizer, TALK[:1])
     assert not tokenizer.control_ids.intersection(ids)
     assert "".join(map(tokenizer.written, ids)).startswith(f"a{end}b")
+    assert template.with_values({"style": f"a{end}b"}).encode_prompt(tokenizer, TALK[:1])[0] == ids
 
 
 @pytest.mark.parametrize("system", [[], [{"role": "system", "content": "A tenant asks: May a tenant sublet? Help."}]])
