@@ -324,7 +324,7 @@ class Host:
         self._separate_because: dict[str, str] = {}  # why, by the base's hash; empty where its streams share passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[Path, ChatTemplate | None] = {}  # by the folder of a base, or of an expert with its own
-        self._stops: dict[Path, frozenset[int]] = {}  # stop tokens, by the same folders
+        self._stops: dict[tuple[Path, Path], frozenset[int]] = {}  # stop tokens, by the same folders
         self._limits: dict[ArtifactRef, Limits] = {}
         self._reading = Lock()  # the first read of a base imports transformers, which must not happen in two threads
 
@@ -561,16 +561,13 @@ class Host:
 
     def _stop_ids(self, plan: GenerationPlan) -> frozenset[int]:
         """The stop tokens of all bases and experts together, with those that end a turn."""
-        from engine.text.chat.own_template import own_stop_ids, template_folder
-        from engine.text.chat.template import turn_ends_of
+        from engine.text.chat.own_template import stop_ids, template_folder
 
-        tokenizer = self._tokenizer(plan)
-        bases = {base.folder for base in plan.by_base()}
-        own = {template_folder(expert.base.folder, expert.folder) for expert in plan.experts} - bases
-        for folder in (bases | own) - self._stops.keys():
-            of_base = tokenizer.stop_ids_of(folder) | turn_ends_of(folder, tokenizer) if folder in bases else None
-            self._stops[folder] = own_stop_ids(folder, tokenizer) if of_base is None else of_base
-        return frozenset().union(*(self._stops[folder] for folder in bases | own))
+        tokenizer, experts = self._tokenizer(plan), [(expert.base.folder, expert.folder) for expert in plan.experts]
+        folders = {(base, template_folder(base, expert)) for base, expert in experts}
+        for pair in folders - self._stops.keys():
+            self._stops[pair] = stop_ids(tokenizer, *pair)
+        return frozenset().union(*(self._stops[pair] for pair in folders))
 
 
 def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
