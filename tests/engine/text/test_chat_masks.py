@@ -1,4 +1,4 @@
-"""Which tokens of a rendered conversation are answers, beside transformers' own mask."""
+"""Which tokens of a rendered conversation are answers, next to transformers' own mask."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_answers_are_the_assistants_words_and_the_end_of_its_turn(tmp_path: Path
     assert ids == template.encode(tokenizer, TALK)
     shown = [text.strip() for text in answers(tokenizer, ids, is_answer)]
     assert [text.endswith(end) and text.count(end) == 1 for text in shown] == [True, True]
-    if name == "qwen 3":  # the thoughts of the last answer are its words, too
+    if name == "qwen 3":  # the thoughts of the last answer are also its words
         shown[1] = shown[1].replace("<think>ĊĊ</think>ĊĊ", "")
     assert shown == [f"Only with consent.{end}", f"Ask again.{end}"]
 
