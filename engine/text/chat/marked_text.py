@@ -48,9 +48,9 @@ def harmless(fields: Mapping[str, Any], control: re.Pattern[str]) -> dict[str, A
         if isinstance(value, str):
             marked[name] = control.sub(f"{OPEN}\\g<0>{CLOSE}", value)
             continue
-        if found := next(filter(None, map(control.search, texts)), None):
+        if match := next(filter(None, map(control.search, texts)), None):
             raise ChatTemplateError(
-                f"“{short(name)}” holds “{short(found.group())}”, the text of a control token, inside a list or an "
+                f"“{short(name)}” holds “{short(match.group())}”, the text of a control token, inside a list or an "
                 "object.",
                 "Remove it, or give it as a plain text.",
             )

@@ -30,9 +30,9 @@ def stops(base: Path, expert: Path) -> set[str]:
 
 def test_an_expert_stops_at_the_tokens_of_its_base_and_at_its_own(tmp_path: Path) -> None:
     base = chat_folder(tmp_path / "base")
-    alone = stops(base, tmp_path)
-    assert "<|im_end|>" in alone
-    assert stops(base, own_folder(tmp_path / "own", eos_token="<|im_start|>")) == alone | {"<|im_start|>"}
+    of_base = stops(base, tmp_path)
+    assert "<|im_end|>" in of_base
+    assert stops(base, own_folder(tmp_path / "own", eos_token="<|im_start|>")) == of_base | {"<|im_start|>"}
 
 
 def test_a_template_that_names_no_token_stops_at_those_of_the_base(tmp_path: Path) -> None:
