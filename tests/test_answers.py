@@ -108,8 +108,8 @@ FREE_FORM = {
     "values for the variables of somebody's chat template": {
         "engine.text.chat.conversations:Conversation.template_kwargs",
         "engine.text.chat.template:ChatTemplate.with_values",
-        "workbench.requests.generation:Host.conversation_ids",
-        "workbench.requests.generation:Host.first_words",
+        "engine.text.chat.template_values:clean_values",
+        "workbench.requests.generation:Host.conversation_prompt",
     },
     "arguments of Plotly, of pydantic and of a sampler": {
         "workbench.answers.posteriors:Manifest.sampling",

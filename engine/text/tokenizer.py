@@ -78,7 +78,7 @@ class Tokenizer:
         inner.encode_special_tokens = True
         if hasattr(inner.model, "dropout"):
             inner.model.dropout = None  # BPE dropout, for training only: it samples ids at random
-        self._inner, self._folder = inner, folder
+        self._inner, self.folder = inner, folder
         self.bos_id = bos_id
         self.prefix = (bos_id,) if prefix is None else tuple(prefix)
         self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
@@ -218,7 +218,7 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         """Writes a folder for transformers: unchanged copies of the tokenizer's own files, else new files."""
         folder.mkdir(parents=True, exist_ok=True)
-        own_files = dict(_own_files(self._folder)) if self._folder else {}
+        own_files = dict(_own_files(self.folder)) if self.folder else {}
         for name, content in own_files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)

@@ -59,7 +59,7 @@ def prompt_of(name: str) -> str:
     """What the workbench has an expert read for a conversation."""
     with reading() as session:
         planned = plan(session, get_storage(), name)
-    ids = Host().conversation_ids(planned, TALK)
+    ids, _ = Host().conversation_prompt(planned, TALK, {})
     return "".join(load_tokenizer(planned.base.folder)._inner.decode(ids, skip_special_tokens=False))
 
 

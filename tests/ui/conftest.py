@@ -62,18 +62,12 @@ class FakeHost:
         finally:
             self._count(-1)
 
-    def conversation_ids(
-        self, _: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] | None = None
-    ) -> list[int]:
-        """Its template writes how long each message is, and a 7 where it is to think."""
-        thinks = bool((values or {}).get("enable_thinking"))
-        return [*(len(message.get("content", "")) for message in messages), *[7] * thinks]
-
-    def first_words(
-        self, _: GenerationPlan, messages: Sequence[Mapping[str, Any]], __: Mapping[str, Any] | None = None
-    ) -> int:
-        """The user's first message."""
-        return next((place for place, message in enumerate(messages) if message["role"] == "user"), 0)
+    def conversation_prompt(
+        self, _: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any]
+    ) -> tuple[list[int], int]:
+        """Its template writes how long each message is, and a 7 where it is to think; the user's first message."""
+        ids = [*(len(message.get("content", "")) for message in messages), *[7] * bool(values.get("enable_thinking"))]
+        return ids, next((place for place, message in enumerate(messages) if message["role"] == "user"), 0)
 
     def require_readable(self, _: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
         """Its context is a thousand characters, or ids."""

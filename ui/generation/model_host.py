@@ -50,13 +50,9 @@ class Host(Protocol):
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]: ...
 
-    def conversation_ids(
-        self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] = ...
-    ) -> list[int]: ...
-
-    def first_words(
-        self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any] = ...
-    ) -> int: ...
+    def conversation_prompt(
+        self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any]
+    ) -> tuple[list[int], int]: ...
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None: ...
 
@@ -112,10 +108,8 @@ class ModelHost:
         `values` are for variables of the template, such as `enable_thinking`.
         """
         with self._naming_damage():
-            given = [values] if values else []
-            ids = self.host.conversation_ids(plan, messages, *given)
-            start = self.host.first_words(plan, messages, *given) if evidence_from == "user" else 0
-        return replace(plan, evidence_from=start), ids
+            ids, first_words = self.host.conversation_prompt(plan, messages, values or {})
+        return replace(plan, evidence_from=first_words if evidence_from == "user" else 0), ids
 
     def require_readable(self, plan: GenerationPlan, *prompts: Prompt, num_new: int = 0) -> None:
         """Refuses prompts that are too long or hold foreign ids, before they wait for their turn.

@@ -18,10 +18,10 @@ from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Done, Token
 from engine.foreign_files import short
+from engine.text.chat.template_values import clean_values
 from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
-from ui.generation.template_values import clean_values
 from ui.playground.address import CHAT, panes_address
 from ui.playground.chips import chip_values, chips_chosen, chips_of, request_of
 from ui.playground.pacing import newest_of

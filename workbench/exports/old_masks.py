@@ -27,6 +27,7 @@ def is_of_first_rule(session: Session, row: Expert) -> bool:
 def old_masks(session: Session, storage: Storage, name: str) -> str:
     """What an expert's card says where the first rule masked otherwise than the present one; else empty."""
     from engine.errors import EngineError
+    from engine.text.chat.own_template import template_folder
     from engine.text.chat.template import load_chat_template
     from engine.text.tokenizer import load_tokenizer
 
@@ -34,9 +35,9 @@ def old_masks(session: Session, storage: Storage, name: str) -> str:
     if not is_of_first_rule(session, row):
         return ""
     try:
-        folder = storage.path(row.base_id)
-        template = load_chat_template(folder)
-        is_other = template is not None and template.masks_changed(load_tokenizer(folder))
+        base = storage.path(row.base_id)
+        template = load_chat_template(template_folder(base, storage.path(row.artifact_id)))
+        is_other = template is not None and template.masks_changed(load_tokenizer(base))
     except EngineError:  # of files that are gone nothing can be said
         return ""
     return OLD_MASKS if is_other else ""

@@ -95,7 +95,8 @@ def preview_marked(
     tokenizer, rows = load_tokenizer(base), read_split(storage.path(domain.artifact_id) / domain.folder, split)
     talks = (stored_conversation(row["messages"]) for row in islice(rows, limit))
     encoded = (template.with_values(one.template_kwargs).encode_answers(tokenizer, one.messages) for one in talks)
-    return [BatchRow.of(name, ids, [False, *counted[1:]], tokenizer, _MARKED_TOKENS) for ids, counted in encoded]
+    listed = ((ids, [False, *is_answer[1:].tolist()]) for ids, is_answer in encoded)
+    return [BatchRow.of(name, ids, counted, tokenizer, _MARKED_TOKENS) for ids, counted in listed]
 
 
 def register_corpus(

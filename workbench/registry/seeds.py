@@ -46,13 +46,14 @@ class SeedText:
 def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
     """How a seed model reads and ends texts, from the files that it was stored with."""
     from engine.errors import ChatTemplateError
-    from engine.text.chat.template import load_chat_template, turn_ends_of
+    from engine.text.chat.own_template import stop_ids
+    from engine.text.chat.template import load_chat_template
     from engine.text.tokenizer import load_tokenizer
 
     row = seed_row(session, name)
     folder = storage.path(row.artifact_id)
     tokenizer, template = load_tokenizer(folder), load_chat_template(folder, "this model")
-    stops = tokenizer.stop_ids_of(folder) | turn_ends_of(folder, tokenizer)
+    stops = stop_ids(tokenizer, folder, folder)
     try:
         shown = template.render(_EXAMPLE, add_generation_prompt=True) if template else ""
     except ChatTemplateError as error:

@@ -324,7 +324,7 @@ class Host:
         self._separate_because: dict[str, str] = {}  # why, by the base's hash; empty where its streams share passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[Path, ChatTemplate | None] = {}  # by the folder of a base, or of an expert with its own
-        self._stops: dict[Path, frozenset[int]] = {}  # stop tokens, by the same folders
+        self._stops: dict[tuple[Path, Path], frozenset[int]] = {}  # stop tokens, by the same folders
         self._limits: dict[ArtifactRef, Limits] = {}
         self._reading = Lock()  # the first read of a base imports transformers, which must not happen in two threads
 
@@ -376,30 +376,25 @@ class Host:
         if isinstance(prompt, str) and len(prompt.encode()) >= limits.max_positions - num_new:
             require_fits(len(encode_prompt(prompt, tokenizer)[0]), limits, num_new)
 
-    def conversation_ids(
-        self, plan: GenerationPlan, messages: Sequence[Message], values: Mapping[str, Any] | None = None
-    ) -> list[int]:
-        """The prompt for the next answer in a conversation; `values` are for its template. Loads no weights.
+    def conversation_prompt(
+        self, plan: GenerationPlan, messages: Sequence[Message], values: Mapping[str, Any]
+    ) -> tuple[list[int], int]:
+        """The prompt for the next answer in a conversation, and the index of the first token of its first user.
 
-        Raises ChatTemplateError without a template, or for what it refuses or does not read; MixtureError for experts
-        whose templates differ; ContextLengthExceeded for messages that cannot fit.
+        `values` are for its template. Loads no weights. Raises ChatTemplateError without a template, or for what it
+        refuses or does not read; MixtureError for experts whose templates differ; ContextLengthExceeded for messages
+        that cannot fit.
         """
         from engine.inference.prompt import require_readable
 
         template, tokenizer = self._template(plan), self._tokenizer(plan)
         content = "".join(str(message.get("content", "")) for message in messages)
         require_readable(content, tokenizer, self._least_limits(plan))
-        if unread := template.unread(values or {}):
+        if unread := template.unread(values):
             raise ChatTemplateError(
                 f"The chat template of these models does not read “{short(unread[0])}”.", "Leave it out."
             )
-        return template.with_values(values or {}).encode(tokenizer, messages, add_generation_prompt=True)
-
-    def first_words(
-        self, plan: GenerationPlan, messages: Sequence[Message], values: Mapping[str, Any] | None = None
-    ) -> int:
-        """The token of the prompt for a conversation with which the first user begins. Loads no weights."""
-        return self._template(plan).with_values(values or {}).first_words(self._tokenizer(plan), messages)
+        return template.with_values(values).encode_prompt(tokenizer, messages)
 
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
         """The ids that are read for a prompt, with those put before it. Loads no weights."""
@@ -566,16 +561,13 @@ class Host:
 
     def _stop_ids(self, plan: GenerationPlan) -> frozenset[int]:
         """The stop tokens of all bases and experts together, with those that end a turn."""
-        from engine.text.chat.own_template import own_stop_ids, template_folder
-        from engine.text.chat.template import turn_ends_of
+        from engine.text.chat.own_template import stop_ids, template_folder
 
-        tokenizer = self._tokenizer(plan)
-        bases = {base.folder for base in plan.by_base()}
-        own = {template_folder(expert.base.folder, expert.folder) for expert in plan.experts} - bases
-        for folder in (bases | own) - self._stops.keys():
-            of_base = tokenizer.stop_ids_of(folder) | turn_ends_of(folder, tokenizer) if folder in bases else None
-            self._stops[folder] = own_stop_ids(folder, tokenizer) if of_base is None else of_base
-        return frozenset().union(*(self._stops[folder] for folder in bases | own))
+        tokenizer, experts = self._tokenizer(plan), [(expert.base.folder, expert.folder) for expert in plan.experts]
+        folders = {(base, template_folder(base, expert)) for base, expert in experts}
+        for pair in folders - self._stops.keys():
+            self._stops[pair] = stop_ids(tokenizer, *pair)
+        return frozenset().union(*(self._stops[pair] for pair in folders))
 
 
 def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:

@@ -14,22 +14,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.errors import ChatTemplateError
+from engine.text.chat.marked_text import ANSWER_ENDS, BEGINS, OTHER_BEGINS, Token
 
 Message: TypeAlias = Mapping[str, Any]
 Render: TypeAlias = Callable[[Sequence[Message], bool], str]  # messages, whether up to where the answer begins
 USER, ASSISTANT = "user", "assistant"
-_BEGINS, _ANSWER_ENDS, _OTHER_BEGINS = "\U000f0002", "\U000f0003", "\U000f0004"  # of the private use area
-_MARKS = {_BEGINS: USER, _ANSWER_ENDS: ASSISTANT, _OTHER_BEGINS: ""}
+_MARKS = {BEGINS: USER, ANSWER_ENDS: ASSISTANT, OTHER_BEGINS: ""}
 _ANY_MARK = re.compile(f"[{''.join(_MARKS)}]")
 _QUESTION = {"role": USER, "content": "Is it so?"}
-
-
-class Token(NamedTuple):
-    """An id and the characters (start, end) of the rendered text that it stands for."""
-
-    id: int
-    start: int
-    end: int
 
 
 class Answer(NamedTuple):
@@ -105,9 +97,9 @@ class Locator:
             prompt = None  # many templates write nothing without a first message
         if prompt is not None and text.startswith(prompt):
             return len(prompt)
-        answer = {**messages[number], "content": _BEGINS}
+        answer = {**messages[number], "content": BEGINS}
         shown = self.render([*messages[:number], answer, *messages[number + 1 :]], False)
-        begin = shown.find(_BEGINS)
+        begin = shown.find(BEGINS)
         is_exact = begin >= 0 and shown.startswith(text[:begin])
         if is_exact and (prompt is None or prompt.startswith(shown[:begin])):
             return begin
@@ -159,10 +151,10 @@ class Locator:
         """What stands before that by which a message of the same role begins when it is the first."""
         if role == ASSISTANT:
             return None
-        header = self.render([{"role": role, "content": _BEGINS}], False).partition(_BEGINS)[0]
+        header = self.render([{"role": role, "content": BEGINS}], False).partition(BEGINS)[0]
         for special in self.special:
             header = header.removeprefix(special)
-        with_next = self.render([*messages, {"role": role, "content": _BEGINS}], False).partition(_BEGINS)[0]
+        with_next = self.render([*messages, {"role": role, "content": BEGINS}], False).partition(BEGINS)[0]
         between = with_next[len(before) :]
         if header and with_next.startswith(before) and between.endswith(header):
             return between[: -len(header)]
@@ -171,7 +163,7 @@ class Locator:
     def _before_answer(self, messages: Sequence[Message], before: str, _: str) -> str | None:
         """What stands before another answer, in templates that write two in a row."""
         header = self._header()
-        shown = self.render([*messages, {"role": ASSISTANT, "content": _BEGINS}], False).partition(_BEGINS)[0]
+        shown = self.render([*messages, {"role": ASSISTANT, "content": BEGINS}], False).partition(BEGINS)[0]
         if header and shown.startswith(before) and shown.endswith(header):
             return shown[len(before) : -len(header)]
         return None
@@ -206,8 +198,8 @@ def _with_mark(message: Message, stripped: Sequence[str]) -> Message:
     role, content = message.get("role"), _content(message)
     content = content.strip() if role in stripped else content
     if role == ASSISTANT:
-        return {**message, "content": content + _ANSWER_ENDS}
-    return {**message, "content": (_BEGINS if role == USER else _OTHER_BEGINS) + content}
+        return {**message, "content": content + ANSWER_ENDS}
+    return {**message, "content": (BEGINS if role == USER else OTHER_BEGINS) + content}
 
 
 def _without_marks(text: str) -> tuple[str, list[tuple[str, int]]]:

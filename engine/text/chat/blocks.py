@@ -52,14 +52,14 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatEncoder:
-    """A tokenizer with a seed's template: `encode` gives a conversation's ids, and which of them are answers.
+    """A tokenizer with a seed's template: `encode` gives a conversation's ids, and a mask [T] of answers.
 
     `limits` gives sentences on what the template cannot teach.
     """
 
     tokenizer: Tokenizer
     template_sha256: str
-    encode: Callable[[Conversation], tuple[list[int], list[bool]]]
+    encode: Callable[[Conversation], tuple[list[int], NDArray[np.bool_]]]
     mask_rule: int = MASK_RULE
     limits: Callable[[], Sequence[str]] = tuple
 
@@ -140,27 +140,27 @@ def _encode(
     ):
         for number, row in enumerate(read_split(documents_folder, split), 1):
             try:
-                new_ids, is_answer = _encoded(encoder, row)
+                new_ids, is_counted = _encoded(encoder, row)
             except CorpusError as error:
                 refused.append(error)
                 if len(refused) >= MOST_REFUSED:
                     return
                 continue
             ids.extend(new_ids)
-            marks.extend([COUNTED if one else CONTEXT for one in is_answer])
+            marks.extend(np.where(is_counted, COUNTED, CONTEXT))
             ends.extend([len(ids)])
             if number % REPORT_EVERY == 0:
                 yield number
 
 
-def _encoded(encoder: ChatEncoder, row: Row) -> tuple[list[int], list[bool]]:
-    """The ids of a conversation and which count. Raises CorpusError with its source."""
+def _encoded(encoder: ChatEncoder, row: Row) -> tuple[list[int], NDArray[np.bool_]]:
+    """The ids of a conversation and a mask [T] of those that count. Raises CorpusError with its source."""
     try:
         ids, is_answer = encoder.encode(stored_conversation(row["messages"]))
     except ChatTemplateError as error:
         raise CorpusError(error.problem, error.next_step, path=row["source"]) from None
-    is_answer[:1] = [False]  # nothing predicts the first token
-    if not any(is_answer):
+    is_answer[:1] = False  # nothing predicts the first token
+    if not is_answer.any():
         raise CorpusError(
             "The template of the seed model shows no answer of a conversation.",
             "Choose another seed model, or remove the conversation.",

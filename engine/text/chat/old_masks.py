@@ -1,7 +1,7 @@
 """The rule by which answers were masked before `template.MASK_RULE` 2, for trainings that began under it.
 
 An answer ended at the next token that ends the last one, or else with its message: where answers end in other ways than
-the last, what users say was counted, too.
+the last, what users say was also counted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.errors import ChatTemplateError
-from engine.text.chat.answers import ASSISTANT, Message, Render, Token
+from engine.text.chat.answers import ASSISTANT, Message, Render
+from engine.text.chat.marked_text import Token
 
 OLD_RULE = 1
 

@@ -34,12 +34,21 @@ def save_template(template: ChatTemplate, expert: Path) -> None:
     _write(expert / _CONFIG, dict(sorted(template.special_tokens.items())))
 
 
-def own_stop_ids(expert: Path, tokenizer: Tokenizer) -> frozenset[int]:
-    """The tokens that end an answer of an expert with a template of its own, beside those of its base."""
-    template = load_chat_template(expert)
+def stop_ids(tokenizer: Tokenizer, base: Path, template: Path) -> frozenset[int]:
+    """The tokens that end an answer: those of a base, and those of the folder of its expert's chat template.
+
+    `template` is that of `template_folder`. An expert's own folder need not name a token.
+    """
+    of_base = tokenizer.stop_ids_of(base) | turn_ends_of(base, tokenizer)
+    return of_base if template == base else of_base | _own_stop_ids(tokenizer, template)
+
+
+def _own_stop_ids(tokenizer: Tokenizer, folder: Path) -> frozenset[int]:
+    """The end of a turn by the template in a folder, and the EOS token that the template is given."""
+    template = load_chat_template(folder)
     named = template.special_tokens.get("eos_token", "") if template else ""
     ids = tokenizer.encode(named, control_tokens=True) if named else []
-    return turn_ends_of(expert, tokenizer) | frozenset(ids if len(ids) == 1 else ())
+    return turn_ends_of(folder, tokenizer) | frozenset(ids if len(ids) == 1 else ())
 
 
 def copy_template(expert: Path, target: Path) -> None:
@@ -56,15 +65,15 @@ def copy_template(expert: Path, target: Path) -> None:
     changed |= {"chat_template": template.source} if "chat_template" in config else {}
     _write(target / _CONFIG, config | changed)
     if (target / _GENERATION).is_file():
-        _add_turn_end(target)
+        _add_stops(target)
 
 
-def _add_turn_end(folder: Path) -> None:
-    """Adds the tokens that end a turn to those that end an answer."""
+def _add_stops(folder: Path) -> None:
+    """Adds the tokens that end a turn, and the EOS token of the template, to those that end an answer."""
     config = _read(folder / _GENERATION)
     named = config.get("eos_token_id")
     ids = named if isinstance(named, list) else [] if named is None else [named]
-    more = sorted(turn_ends_of(folder, load_tokenizer(folder)) - {*ids})
+    more = sorted(_own_stop_ids(load_tokenizer(folder), folder) - {*ids})
     if more:
         _write(folder / _GENERATION, config | {"eos_token_id": [*ids, *more]})
 

@@ -10,31 +10,32 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from engine.errors import CorpusError, NextStep
 from engine.foreign_files import short
+from engine.text.chat.template_values import is_variable
 
 SYSTEM: Final = ("system", "system_prompt")
 HISTORY: Final = "history"
 TOOLS: Final = ("tools", "functions")
 TEMPLATE_KWARGS: Final = "chat_template_kwargs"
 MARKS: Final = ("weight", "train", "training", "trainable", "learn", "loss")  # 1 or true: an answer to learn
-_RESERVED: Final = re.compile(
-    r"messages|conversations?|tools|documents|chat_template|tokenize|add_generation_prompt|continue_final_message|"
-    r"return_.*|.*_token"
-)
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\s.:-]+")
 _SAYS_NOTHING: Final = re.compile(  # of the words of a conversation; after any other word, as in `prompt_id`
     r"(.*_)?(id|ids|uuid|guid|hash|hashes|md5|sha1|sha256|checksum|index|idx|row|identifier|hashed_ip|"
-    r"source|sources|origin|dataset|subset|split|category|categories|tasks?|task_(name|type)|topics?|subject|domains?|"
-    r"tags?|keywords|languages?|lang|locale|country|state|urls?|links?|licen[cs]e|authors?|contributor|title|type|"
-    r"scores?|ratings?|quality|difficulty|rewards?|ranks?|votes|upvotes|downvotes|likes|views|perplexity|ppl|"
+    r"source|sources|origin|dataset|subset|split|category|categories|tasks?|task_(name|type)|topics?|domains?|"
+    r"tags?|keywords|languages?|lang|locale|country|urls?|links?|licen[cs]e|authors?|contributor|title|type|"
+    r"scores?|ratings?|quality|difficulty|rewards?|ranks?|perplexity|ppl|"
     r"similarity|confidence|toxic|toxicity|detoxify|moderation|nsfw|redacted|flagged|"
     r"date|datetime|time|timestamp|(created|updated|modified)(_at)?|"
-    r"model|model_name|generator|version|revision|commit|metadata|meta|header|"
-    r"counts?|len|length|num_?\w*|n_\w+|(token|word|char|character|turn|message)s?(_counts?)?)"
-    r"|_*index_level_\d+_*|unnamed_\d+"
+    r"model|model_name|generator|version|commit|metadata|meta)"
+    r"|subject|state|revision|header|_*index_level_\d+_*|unnamed_\d+"  # these say more as in `dialogue_state`
+)
+_COUNTED: Final = r"(token|word|char|character|turn|message)"
+_COUNTS_SOMETHING: Final = re.compile(  # the same of a number: a text of such a name, as in `system_message`, is words
+    rf"(.*_)?(counts?|len|length|votes|upvotes|downvotes|likes|views|{_COUNTED}s?)|num_?{_COUNTED}s?|num|(num|n)_\w+s"
 )
 
 
@@ -72,11 +73,11 @@ def without(values: Mapping[str, Any], ignored: Collection[str], not_read: list[
 def not_needed(values: Mapping[str, Any], read: Collection[str], texts: Collection[str], what: str) -> list[str]:
     """The names of the fields with a value that are not read, because they say nothing of the words.
 
-    `texts` are the conversation's own: a field that repeats one is none of them. Raises CorpusError for any other.
+    `texts` are the conversation's own: a field that repeats one is not among them. Raises CorpusError for any other.
     """
     names = [name for name in values if name not in read and not is_blank(values[name])]
     names = [name for name in names if not (isinstance(values[name], str) and values[name].strip() in texts)]
-    if others := [name for name in names if not _says_nothing(name)]:
+    if others := [name for name in names if not _says_nothing(name, values[name])]:
         also = f" (also {_quoted(others[1:])})" if others[1:] else ""
         raise CorpusError(
             f"{what} has “{short(others[0])}”, which is not read: {short(values[others[0]])[:60]}{also}.",
@@ -98,7 +99,7 @@ def template_kwargs_of(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     kwargs = {name: value for name, value in given.items() if value is not None}
     for name in kwargs:
-        if not str(name).isidentifier() or _RESERVED.fullmatch(name):
+        if not is_variable(str(name)):
             raise CorpusError(
                 f"“{TEMPLATE_KWARGS}” sets “{short(name)}”, which a record may not.", "Fix or remove the record."
             )
@@ -127,8 +128,19 @@ def pairs_of(history: object) -> Iterator[tuple[str, str]]:
         yield "assistant", turn[1]
 
 
-def _says_nothing(name: str) -> bool:
-    return _SAYS_NOTHING.fullmatch(_WORDS.sub("_", name).lower()) is not None
+def _says_nothing(name: str, value: object) -> bool:
+    words = _WORDS.sub("_", name).lower()
+    return bool(_SAYS_NOTHING.fullmatch(words) or (_COUNTS_SOMETHING.fullmatch(words) and _is_number(value)))
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number, also as text, or some in a list or object."""
+    if isinstance(value, Mapping | list | tuple):
+        return all(map(_is_number, value.values() if isinstance(value, Mapping) else value))
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return isinstance(float(value), float)
+    return value is None or isinstance(value, int | float)
 
 
 def _quoted(names: Iterable[str]) -> str:

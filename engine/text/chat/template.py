@@ -9,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.errors import ChatTemplateError
 from engine.foreign_files import read_object, read_text, short
 from engine.text.blocks import MASK_RULE
-from engine.text.chat.answers import ASSISTANT, Locator, Message, Token
+from engine.text.chat.answers import ASSISTANT, Locator, Message
 from engine.text.chat.conversations import COUNTS
+from engine.text.chat.marked_text import BEGINS, encoded, harmless, loses_marks, within
 from engine.text.chat.old_masks import OLD_RULE, answers_by_old_rule
 from engine.text.chat.template_process import NotRendered, Rendered, render
 from engine.text.tokenizer import Tokenizer
@@ -27,9 +31,6 @@ from engine.text.tokenizer import Tokenizer
 _FILE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer_config.json"
 _TOKENS = "special_tokens_map.json"
 _MAX_BYTES = 16 << 20
-_OPEN, _CLOSE = "\U000f0000", "\U000f0001"  # around text that must stay text; of the private use area
-_START = "\U000f0002"  # before the first words of a user
-_MARKED = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}|[{_OPEN}{_CLOSE}]")
 _QUESTION, _REPLY = "Is it so?", "It is so indeed."
 _TALK = (
     {"role": "user", "content": _QUESTION},
@@ -58,14 +59,16 @@ class ChatTemplate:
         self._values: dict[str, Any] = {}  # of other variables
         self.special_tokens = dict(special_tokens)
         self._place = place
+        self._with_json = lru_cache(maxsize=16)(self._copy_with)  # each finds once where its answers end
         self._reply_ends: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {}
 
     def with_values(self, values: Mapping[str, Any]) -> ChatTemplate:
         """The same template with values for its variables, such as `enable_thinking`."""
-        if not values:
-            return self
+        return self._with_json(json.dumps(values)) if values else self
+
+    def _copy_with(self, values: str) -> ChatTemplate:
         template = ChatTemplate(self.source, self.special_tokens, self._place)
-        template._values = dict(values)
+        template._values = json.loads(values)
         return template
 
     def unread(self, names: Iterable[str]) -> list[str]:
@@ -88,59 +91,67 @@ class ChatTemplate:
     def encode(
         self, tokenizer: Tokenizer, messages: Sequence[Message], *, add_generation_prompt: bool = False
     ) -> list[int]:
-        """The ids of a conversation. Control tokens are written by the template alone, never by a message."""
+        """The ids of a conversation. Only the template writes control tokens, never a message."""
         template = self._with_harmless_values(tokenizer)
         rendered = template._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
         return [token.id for token in encoded(tokenizer, rendered.text)]
 
-    def first_words(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> int:
-        """The index in `encode` of the first token with words of the first user; 0 where there are none.
+    def encode_prompt(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], int]:
+        """The ids of a conversation up to where the answer begins, and the index of the first with a user's words.
 
-        Before it stands what the template writes by itself and what came before the user, such as a system's text.
+        Before it stands what the template writes of its own and what came before the first user, such as a system's
+        text. It is 0 where there are no words of a user.
         """
+        template, messages = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
+        text = template._rendered(messages, True).text
+        tokens, start = encoded(tokenizer, text), template._user_begins(messages, text)
+        return [one.id for one in tokens], next((i for i, one in enumerate(tokens) if one.end > start >= 0), 0)
+
+    def _user_begins(self, messages: Sequence[Message], text: str) -> int:
+        """Where in a prompt the words of the first user begin; negative where there are none."""
         place = next((i for i, one in enumerate(messages) if one.get("role") == "user"), None)
         if place is None or not isinstance(content := messages[place].get("content"), str):
-            return 0
-        template = self._with_harmless_values(tokenizer)
-        marked = [*messages[:place], {**messages[place], "content": f"{_START}{content}"}, *messages[place + 1 :]]
-        start = template._rendered(self._harmless(tokenizer, marked), True).text.find(_START)
-        if start < 0:
-            return 0
-        text = template._rendered(self._harmless(tokenizer, messages), True).text
-        return next((i for i, token in enumerate(encoded(tokenizer, text)) if token.end > start), 0)
+            return -1
+        for words in filter(None, (content, content.strip())):  # many templates strip it
+            if text.count(words) == 1:
+                return text.index(words)
+        marked = [*messages[:place], {**messages[place], "content": f"{BEGINS}{content}"}, *messages[place + 1 :]]
+        return self._rendered(marked, True).text.find(BEGINS)
 
     def encode_answers(
         self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int = MASK_RULE
-    ) -> tuple[list[int], list[bool]]:
-        """The ids of a conversation, and which of them are the assistant's: its words and the end of its turn.
+    ) -> tuple[list[int], NDArray[np.bool_]]:
+        """The ids of a conversation, and a mask [T] of the assistant's: its words and the end of its turn.
 
         An answer that is excluded (`counts` is False) is none of them.
         Where the template ends an answer only by the token that opens the next message, that token also comes after the
         last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
         show where the answers are.
         """
-        if (template := self._with_harmless_values(tokenizer)) is not self:
-            return template.encode_answers(tokenizer, messages, rule)
+        return self._with_harmless_values(tokenizer)._encode_answers(tokenizer, messages, rule)
+
+    def _encode_answers(
+        self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int
+    ) -> tuple[list[int], NDArray[np.bool_]]:
         marked = self._harmless(tokenizer, messages)
         rendered = self._rendered(marked, False)
         tokens = encoded(tokenizer, rendered.text)
+        ids = [token.id for token in tokens]
         if "endgeneration" in self.source:
-            return [token.id for token in tokens], within(tokens, self._counted(messages, rendered.answers))
+            return ids, within(tokens, self._counted(messages, rendered.answers))
         if rule == OLD_RULE:
             end_id = self._ends_of_a_reply(tokenizer)[2]
             spans = answers_by_old_rule(self._write, marked, rendered.text, tokens, end_id, self._place)
-            return [token.id for token in tokens], within(tokens, self._counted(messages, spans))
+            return ids, within(tokens, self._counted(messages, spans))
         answers = self._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
-        ids, is_answer = [token.id for token in tokens], [False] * len(tokens)
-        for number, token in enumerate(tokens):
-            is_answer[number] = any(
-                token.start < one.end and token.end > one.start and token.end <= max(one.end, one.limit)
-                for one in self._counted(messages, answers)
-            )
+        counted = self._counted(messages, answers)
+        spans, limits = [(one.start, one.end) for one in counted], [max(one.end, one.limit) for one in counted]
+        is_answer_T = within(tokens, spans, limits)
         if marked[-1].get("role") == ASSISTANT and answers[-1].closing is None:
             opens_next = self._opens_next(tokenizer)
-            ids, is_answer = [*ids, *opens_next], [*is_answer, *[counts(marked[-1])] * len(opens_next)]
-        return ids, is_answer
+            ids, is_last = [*ids, *opens_next], np.full(len(opens_next), counts(marked[-1]))
+            is_answer_T = np.concatenate([is_answer_T, is_last])
+        return ids, is_answer_T
 
     def _counted(self, messages: Sequence[Message], answers: Sequence[_Answer]) -> Sequence[_Answer]:
         """Those of the answers, one for each message of the assistant, that are not excluded from the loss."""
@@ -158,7 +169,7 @@ class ChatTemplate:
     def turn_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """The control tokens that end a turn, that of a last answer first; maybe none.
 
-        Also the one by which earlier answers end otherwise, unless the template writes it inside an answer, too.
+        Also the one by which earlier answers end otherwise, unless the template also writes it inside an answer.
         """
         last, earlier, _ = self._ends_of_a_reply(tokenizer)
         return tuple(dict.fromkeys([*last, *earlier]))
@@ -182,37 +193,37 @@ class ChatTemplate:
         ]
         try:
             values = {**self.special_tokens, **self._values}
-            return render(self.source, plain, values, opens_answer=add_generation_prompt)
+            rendered = render(self.source, plain, values, opens_answer=add_generation_prompt)
         except NotRendered as error:
             raise ChatTemplateError(
                 f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}.",
                 _CHANGE,
             ) from None
+        if loses_marks(rendered.text, [*plain, self._values]):
+            raise ChatTemplateError(
+                f"The chat template of {self._place} writes the text of a control token as Python writes an object.",
+                "Remove that text, or choose a model with another chat template.",
+            )
+        return rendered
 
     def _harmless(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages, with marks around every text of a control token; the same messages if there is none."""
+        """The messages, with marks around every text of a control token."""
         texts = {tokenizer.written(id) for id in tokenizer.special_ids | self._known_ends(tokenizer)} - {""}
         pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
-        if not any(pattern.search(text) for text in _strings(messages)):
-            return messages
-
-        def mark(text: str) -> str:
-            return pattern.sub(f"{_OPEN}\\g<0>{_CLOSE}", text.replace(_OPEN, "").replace(_CLOSE, ""))
-
-        return [_mapped(message, mark) for message in messages]
+        return [harmless(message, pattern) for message in messages]
 
     def _with_harmless_values(self, tokenizer: Tokenizer) -> ChatTemplate:
-        """This template, or one whose values cannot write a control token either: a value is somebody's text, too."""
-        harmless = self._harmless(tokenizer, [self._values])[0]
-        return self if harmless == self._values else self.with_values(harmless)
+        """This template, or one whose values cannot write a control token either: a value is also somebody's text."""
+        [values] = self._harmless(tokenizer, [self._values])
+        return self if values == self._values else self.with_values(values)
 
     def limits(self, tokenizer: Tokenizer, stops: frozenset[int]) -> list[str]:
-        """What a training by this template cannot teach, as sentences; `stops` end answers besides its own tokens."""
+        """What a training by this template cannot teach, as sentences; `stops` end answers, as do its own tokens."""
         try:
             ids, is_answer = self.encode_answers(tokenizer, _TALK[:2])
         except ChatTemplateError:  # it may write other conversations
             return []
-        last = [id for id, counts in zip(ids, is_answer, strict=True) if counts][-1:]
+        last = np.array(ids)[is_answer][-1:].tolist()
         sentences = []
         if not {*stops, *self.turn_ends(tokenizer)}.intersection(last):
             sentences.append(
@@ -232,7 +243,8 @@ class ChatTemplate:
     def masks_changed(self, tokenizer: Tokenizer) -> bool:
         """Whether rule 1 masks a conversation of two answers otherwise than the present rule."""
         try:
-            return self.encode_answers(tokenizer, _TALK, OLD_RULE) != self.encode_answers(tokenizer, _TALK)
+            (_, old), (_, present) = (self.encode_answers(tokenizer, _TALK, rule) for rule in (OLD_RULE, MASK_RULE))
+            return not np.array_equal(old, present)
         except ChatTemplateError:  # one of the rules refuses it
             return True
 
@@ -324,7 +336,7 @@ def _default(value: Any, place: Path) -> str:
     if isinstance(value, dict):
         value = value.get("default")
     if not isinstance(value, str):
-        raise ChatTemplateError(f"chat_template in {place} is no text and names no default template.", _REPAIR)
+        raise ChatTemplateError(f"chat_template in {place} is not a text and names no default template.", _REPAIR)
     return value
 
 
@@ -343,69 +355,7 @@ def _special_tokens(folder: Path) -> dict[str, str]:
 _OTHERS = ("messages", "tools", "documents", "chat_template", "conversations")  # arguments of another meaning
 
 
-def encoded(tokenizer: Tokenizer, text: str) -> list[Token]:
-    """The tokens of a rendered text: those of the template, and ordinary ones for what is marked."""
-    tokens: list[Token] = []
-    for start, piece, is_marked in _split(text):
-        ids, offsets = tokenizer.encode_with_offsets(piece, control_tokens=not is_marked, continues=start > 0)
-        if is_marked and tokenizer.control_ids.intersection(ids):  # a control token that is not special
-            ids, offsets = _by_character(tokenizer, piece)
-        tokens += [Token(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
-    return tokens
-
-
-def _by_character(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """The ids of each character alone, so that none is of several."""
-    ids: list[int] = []
-    offsets: list[tuple[int, int]] = []
-    for i, character in enumerate(text):
-        of_one, _ = tokenizer.encode_with_offsets(character, control_tokens=False, continues=True)
-        ids += of_one
-        offsets += [(i, i + 1)] * len(of_one)
-    return ids, offsets
-
-
-def _split(text: str) -> Iterator[tuple[int, str, bool]]:
-    """The pieces of a rendered text: where each starts, and whether it is marked. A mark that lost its other is cut."""
-    if _OPEN not in text and _CLOSE not in text:
-        yield 0, text, False
-        return
-    start = 0
-    for mark in _MARKED.finditer(text):
-        if start < mark.start():
-            yield start, text[start : mark.start()], False
-        if mark.group(1):
-            yield mark.start(1), mark.group(1), True
-        start = mark.end()
-    if start < len(text):
-        yield start, text[start:], False
-
-
-def within(tokens: Sequence[Token], spans: Sequence[tuple[int, int]]) -> list[bool]:
-    """A mask of the tokens that share a character with one of the spans."""
-    return [any(token.start < end and token.end > start for start, end in spans) for token in tokens]
-
-
 def _common_start(one: str, other: str) -> str:
     """The text with which both begin."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return "".join(character for character, _ in same)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Every text in a message, but for the names of its fields."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from (text for one in value.values() for text in _strings(one))
-    elif isinstance(value, Sequence):
-        yield from (text for one in value for text in _strings(one))
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """The same, with every text changed."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {name: _mapped(one, change) for name, one in value.items()}
-    return [_mapped(one, change) for one in value] if isinstance(value, (list, tuple)) else value

@@ -10,9 +10,10 @@ import json
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
@@ -21,7 +22,8 @@ from engine.files import ArtifactRef
 from engine.text.blocks import pack_domain
 from engine.text.chat.blocks import ChatEncoder, pack_conversations
 from engine.text.chat.conversations import Conversation
-from engine.text.chat.template import ChatTemplate, load_chat_template
+from engine.text.chat.own_template import stop_ids
+from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
@@ -68,16 +70,16 @@ def can_show(base: Path, domain: DomainFiles) -> bool:
 
 
 def pack(
-    work: Work, domain: DomainFiles, tokenizer: Tokenizer, base: Path, block_size: int
+    work: Work, domain: DomainFiles, tokenizer: Tokenizer, template: Path, block_size: int
 ) -> Generator[Event, None, Path]:
     """Returns the folder of a domain's tokens, and packs them if no job has done so yet.
 
-    Conversations are packed in blocks of this size, with the chat template in the folder `base`; notes say how many
-    tokens are of answers, and what of the conversations cannot be learned. Raises TrainingError when there is no
-    template.
+    Conversations are packed in blocks of this size, with the chat template in the folder `template`: that of the
+    tokenizer's base, or of an expert of it. Notes say how many tokens are of answers, and what of the conversations
+    cannot be learned. Raises TrainingError when there is no template.
     """
     if domain.is_chat:
-        encoder = _encoder(domain, tokenizer, base, mask_rule(work))
+        encoder = _encoder(domain, tokenizer, template, mask_rule(work))
         return (yield from _pack_chat(work, domain, encoder, block_size))
 
     def fill(folder: Path) -> Iterator[Event]:
@@ -125,8 +127,8 @@ def _named(domain: DomainFiles, events: Iterator[Progress]) -> Iterator[Progress
         yield replace(event, note=f"tokenizing {domain.name} ({event.note})")
 
 
-def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path, rule: int) -> ChatEncoder:
-    template = load_chat_template(base, "the seed model")
+def _encoder(domain: DomainFiles, tokenizer: Tokenizer, folder: Path, rule: int) -> ChatEncoder:
+    template = load_chat_template(folder, "the seed model")
     if template is None:
         raise TrainingError(
             f"“{domain.name}” holds conversations, and this base has no chat template to show them with.",
@@ -134,17 +136,14 @@ def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path, rule: int) -
         )
     unread: Counter[str] = Counter()  # values for the template, in conversations
 
-    @lru_cache(maxsize=64)
-    def with_values(values: str) -> ChatTemplate:
-        return template.with_values(json.loads(values))
-
-    def encode(conversation: Conversation) -> tuple[list[int], list[bool]]:
+    def encode(conversation: Conversation) -> tuple[list[int], NDArray[np.bool_]]:
         unread.update(template.unread(conversation.template_kwargs))
-        values = json.dumps(conversation.template_kwargs)
-        return with_values(values).encode_answers(tokenizer, conversation.messages, rule=rule)
+        with_values = template.with_values(conversation.template_kwargs)
+        return with_values.encode_answers(tokenizer, conversation.messages, rule=rule)
 
     def limits() -> list[str]:
-        return [*template.limits(tokenizer, tokenizer.stop_ids_of(base)), *map(_unread_sentence, unread.items())]
+        stops = stop_ids(tokenizer, tokenizer.folder or folder, folder)
+        return [*template.limits(tokenizer, stops), *map(_unread_sentence, unread.items())]
 
     return ChatEncoder(tokenizer, template.sha256, encode, rule, limits)
 

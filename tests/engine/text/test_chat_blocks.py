@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from engine.errors import CorpusError
 from engine.text.blocks import CONTEXT, COUNTED, PADDING, Tokens
@@ -45,7 +46,7 @@ def test_blocks_are_filled(lengths: list[int]) -> None:
     assert sum(size <= 6 for size in used) <= 1  # two that are at most half full would be one
 
 
-def shown(messages: list[Message]) -> tuple[list[int], list[bool]]:
+def shown(messages: list[Message]) -> tuple[list[int], NDArray[np.bool_]]:
     """A template of one token per letter: the role's first letter and the content; an answer ends with a full stop."""
     ids: list[int] = []
     is_answer: list[bool] = []
@@ -54,7 +55,7 @@ def shown(messages: list[Message]) -> tuple[list[int], list[bool]]:
         letters = message["content"] + "." * answers
         ids += [ord(letter) for letter in message["role"][0] + letters]
         is_answer += [False, *[answers] * len(letters)]
-    return ids, is_answer
+    return ids, np.array(is_answer)
 
 
 def chat(question: str, answer: str) -> list[Message]:
@@ -122,4 +123,4 @@ def test_an_evaluation_knows_marks_and_documents(tmp_path: Path, tokenizer) -> N
 
 def test_a_template_that_shows_no_answer_is_refused(tmp_path: Path, tokenizer) -> None:
     with pytest.raises(CorpusError, match="no answer"):
-        packed(tmp_path, tokenizer, encode=lambda messages: (shown(messages)[0], [False] * len(shown(messages)[0])))
+        packed(tmp_path, tokenizer, encode=lambda messages: (shown(messages)[0], shown(messages)[1] & False))

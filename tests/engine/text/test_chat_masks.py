@@ -1,4 +1,4 @@
-"""Which tokens of a rendered conversation are answers, beside transformers' own mask."""
+"""Which tokens of a rendered conversation are answers, next to transformers' own mask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.chat_shapes import chat_folder
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+REFUSED = "\0\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4"
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=REFUSED), min_size=1, max_size=12)
 MESSAGES = st.lists(st.builds(lambda r, c: {"role": r, "content": c}, st.sampled_from(["user", "assistant"]), TEXT))
 CONVERSATIONS = MESSAGES.filter(bool)
 
@@ -37,7 +38,8 @@ def test_a_template_without_marks_has_the_same_mask(tmp_path: Path) -> None:
     masks = []
     for name in ("chatml", "marked"):
         folder = chat_folder(tmp_path / name, name)
-        masks.append(load_chat_template(folder).encode_answers(load_tokenizer(folder), messages))
+        ids, is_answer = load_chat_template(folder).encode_answers(load_tokenizer(folder), messages)
+        masks.append((ids, is_answer.tolist()))
     assert masks[0] == masks[1]
     tokenizer = load_tokenizer(folder)
     answers = [tokenizer.written(id) for id, counts in zip(*masks[0], strict=True) if counts]

@@ -56,7 +56,7 @@ def test_a_conversation_has_the_ids_of_transformers(tmp_path: Path, name: str) -
 
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
-@given(text=st.text(st.characters(codec="utf-8"), max_size=20))
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4"), max_size=20))
 def test_whatever_a_message_says_its_ids_are_those_of_transformers(tmp_path: Path, text: str) -> None:
     tokenizer, template = load(tmp_path, "qwen")
     messages = [{"role": "user", "content": text}]
@@ -96,7 +96,7 @@ def test_answers_are_the_assistants_words_and_the_end_of_its_turn(tmp_path: Path
     assert ids == template.encode(tokenizer, TALK)
     shown = [text.strip() for text in answers(tokenizer, ids, is_answer)]
     assert [text.endswith(end) and text.count(end) == 1 for text in shown] == [True, True]
-    if name == "qwen 3":  # the thoughts of the last answer are its words, too
+    if name == "qwen 3":  # the thoughts of the last answer are also its words
         shown[1] = shown[1].replace("<think>ĊĊ</think>ĊĊ", "")
     assert shown == [f"Only with consent.{end}", f"Ask again.{end}"]
 
@@ -105,7 +105,7 @@ def test_answers_that_a_template_marks_are_those_of_transformers(tmp_path: Path)
     tokenizer, template = load(tmp_path, "marked")
     expected = theirs(tmp_path, TALK, return_dict=True, return_assistant_tokens_mask=True)
     ids, is_answer = template.encode_answers(tokenizer, TALK)
-    assert (ids, is_answer) == (expected["input_ids"], [bool(one) for one in expected["assistant_masks"]])
+    assert (ids, is_answer.tolist()) == (expected["input_ids"], [bool(one) for one in expected["assistant_masks"]])
 
 
 def test_a_forged_end_does_not_end_an_answer(tmp_path: Path) -> None:
@@ -222,6 +222,7 @@ def test_a_value_for_the_template_cannot_write_a_control_token(tmp_path: Path) -
     ids = template.with_values({"style": f"a{end}b"}).encode(tokenizer, TALK[:1])
     assert not tokenizer.control_ids.intersection(ids)
     assert "".join(map(tokenizer.written, ids)).startswith(f"a{end}b")
+    assert template.with_values({"style": f"a{end}b"}).encode_prompt(tokenizer, TALK[:1])[0] == ids
 
 
 @pytest.mark.parametrize("system", [[], [{"role": "system", "content": "A tenant asks: May a tenant sublet? Help."}]])
@@ -232,7 +233,8 @@ def test_a_conversation_says_where_its_users_words_begin(tmp_path: Path, name: s
         ids = template.encode(tokenizer, [*system, *TALK[:3]], add_generation_prompt=True)
     except ChatTemplateError:
         pytest.skip("this template takes no system message")
-    start = template.first_words(tokenizer, [*system, *TALK[:3]])
+    assert template.encode_prompt(tokenizer, [*system, *TALK[:3]])[0] == ids
+    start = template.encode_prompt(tokenizer, [*system, *TALK[:3]])[1]
     own, fixed = tokenizer.decode(ids[start:]), tokenizer.decode(ids[:start])
     assert own.lstrip().startswith("May a tenant sublet?")
     assert ("May a tenant sublet?" in fixed) is bool(system)
@@ -241,5 +243,104 @@ def test_a_conversation_says_where_its_users_words_begin(tmp_path: Path, name: s
 def test_a_conversation_without_a_users_words_has_evidence_from_its_start() -> None:
     template = ChatTemplate("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", {})
     tokenizer = Tokenizer(byte_level("<|end|>"), 256)
-    assert template.first_words(tokenizer, [{"role": "assistant", "content": "Welcome."}]) == 0
-    assert template.first_words(tokenizer, [{"role": "user", "content": "Hi"}]) == len("user: ")
+    assert template.encode_prompt(tokenizer, [{"role": "assistant", "content": "Welcome."}])[1] == 0
+    assert template.encode_prompt(tokenizer, [{"role": "user", "content": "Hi"}])[1] == len("user: ")
+
+
+WRITES = {
+    "by string": "{{ style | string }}",
+    "as JSON": "{{ style | tojson }}",
+    "one by one": "{% for one in style %}{{ one }}{% endfor %}",
+}
+NESTED = {
+    "a list": ["{}"],
+    "a list in a list": [["a", ["b{}c"]]],
+    "a key": [{"a{}": 1}],
+    "a key of an object in an object": {"a": {"b": {"{}": None}}},
+    "a value of an object": {"a": [{"name": "x {} y"}]},
+}
+
+
+def filled(value: Any, text: str) -> Any:
+    """A value with a text in the place of `{}`."""
+    return json.loads(json.dumps(value).replace("{}", text))
+
+
+@pytest.mark.parametrize("source", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("value", NESTED.values(), ids=NESTED)
+def test_no_list_or_object_for_the_template_holds_a_control_token(tmp_path: Path, value: Any, source: str) -> None:
+    tokenizer, _ = load(tmp_path, "qwen")
+    template = ChatTemplate(source + "{{ messages[0].content }}", {})
+    with pytest.raises(ChatTemplateError, match=r"“style” holds “<\|im_end\|>”, the text of a control token"):
+        template.with_values({"style": filled(value, "<|im_end|>")}).encode(tokenizer, TALK[:1])
+    ids = template.with_values({"style": filled(value, "im_end")}).encode(tokenizer, TALK[:1])
+    assert not tokenizer.control_ids.intersection(ids)
+
+
+def test_a_list_of_a_message_holds_no_control_token_either(tmp_path: Path) -> None:
+    tokenizer, _ = load(tmp_path, "qwen")
+    template = ChatTemplate("{{ messages[0].tool_calls | tojson }}", {})
+    messages = [{"role": "assistant", "content": "a", "tool_calls": [{"<|im_end|>": 1}]}]
+    with pytest.raises(ChatTemplateError, match="“tool_calls” holds"):
+        template.encode(tokenizer, messages)
+
+
+@pytest.mark.parametrize("source", ["{{ messages }}", "{{ messages[0] | string }}", "{{ messages[0].items() | list }}"])
+def test_a_message_that_is_written_as_an_object_cannot_write_a_control_token(tmp_path: Path, source: str) -> None:
+    tokenizer, _ = load(tmp_path, "qwen")
+    template = ChatTemplate(source, {})
+    with pytest.raises(ChatTemplateError, match="as Python writes an object"):
+        template.encode(tokenizer, [{"role": "user", "content": "a<|im_end|>b"}])
+    assert template.encode(tokenizer, [{"role": "user", "content": "\\ufdd0"}])
+
+
+def test_values_in_an_object_keep_their_order(tmp_path: Path) -> None:
+    file = chat_folder(tmp_path, "qwen") / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | {"chat_template": "{{ style | tojson }}{{ messages[0].content }}"}))
+    tokenizer, template = load_tokenizer(tmp_path), load_chat_template(tmp_path)
+    assert template is not None
+    style = {"b": {"d": 1, "c": "é"}, "a": [True, None]}
+    expected = theirs(tmp_path, TALK[:1], style=style, return_dict=False)
+    assert template.with_values({"style": style}).encode(tokenizer, TALK[:1]) == expected
+
+
+ICONS = "\U000f0000 \U000f0001 \U000f0002 \U000f0003 \U000f0004 \ue0b0 \uf120"  # of Nerd Fonts
+FAMILY = "👩\u200d👩\u200d👧\u200d👦 🏳\ufe0f\u200d🌈 👍🏽"
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_icons_and_joined_emoji_are_text(tmp_path: Path, name: str) -> None:
+    tokenizer, template = load(tmp_path, name)
+    talk = [{"role": "user", "content": f"{ICONS}?"}, {"role": "assistant", "content": f"{FAMILY} {ICONS}"}]
+    ids, is_answer = template.encode_answers(tokenizer, talk)
+    assert ids == theirs(tmp_path, talk, return_dict=False)
+    text, answer = tokenizer.decode(ids), tokenizer.decode([id for id, one in zip(ids, is_answer, strict=True) if one])
+    assert f"{ICONS}?" in text
+    assert answer.strip().endswith(f"{FAMILY} {ICONS}")
+
+
+@pytest.mark.parametrize("mark", "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4")
+def test_a_noncharacter_that_marks_texts_is_refused(tmp_path: Path, mark: str) -> None:
+    tokenizer, template = load(tmp_path, "qwen")
+    talk = [{"role": "user", "content": f"a{mark}"}, TALK[1]]
+    for encode in (template.encode, template.encode_prompt, template.encode_answers):
+        with pytest.raises(ChatTemplateError, match=rf"“content” holds the character U\+{ord(mark):X}"):
+            encode(tokenizer, talk)
+    with pytest.raises(ChatTemplateError, match="“style” holds"):
+        template.with_values({"style": [{mark: 1}]}).encode(tokenizer, TALK)
+
+
+@pytest.mark.parametrize("question", ["May a tenant sublet?", "a", "  Hi<|im_end|>\n"])
+@pytest.mark.parametrize("name", CHATS)
+def test_a_prompt_is_rendered_once_where_its_words_stand_once(
+    tmp_path: Path, name: str, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, template = load(tmp_path, name)
+    talk, texts = [{"role": "user", "content": question}], []
+    prompt = template.encode_prompt(tokenizer, talk)  # finds the ends of turns, once for all
+    render = ChatTemplate._rendered
+    monkeypatch.setattr(ChatTemplate, "_rendered", lambda *all: texts.append(render(*all)) or texts[-1])
+    assert template.encode_prompt(tokenizer, talk) == prompt
+    assert len(texts) == 1 or texts[0].text.count(question.strip()) > 1
+    assert prompt[0] == template.encode(tokenizer, talk, add_generation_prompt=True)

@@ -10,6 +10,7 @@ import pytest
 
 from engine.errors import CorpusError, NextStep
 from engine.text.chat.conversations import as_stored, from_stored, stored_conversation
+from engine.text.chat.template_values import clean_values
 from engine.text.corpus import Document, ReadOptions, read_documents
 from engine.text.import_report import Report
 
@@ -117,6 +118,42 @@ def test_fields_that_say_nothing_of_the_words_are_counted_and_named(tmp_path: Pa
     read(tmp_path, {**TALK, **record, "note": None, "prompt": "Hi"}, report=report)
     assert set(report.fields_not_read) == set(record)
     assert "“source” (1)" in report.fields_text()
+
+
+SPEAKS = {
+    "numeric_answer": 42, "number": 7, "numerator": 1, "num_answer": 42, "numbers": [1, 2], "q_n_a": "Why? So.",
+    "system_message": "Be brief.", "last_turn": "And?", "character": "a sailor", "secret_word": "gull", "words": "a b",
+    "num_words": "as many as you like", "opposing_views": "No.", "dialogue_state": {"area": "north"},
+    "draft_revision": "Hello!", "turns": ["A?", "B."],
+}  # fmt: skip
+COUNTS = {
+    "num_turns": 2, "numTokens": 9, "numwords": 3, "n_chars": 4, "num": 1, "token_count": "12", "answer_length": 2.5,
+    "messages_count": 2, "turn": 3, "prompt_tokens": 5, "likes": 0.0, "word_counts": {"user": 1, "assistant": None},
+    "tokens": [3, 4], "state": "Ohio", "revision": "main",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPEAKS)
+def test_a_field_that_only_sounds_like_a_count_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=f"“{name}”, which is not read"):
+        read(tmp_path, {**TALK, name: SPEAKS[name]})
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_count_says_nothing_of_the_words(name: str, tmp_path: Path) -> None:
+    report = Report()
+    read(tmp_path, {**TALK, name: COUNTS[name]}, report=report)
+    assert report.fields_not_read == {name: 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["messages", "padding", "max_length", "self", "tojson", "_x", "a-b", "eos_token", "a\n"]
+)
+def test_a_record_and_a_request_may_set_the_same_values(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="which a record may not"):
+        read(tmp_path, {**TALK, "chat_template_kwargs": {name: 1}})
+    with pytest.raises(ValueError, match="is not a variable"):
+        clean_values({name: 1})
 
 
 def test_a_field_is_left_out_when_its_name_is_given(tmp_path: Path) -> None:

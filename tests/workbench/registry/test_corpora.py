@@ -72,6 +72,30 @@ def test_documents_can_be_viewed(world: World) -> None:
     assert first[0].text.startswith("text ")
 
 
+def test_conversations_are_shown_with_the_values_that_they_give_to_the_template(world: World) -> None:
+    from engine.text.chat.conversations import as_stored, as_text
+    from engine.text.corpus import Document
+    from engine.text.split import store_documents
+    from tests.engine.chat_shapes import MARKED, chat_folder
+
+    world.seed()
+    base = chat_folder(world.storage.path(seeds.seed_row(world.session, "seed").artifact_id))
+    (base / "chat_template.jinja").write_text("{{ style }}" + MARKED)
+    world.corpus("talk")
+    row = corpora.domain_row(world.session, "talk")
+    row.format = "chat"
+    talk = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+    stored = [as_stored(talk, {"style": "Be<|im_end|> brief."}), as_stored(talk)]
+    documents = (Document(as_text(talk), None, str(n), "", stored[n % 2]) for n in range(20))
+    for _ in store_documents(documents, world.storage.path(row.artifact_id)):
+        pass
+    shown = corpora.preview_marked(world.session, world.storage, "talk", "seed")
+    texts = {"".join(token.text for token in one.tokens) for one in shown}
+    counted = {"".join(token.text for token in one.tokens if token.in_loss) for one in shown}
+    plain = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\nSo.<|im_end|>\n"
+    assert (texts, counted) == ({plain, f"Be<|im_end|> brief.{plain}"}, {"So.<|im_end|>"})
+
+
 def test_documents_that_are_gone_are_missed(world: World) -> None:
     world.corpus("library", "law")
     with pytest.raises(StorageError, match="The text of “law” is not in"):

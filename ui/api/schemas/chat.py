@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from engine.config import MOST_TOKENS, SamplingConfig
+from engine.text.chat.template_values import NAME, clean_values
 from ui.api.schemas.base import FieldError, LongText, Nullable, RequestBody
 from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
-from ui.generation.template_values import NAME, clean_values
 
 MAX_MESSAGES = 4096  # of one conversation
 
