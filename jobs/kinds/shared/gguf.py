@@ -73,6 +73,16 @@ def lost_in_gguf(model: Path) -> Iterator[str]:
             "gets other tokens there. Export as hf to keep it."
         )
 
+    file = model / "generation_config.json"
+    ends = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id") if file.is_file() else None
+    if isinstance(ends, list) and len(ends) > 1:
+        texts = {token.get("id"): token["content"] for token in added}
+        yield (
+            f"GGUF holds one of the {len(ends)} tokens that end an answer, and llama.cpp finds others only by usual "
+            f"names: {', '.join(repr(texts.get(end, end)) for end in ends)}. If it runs on, give it the rest as stop "
+            "texts."
+        )
+
 
 def _normalizers(normalizer: Any) -> list[str]:
     """The types of a normalizer and of those in it."""

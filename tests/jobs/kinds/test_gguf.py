@@ -43,6 +43,15 @@ def test_a_folder_without_a_tokenizer_file_loses_nothing(tmp_path: Path) -> None
     assert list(lost_in_gguf(tmp_path)) == []
 
 
+def test_more_ends_of_an_answer_than_a_gguf_holds_are_named(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 8]}')
+    [said] = lost(tmp_path, [PLAIN | {"id": 8, "content": "<user>"}])
+    assert "one of the 2 tokens" in said
+    assert "7, '<user>'" in said
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 7}')
+    assert list(lost_in_gguf(tmp_path)) == []
+
+
 def test_what_is_lost_is_said_before_the_converter_runs(tmp_path: Path) -> None:
     [said] = lost(tmp_path, [PLAIN | {"content": "<a>", "rstrip": True}])
     assert next(convert(tmp_path / "missing", tmp_path, tmp_path / "model.gguf")) == Note(said)
