@@ -72,7 +72,6 @@ def lost_in_gguf(model: Path) -> Iterator[str]:
             f"llama.cpp does not normalize text as this tokenizer does ({', '.join(names)}): text that this changes "
             "gets other tokens there. Export as hf to keep it."
         )
-
     file = model / "generation_config.json"
     ends = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id") if file.is_file() else None
     if isinstance(ends, list) and len(ends) > 1:
