@@ -164,11 +164,6 @@ class BlockSampler:
         return any(text.train.marks is not None for text in self.texts)
 
     @property
-    def keeps_old_masks(self) -> bool:
-        """Whether the training began under rule 1 of masks: then it goes on as it did, to the bit."""
-        return any(text.train.mask_rule == 1 for text in self.texts)
-
-    @property
     def separates(self) -> bool:
         """Whether batches have positions that keep conversations apart."""
         return self.separate and self.has_conversations

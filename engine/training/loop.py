@@ -48,7 +48,7 @@ from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
 from engine.training.inspection import Held, show
 from engine.training.local_parts import copy_aside
-from engine.training.loss_means import LossMeans, counted_rows, experts_without_tokens, num_counted_tokens
+from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
 from engine.training.memory.low_bits import frozen_in_4bit
 from engine.training.memory.needs import Needs, least_needs, require_memory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
@@ -282,10 +282,11 @@ class _Training:
         loss = losses.mean()
         if loss is not None:
             _require_finite(loss, f"The loss of step {step + 1}", "nothing was updated")
-        if loss is None and not self.sampler.keeps_old_masks:  # nothing to learn, and decay alone teaches nothing
-            self.optimizer.zero_grad(set_to_none=True)
-        else:
-            self._change_weights(step, batches)
+        groups = gradient_groups(self.model, counted_rows(batches, self.sampler.rows))
+        for group in groups:
+            self.team.sum_gradients(group.key, group.gradients)
+        self.team.step()
+        clip_and_step(self.optimizer, groups, step, config, self.team)
         num_tokens = losses_ABT.numel()
         return Step(
             step + 1,
@@ -297,19 +298,6 @@ class _Training:
             losses.by_domain(),
             num_tokens * self.flops_per_token,
         )
-
-    def _change_weights(self, step: int, batches: Sequence[Batch]) -> None:
-        """Sums the gradients and makes an update. Experts without a token in the loss stay as they are."""
-        rows = self.sampler.rows
-        idle = set() if self.sampler.keeps_old_masks else experts_without_tokens(batches, rows)
-        for key in idle & set(self.model.keys):
-            for parameter in self.model.expert_parameters(key).values():
-                parameter.grad = None
-        groups = gradient_groups(self.model, counted_rows(batches, rows))
-        for group in groups:
-            self.team.sum_gradients(group.key, group.gradients)
-        self.team.step()
-        clip_and_step(self.optimizer, groups, step, self.config, self.team)
 
     def _backward(self, batches: Sequence[Batch]) -> Tensor:
         """Accumulates this process's part of the gradients; returns the losses of all rows."""

@@ -32,15 +32,6 @@ def counted_rows(batches: Sequence[Batch], rows: Rows) -> Rows:
     return Rows(rows.keys, tuple(sizes))
 
 
-def experts_without_tokens(batches: Sequence[Batch], rows: Rows) -> set[str]:
-    """The experts of which no token is in the loss of an update."""
-    if num_counted_tokens(batches) is None:
-        return set()
-    counts_N = torch.stack([batch.counted_NT.sum(1) for batch in batches if batch.counted_NT is not None]).sum(0)
-    counts = (int(some.sum()) for some in counts_N.split(list(rows.num_rows)))
-    return {key for key, count in zip(rows.keys, counts, strict=True) if not count}
-
-
 class LossMeans:
     """The losses of all rows of an update or an evaluation, [A, N, T]."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import peft
 import pytest
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from engine.config import ModelConfig
 from engine.errors import MixtureError
@@ -96,6 +96,21 @@ def test_an_export_has_the_template_that_its_prompts_have(imported: Do, tmp_path
     if format == "peft":
         done(take(imported, tmp_path / "out", "back"))
         assert prompt_of("back") == prompt_of("own")
+
+
+def test_an_exported_model_stops_at_the_end_of_a_turn_that_is_not_its_eos(imported: Do, tmp_path: Path) -> None:
+    seed, adapter, out = tmp_path / "seed", tmp_path / "same", tmp_path / "out"
+    named = json.loads((seed / "tokenizer_config.json").read_text())
+    (seed / "tokenizer_config.json").write_text(json.dumps(named | {"eos_token": "<|endoftext|>"}))
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (adapter / file).unlink()
+    done(imported({"kind": "make-seed", "name": "other", "source": "folder", "location": str(seed)}))
+    done(imported({"kind": "import-expert", "source": str(adapter), "seed_model": "other", "name": "guest"}))
+    done(imported({"kind": "export-expert", "expert": "guest", "folder": str(out), "format": "hf"}))
+    (end,) = load_tokenizer(out).encode("<|im_end|>", control_tokens=True)
+    ends = GenerationConfig.from_pretrained(out).eos_token_id
+    assert isinstance(ends, list)
+    assert end in ends
 
 
 def test_a_seed_and_a_copy_of_the_expert_have_it_too(imported: Do, tmp_path: Path) -> None:

@@ -209,8 +209,10 @@ class Storage:
         """Permanently deletes entries of at least that age and their records; returns the deleted entries."""
         gone = self.trash.empty(older_than_seconds)
         self.forget_records()
-        for record in (self.folder / _VERIFIED).glob("*"):
-            if record.name not in self.ids():
+        verified = list((self.folder / _VERIFIED).glob("*"))  # before the ids: an artifact that is new has none here
+        ids = self.ids()
+        for record in verified:
+            if record.name not in ids:
                 record.unlink(missing_ok=True)
         return gone
 

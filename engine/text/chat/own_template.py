@@ -64,12 +64,13 @@ def copy_template(expert: Path, target: Path) -> None:
     changed = {name: text for name, text in template.special_tokens.items() if _text(config.get(name)) != text}
     changed |= {"chat_template": template.source} if "chat_template" in config else {}
     _write(target / _CONFIG, config | changed)
-    if (target / _GENERATION).is_file():
-        _add_stops(target)
+    add_turn_ends(target)
 
 
-def _add_stops(folder: Path) -> None:
-    """Adds the tokens that end a turn, and the EOS token of the template, to those that end an answer."""
+def add_turn_ends(folder: Path) -> None:
+    """Adds what ends a turn of a model's chat template, and its EOS token, to the tokens at which other tools stop."""
+    if not (folder / _GENERATION).is_file():
+        return
     config = _read(folder / _GENERATION)
     named = config.get("eos_token_id")
     ids = named if isinstance(named, list) else [] if named is None else [named]

@@ -14,7 +14,7 @@ from engine.files import ArtifactRef
 from engine.methods.base import Method
 from engine.methods.export import export_model, save_model
 from engine.methods.registry import method_of
-from engine.text.chat.own_template import copy_template, template_folder
+from engine.text.chat.own_template import add_turn_ends, copy_template, template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.gguf import convert, find_converter
@@ -63,11 +63,11 @@ def write_expert(work: Work, one: ExportedExpert, folder: Path) -> Generator[Eve
         converter = find_converter(work.settings)
         with scratch(work, "model") as model:
             export_model(one.method, one.base, one.files, model)
-            copy_template(one.files.folder, model)
+            _finish_model(one.files.folder, model)
             yield from convert(converter, model, folder / GGUF)
     else:
         export_model(one.method, one.base, one.files, folder)
-        copy_template(one.files.folder, folder)
+        _finish_model(one.files.folder, folder)
     write_card(one.card, folder)
 
 
@@ -81,12 +81,18 @@ def write_model(
     if card.format == "gguf":
         with scratch(work, "model") as model:
             save_model(lm, tokenizer, model)
-            copy_template(expert, model)
+            _finish_model(expert, model)
             yield from convert(find_converter(work.settings), model, folder / GGUF)
     else:
         save_model(lm, tokenizer, folder)
-        copy_template(expert, folder)
+        _finish_model(expert, folder)
     write_card(card, folder)
+
+
+def _finish_model(expert: Path, folder: Path) -> None:
+    """Gives an exported model its expert's chat template, and the ends of turns at which the workbench stops too."""
+    copy_template(expert, folder)
+    add_turn_ends(folder)
 
 
 def write_card(card: CardFacts, folder: Path) -> None:

@@ -11,17 +11,21 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 from engine.errors import ModelError
-from engine.events import Event, Progress
+from engine.events import Event, Note, Progress
 from engine.files import new_file
 from workbench.settings import Settings
 
 _PROGRAM = "convert_hf_to_gguf.py"
 _OUTTYPES = {"float16": "f16", "bfloat16": "bf16"}
 _MAGIC = b"GGUF"
+_LOST_FLAGS = ("lstrip", "rstrip", "single_word")  # of an added token; llama.cpp finds each wherever its text stands
+_LOST_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip")
+_MOST_NAMED = 5
 _PERIOD_SECONDS = 1.0  # between two looks at the converter, so that a cancel stops it
 
 
@@ -41,13 +45,50 @@ def find_converter(settings: Settings) -> Path:
 def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None, None]:
     """Converts a model folder, in its own precision; `target` gets its name when it is complete.
 
-    Raises ModelError with the converter's last line.
+    Says first what of the tokenizer a GGUF cannot hold. Raises ModelError with the converter's last line.
     """
+    yield from map(Note, lost_in_gguf(model))
     log = model.with_name(f"{model.name}.log")
     with new_file(target) as unfinished:
         yield from _run(_command(converter, model, unfinished), log)
         if not _is_gguf(unfinished):
             raise _failed(log)
+
+
+def lost_in_gguf(model: Path) -> Iterator[str]:
+    """The parts of a model folder's tokenizer that llama.cpp leaves out, in sentences: its tokens can then differ."""
+    file = model / "tokenizer.json"
+    state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    added = state.get("added_tokens") or []
+    lost = [token["content"] for token in added if any(token.get(flag) for flag in _LOST_FLAGS)]
+    if lost:
+        named = ", ".join(map(repr, lost[:_MOST_NAMED])) + (", …" if len(lost) > _MOST_NAMED else "")
+        yield (
+            f"GGUF cannot hold {', '.join(_LOST_FLAGS)} of added tokens: text around {len(lost)} of {len(added)} "
+            f"({named}) can get other tokens in llama.cpp. Export as hf to keep them."
+        )
+    if names := [name for name in _normalizers(state.get("normalizer")) if name in _LOST_NORMALIZERS]:
+        yield (
+            f"llama.cpp does not normalize text as this tokenizer does ({', '.join(names)}): text that this changes "
+            "gets other tokens there. Export as hf to keep it."
+        )
+    file = model / "generation_config.json"
+    ends = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id") if file.is_file() else None
+    if isinstance(ends, list) and len(ends) > 1:
+        texts = {token.get("id"): token["content"] for token in added}
+        yield (
+            f"GGUF holds one of the {len(ends)} tokens that end an answer, and llama.cpp finds others only by usual "
+            f"names: {', '.join(repr(texts.get(end, end)) for end in ends)}. If it runs on, give it the rest as stop "
+            "texts."
+        )
+
+
+def _normalizers(normalizer: Any) -> list[str]:
+    """The types of a normalizer and of those in it."""
+    if not isinstance(normalizer, dict):
+        return []
+    inner = [name for one in normalizer.get("normalizers") or [] for name in _normalizers(one)]
+    return [str(normalizer.get("type")), *inner]
 
 
 def _command(converter: Path, model: Path, target: Path) -> list[str]:

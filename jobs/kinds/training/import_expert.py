@@ -55,7 +55,9 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
         )
         if imported.template is not None:
             save_template(imported.template, target)
-    changes = {CHANGES: " ".join(imported.changes)} if imported.changes else {}
+    facts = {"reason": imported.reason, "source": source}
+    if imported.changes:
+        facts[CHANGES] = " ".join(imported.changes)
     num_parameters = sum(one.numel() for one in imported.model.expert_parameters(id).values())
     yield Progress(2, 2, "parts", "done")
 
@@ -78,21 +80,12 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
             tokenizer_sha256=tokenizer_sha256,
             data_sha256="",
             num_parameters=num_parameters,
-            config={
-                **_domains(session, spec, domain_ids),
-                IMPORTED: {"source": source, "reason": imported.reason, **changes},
-            },
+            config={**_domains(session, spec, domain_ids), IMPORTED: facts},
             metrics={},
             code_version=version("expert-workbench"),
             job_id=work.job_id,
         )
-        return {
-            "expert": spec.expert,
-            "reason": imported.reason,
-            "source": source,
-            "num_parameters": num_parameters,
-            **changes,
-        }
+        return {"expert": spec.expert, **facts, "num_parameters": num_parameters}
 
     return register
 

@@ -173,34 +173,6 @@ def weights_of(model: MultiExpertModel) -> dict[str, torch.Tensor]:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("method", ["dense", "demix"])
-def test_a_step_without_a_token_to_learn_has_no_loss_and_changes_no_weight(
-    make_model, make_texts, tmp_path: Path, method: str
-) -> None:
-    keys = ["law"] if method == "dense" else ["law", "code"]
-    texts = [replace(text, train=with_one_answer(text.train)) for text in marked_texts(make_texts, keys)]
-    model = make_model(keys, "llama")
-    before, config = weights_of(model), replace(CONFIG, accumulate=1, weight_decay=0.5, evaluate_every=9)
-    [step] = [event for event in train(model, texts, config, tmp_path) if isinstance(event, Step)]
-    drawn = BlockSampler(texts, BLOCK, 2, config.seed).batch(0)
-    assert not drawn.counted_NT.any()
-    assert step.loss is None
-    assert step.loss_by_domain == {}
-    assert all(torch.equal(one, before[name]) for name, one in weights_of(model).items())
-
-
-def test_an_expert_without_a_token_to_learn_stays_as_it_is(make_model, make_texts, tmp_path: Path) -> None:
-    law, code = marked_texts(make_texts, ["law", "code"])
-    code = replace(code, train=with_one_answer(code.train))
-    model = make_model(["law", "code"], "llama")
-    before, config = weights_of(model), replace(CONFIG, accumulate=1, weight_decay=0.5)
-    list(train(model, [law, code], config, tmp_path))
-    idle = {id(one) for one in model.expert_parameters("code").values()}
-    moved = {id(one) for name, one in model.named_parameters() if not torch.equal(one, before[name])}
-    assert moved
-    assert not moved & idle
-
-
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_a_split_without_an_answer_is_refused_before_the_first_step(
     make_model, make_texts, tmp_path: Path, split: str
@@ -211,11 +183,12 @@ def test_a_split_without_an_answer_is_refused_before_the_first_step(
         next(iter(train(make_model(["law"], "llama"), [text], CONFIG, tmp_path)))
 
 
-def test_packed_blocks_without_an_answer_are_never_drawn(make_texts) -> None:
+@pytest.mark.parametrize("balanced", [True, False])
+def test_packed_blocks_without_an_answer_are_never_drawn(make_texts, balanced: bool) -> None:
     (text,) = marked_texts(make_texts, ["law"])
     packed = marked(text.train, 0, 0.05)
     text = replace(text, train=Tokens(packed.array, packed.starts, packed.marks, packed.documents, MASK_RULE))
-    sampler = BlockSampler([text], BLOCK, 2, 0)
+    sampler = BlockSampler([text], BLOCK, 2, 0, balanced=balanced)
     assert all(bool(sampler.batch(number).counted_NT.any(1).all()) for number in range(30))
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from engine.files import aside_pattern
 from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay, kept_step, put_into
+from jobs.kinds.shared.resume_guard import mask_rule
+from jobs.probe.probe_work import CLAIM
+from jobs.replay import replay
+from jobs.replay.work import ReplayWork
 from workbench.settings import Settings
 
 
@@ -75,3 +81,11 @@ def test_the_oldest_checkpoints_are_deleted_and_the_notes_stay(tmp_path: Path) -
     drop_oldest(Settings(home=tmp_path, replay_bytes=99))
     assert [kept_step(one) for one in kept] == [0, 0, 0]
     assert files(kept[0]) == ["sources.json"]
+
+
+@pytest.mark.parametrize("rule", [1, 2])
+def test_a_replay_whose_notes_are_gone_masks_by_the_rule_of_the_expert(tmp_path: Path, rule: int) -> None:
+    work = ReplayWork(CLAIM, Settings(home=tmp_path), place=tmp_path / "again")
+    training: Any = SimpleNamespace(job_id="a" * 32, row_order="spec", parent_id=None, mask_rule=rule)
+    replay._put_inputs(work, training)
+    assert mask_rule(work) == rule

@@ -51,6 +51,26 @@ def test_three_surfaces_compare_the_same_text(world: World, case: str) -> None:
         assert len(matched) == 3
 
 
+def test_scores_of_one_text_compare_only_where_as_many_tokens_count(world: World) -> None:
+    world.experts("law", "news", "sea")
+    for expert, num_counted in {"law": 40, "news": 40, "sea": 55}.items():
+        score(world, expert, "law", 10.0, num_counted=num_counted)
+    rows = [experts.expert_row(world.session, name) for name in ("law", "news", "sea")]
+    domain_id = corpora.get_domain(world.session, "law").id
+    compared = shared_scores(world.session, rows[:2], domain_id, "test")
+    assert compared is not None
+    assert {row.num_counted for row in compared.values()} == {40}
+    assert shared_scores(world.session, rows, domain_id, "test") is None
+
+
+def test_a_score_of_all_tokens_is_not_compared_with_one_of_answers(world: World) -> None:
+    world.experts("law", "news")
+    score(world, "law", "law", 10.0)
+    score(world, "news", "law", 10.0, num_counted=40)
+    rows = [experts.expert_row(world.session, name) for name in ("law", "news")]
+    assert shared_scores(world.session, rows, corpora.get_domain(world.session, "law").id, "test") is None
+
+
 def test_what_not_all_were_scored_on_is_no_comparison(world: World) -> None:
     world.experts("law", "news")
     score(world, "law", "law", 10.0)
