@@ -1,8 +1,10 @@
-"""Reports how fast an 8-expert DEMix mixture decodes with weights in float32 and in bf16, and how near memory allows.
+"""Reports how fast an 8-expert DEMix mixture decodes and reads with weights in float32 and in bf16, and how near memory
+allows.
 
 Claim: weights in bf16 take at most 0.55 of the bytes. Whether they are faster depends on the processor. The limit is
 the bytes of all weights, which each token reads (the table of embeddings only where the head shares it), over the speed
-at which this machine sums as many bytes of float32. All three take turns.
+at which this machine sums as many bytes of float32. All three take turns. A prompt is read by all experts; scoring is a
+pass of one over four blocks. `ONEDNN_MAX_CPU_ISA=AVX2` stands for a CPU without instructions for bf16.
 Run: python benchmarks/precision.py
 """
 
@@ -22,8 +24,9 @@ from collections.abc import Callable  # noqa: E402
 import torch  # noqa: E402
 from decoding import mixture_decode, requested_models  # noqa: E402
 
-from engine.loading.served_precision import hold_in  # noqa: E402
+from engine.loading.served_precision import computes_in, hold_in  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+from engine.models.rows import Rows  # noqa: E402
 
 
 def num_bytes(model: MultiExpertModel) -> int:
@@ -42,15 +45,33 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def reading_ratios(full: MultiExpertModel, half: MultiExpertModel, prompt: list[int], pairs: int) -> dict[str, float]:
+    """The median time in bf16 over that in float32, of reading a prompt and of scoring; the two take turns."""
+    blocks, rows = torch.tensor([prompt[:128]] * 4), Rows.all_to(full.keys[0], 4)
+    works: dict[str, Callable[[MultiExpertModel], object]] = {
+        "prompt": lambda model: mixture_decode(model, prompt, 1),
+        "scoring": lambda model: model(blocks, rows).float().log_softmax(-1),
+    }
+    ratios: dict[str, list[float]] = {name: [] for name in works}
+    with torch.inference_mode():
+        for number in range(pairs + 1):
+            for name, work in works.items():
+                taken = [seconds(lambda work=work, model=model: work(model)) for model in (half, full)]
+                ratios[name] += [taken[0] / taken[1]] if number else []  # the first is a warm-up
+    return {name: round(statistics.median(some), 3) for name, some in ratios.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--prompt", type=int, default=256, help="tokens of the prompt that is read")
     arguments, full, _ = requested_models(parser)
     half = copy.deepcopy(full)
     hold_in([half], "bf16")
     plain = torch.ones(bytes_per_token(full) // 4)
-    prompt = torch.randint(0, full.vocab_size, (16,)).tolist()
+    text = torch.randint(0, full.vocab_size, (arguments.prompt,)).tolist()
+    prompt = text[:16]
     speeds: dict[str, list[float]] = {"float32": [], "bf16": []}
     bandwidths = []
     for number in range(arguments.pairs + 1):
@@ -75,6 +96,8 @@ def main() -> None:
                 "bf16_over_float32_median": round(
                     statistics.median(a / b for a, b in zip(speeds["bf16"], speeds["float32"], strict=True)), 3
                 ),
+                "bf16_over_float32_time_of": reading_ratios(full, half, text, arguments.pairs),
+                "has_bf16_instructions": computes_in(torch.bfloat16, torch.device("cpu")),
                 "tokens_per_second": {name: round(statistics.median(one), 1) for name, one in speeds.items()},
                 "limit_tokens_per_second": {name: round(one, 1) for name, one in limits.items()},
                 "share_of_limit": {

@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.config import ServePrecision
 from engine.errors import ModelError
 from engine.files import ArtifactRef
-from engine.loading.served_precision import hold_in
+from engine.loading.served_precision import hold_in, loaded_bytes
 from engine.methods.base import Method
 from engine.methods.registry import method_of_files
 from engine.models.composite import CompositeModel
@@ -76,7 +76,7 @@ class LoadedBase:
             host = self._hosts.get(method.host_key) or method.open(self._base, self._device)
             num_bodies += host.num_bodies_to_load(chosen)
         own = [kept for kept in experts.values() if kept != self._base]  # the bare seed has nothing of its own
-        return stored_bytes(*[self._base] * num_bodies, *own)
+        return loaded_bytes(self._precision, *[self._base] * num_bodies, *own)
 
     def num_bytes(self) -> int:
         """Bytes of all parameters."""
@@ -98,8 +98,3 @@ def load_base(base: ArtifactRef, experts: Mapping[str, ArtifactRef], device: tor
     loaded = LoadedBase(base, device)
     loaded.add(experts)
     return loaded
-
-
-def stored_bytes(*kept: ArtifactRef) -> int:
-    """Bytes of the tensors in folders, which are loaded in the precision that they are stored in."""
-    return sum(file.stat().st_size for one in kept for file in one.folder.glob("*.safetensors"))

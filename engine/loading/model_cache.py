@@ -1,6 +1,7 @@
 """An LRU cache of loaded models, bounded in bytes.
 
-One model per base, with all requested experts; each request names its active ones, so requests share the model.
+One model per base and precision, with all requested experts; each request names its active ones, so requests share the
+model.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from engine.config import ServePrecision
 from engine.files import ArtifactRef
 from engine.inference.cancellation import cancellable_lock
 from engine.loading.loaded_base import LoadedBase
+
+_Name = tuple[str, ServePrecision]
 
 
 @dataclass(frozen=True)
@@ -37,27 +40,33 @@ class ModelCache:
         self,
         capacity_bytes: int,
         device: torch.device | str = "cpu",
-        precision: ServePrecision = "stored",
         others: Callable[[], int] = lambda: 0,
     ) -> None:
         self._capacity_bytes, self._others = capacity_bytes, others
-        self._in_use: Counter[str] = Counter()  # requests of each base
-        self._device, self._precision = device, precision
-        self._models: OrderedDict[str, _Loaded] = OrderedDict()
+        self._in_use: Counter[_Name] = Counter()  # requests of each base
+        self._device = device
+        self._models: OrderedDict[_Name, _Loaded] = OrderedDict()
         self._lock = threading.Lock()
         self.num_hits = self.num_misses = 0  # requests that found their experts loaded, and those that waited for them
         self._loading = (
             threading.Lock()
         )  # one at a time: transformers builds no two at once, and their bytes are counted before
 
-    def get(self, base: ArtifactRef, experts: Mapping[str, ArtifactRef], *, is_first: bool = True) -> LoadedBase:
+    def get(
+        self,
+        base: ArtifactRef,
+        experts: Mapping[str, ArtifactRef],
+        precision: ServePrecision = "stored",
+        *,
+        is_first: bool = True,
+    ) -> LoadedBase:
         """A base with at least these experts (by key), loaded and checked if need be.
 
         A request that asks again, for its next piece of text, is no other hit: `is_first` is False.
         Raises Cancelled once nobody waits for a request that waits while another one loads. A load that has begun ends:
         it serves whoever asks again.
         """
-        name = str(base.sha256)
+        name = _name(base, precision)
         with self._lock:
             model = self._ready(name, experts)
             self.num_hits += model is not None and is_first
@@ -69,14 +78,14 @@ class ModelCache:
                 model, cached = self._ready(name, experts), self._models.get(name)
             if model is not None:
                 return model
-            model = cached.model if cached is not None else LoadedBase(base, self._device, self._precision)
+            model = cached.model if cached is not None else LoadedBase(base, self._device, precision)
             if cached is not None and not self._fits(cached, experts):
                 del cached
-                model = self._reload(name, base)
+                model = self._reload(name, base, precision)
             self._read(name, model, experts)
             return model
 
-    def _ready(self, name: str, experts: Mapping[str, ArtifactRef]) -> LoadedBase | None:
+    def _ready(self, name: _Name, experts: Mapping[str, ArtifactRef]) -> LoadedBase | None:
         """The base, if it has all of these experts. The caller holds the lock."""
         cached = self._models.get(name)
         if cached is None or not set(experts) <= set(cached.keys):
@@ -89,13 +98,13 @@ class ModelCache:
         coming_bytes = cached.model.coming_bytes(_missing(cached.model, experts))
         return cached.num_bytes + coming_bytes + self._others() <= self._capacity_bytes
 
-    def _reload(self, name: str, base: ArtifactRef) -> LoadedBase:
+    def _reload(self, name: _Name, base: ArtifactRef, precision: ServePrecision) -> LoadedBase:
         """The base without experts; its cached model is evicted."""
         with self._lock:
             self._models.pop(name, None)
-        return LoadedBase(base, self._device, self._precision)
+        return LoadedBase(base, self._device, precision)
 
-    def _read(self, name: str, model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> None:
+    def _read(self, name: _Name, model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> None:
         """Reads missing experts after evicting other models; counts what was loaded even if reading failed."""
         missing = _missing(model, experts)
         self._evict(name, model.coming_bytes(missing))
@@ -108,8 +117,8 @@ class ModelCache:
                     self._models.move_to_end(name)
                 self._evict(name)
 
-    def loaded(self) -> dict[str, list[str]]:
-        """Bases in memory (by their SHA-256) and the experts loaded on each."""
+    def loaded(self) -> dict[tuple[str, ServePrecision], list[str]]:
+        """Bases in memory (by their SHA-256 and precision) and the experts loaded on each."""
         with self._lock:
             return {base: list(cached.keys) for base, cached in self._models.items()}
 
@@ -119,9 +128,9 @@ class ModelCache:
             return sum(cached.num_bytes for cached in self._models.values())
 
     @contextmanager
-    def using(self, bases: Iterable[ArtifactRef]) -> Iterator[None]:
+    def using(self, bases: Iterable[ArtifactRef], precision: ServePrecision = "stored") -> Iterator[None]:
         """Keeps these bases in memory while the block lasts, unless another model needs their place."""
-        names = [str(base.sha256) for base in bases]
+        names = [_name(base, precision) for base in bases]
         with self._lock:
             self._in_use.update(names)
         try:
@@ -140,19 +149,23 @@ class ModelCache:
             idle = [name for name in self._models if name not in self._in_use]
             return self._evict_some(idle, coming_bytes)
 
-    def _evict(self, newest: str, coming_bytes: int = 0) -> None:
+    def _evict(self, newest: _Name, coming_bytes: int = 0) -> None:
         """Evicts models, idle and least recently used ones first, until `coming_bytes` fit; never the newest."""
         with self._lock:
             others = [name for name in self._models if name != newest]
             self._evict_some(sorted(others, key=lambda name: name in self._in_use), coming_bytes + self._others())
 
-    def _evict_some(self, names: Iterable[str], coming_bytes: int) -> int:
+    def _evict_some(self, names: Iterable[_Name], coming_bytes: int) -> int:
         held = sum(cached.num_bytes for cached in self._models.values())
         for name in names:
             if held + coming_bytes <= self._capacity_bytes:
                 break
             held -= self._models.pop(name).num_bytes
         return held
+
+
+def _name(base: ArtifactRef, precision: ServePrecision) -> _Name:
+    return str(base.sha256), precision
 
 
 def _missing(model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> dict[str, ArtifactRef]:

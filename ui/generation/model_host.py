@@ -5,6 +5,7 @@ Nothing is loaded before the first request: importing the API, or `--help`, does
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +13,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from engine.config import SamplingConfig
+from engine.config import SamplingConfig, ServePrecision
 from engine.errors import ContextLengthExceeded, Problem, TokenizerError
 from engine.events import Done, Echo, Token
 from engine.text.split_names import HeldOutSplit
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from workbench.requests.generation import GenerationPlan
     from workbench.settings import Settings
 
+
+log = logging.getLogger(__name__)
 
 PROMPT = "Prompt"
 EvidenceFrom = Literal["user", "start"]  # of a conversation
@@ -77,6 +80,7 @@ class ModelHost:
         self._host = host
         self._device: str | None = None
         self._lock = Lock()
+        self._said: set[str] = set()  # sentences about the precision
 
     def plan(self, request: MixtureRequest) -> GenerationPlan:
         """The plan for answering a request, read in one short transaction."""
@@ -86,7 +90,19 @@ class ModelHost:
 
         with reading(self.settings) as session:
             planned = generation.plan(session, get_storage(self.settings), request)
-        return replace(planned, precision=self.settings.serve_precision)
+        return replace(planned, precision=self._precision_of(planned))
+
+    def _precision_of(self, plan: GenerationPlan) -> ServePrecision:
+        """What the weights of a plan are held in; a choice that was not asked for is logged once."""
+        from engine.loading.served_precision import choose_precision
+
+        settings = self.settings
+        kept = {*plan.by_base(), *(expert.kept for expert in plan.experts)}
+        chosen = choose_precision(settings.serve_precision, kept, settings.device, settings.cache_bytes)
+        if chosen.because and chosen.because not in self._said:
+            self._said.add(chosen.because)
+            log.warning(chosen.because)
+        return chosen.precision
 
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
@@ -188,4 +204,4 @@ def mix_scores(settings: Settings, request: MixtureRequest, split: HeldOutSplit)
 def _make_host(settings: Settings) -> Host:
     from workbench.requests import generation
 
-    return generation.Host(settings.cache_bytes, settings.device, settings.serve_precision, shares_passes=True)
+    return generation.Host(settings.cache_bytes, settings.device, shares_passes=True)

@@ -40,7 +40,9 @@ class Manifest(Answer):
     n: int = Field(1, description="Answers to each prompt; their seeds count up from the one of the sampling.")
     versions: dict[str, str] = Field(default_factory=dict, description="Of the packages that computed it.")
     precision: ServePrecision = Field(
-        "stored", description="What the weights were held in: as they are stored, or bf16 in place of float32."
+        "stored",
+        description="What the weights were held in: as they are stored, bf16 in place of float32, or float32 in place "
+        "of 16 bits.",
     )
     evidence_from: int = Field(
         0, description="Token of the prompt where evidence begins: in a conversation the first user's first words."

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from engine.config import ServePrecision
 from engine.events import GateWeights
 from workbench.answers.base import Answer
 from workbench.answers.posteriors import Manifest
@@ -15,6 +16,7 @@ class LoadedBase(Answer):
     """A base in memory, with the ids of the experts loaded on it."""
 
     base_sha256: str
+    precision: ServePrecision = Field("stored", description="What its weights are held in.")
     experts: list[str]
     separate_because: str | None = Field(
         None, description="Why its streams share no passes and draft nothing; null where they do, or none began yet."

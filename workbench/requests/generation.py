@@ -301,7 +301,6 @@ class Host:
         self,
         cache_bytes: int = 6 << 30,
         device: str = "auto",
-        precision: ServePrecision = "stored",
         *,
         shares_passes: bool = False,
     ) -> None:
@@ -317,7 +316,7 @@ class Host:
 
         self._drafts = DraftCount()
         self._clusterings = ClusteringCache(device)
-        self._cache = ModelCache(cache_bytes, choose_device(device), precision, self._other_bytes)
+        self._cache = ModelCache(cache_bytes, choose_device(device), self._other_bytes)
         self._stream_bytes = CacheBytes(cache_bytes, self._shrink)
         self._passes: SharedPasses | None = None
         self._shares_passes = shares_passes
@@ -424,8 +423,13 @@ class Host:
     def loaded(self) -> list[LoadedBase]:
         """Bases in memory, with the ids of the experts loaded on each."""
         return [
-            LoadedBase(base_sha256=base, experts=experts, separate_because=self._separate_because.get(base) or None)
-            for base, experts in self._cache.loaded().items()
+            LoadedBase(
+                base_sha256=base,
+                precision=precision,
+                experts=experts,
+                separate_because=self._separate_because.get(base) or None,
+            )
+            for (base, precision), experts in self._cache.loaded().items()
         ]
 
     def cache_use(self) -> CacheUse:
@@ -448,7 +452,7 @@ class Host:
     def _using(self, plan: GenerationPlan) -> Iterator[None]:
         """Keeps the bases of a plan in memory, as far as possible; afterwards waiting streams may have their place."""
         try:
-            with self._cache.using(plan.by_base()):
+            with self._cache.using(plan.by_base(), plan.precision):
                 yield
         finally:
             self._stream_bytes.retry()
@@ -466,9 +470,13 @@ class Host:
         """The experts of each base. A base is loaded on first use and stays in memory while the cache has space."""
         from engine.inference.ensemble import Ensemble
 
-        return Ensemble(tuple(self._group(base, experts, shares) for base, experts in plan.by_base().items()))
+        return Ensemble(
+            tuple(self._group(base, experts, plan.precision, shares) for base, experts in plan.by_base().items())
+        )
 
-    def _group(self, base: ArtifactRef, experts: Sequence[PlannedExpert], shares: bool) -> Group:
+    def _group(
+        self, base: ArtifactRef, experts: Sequence[PlannedExpert], precision: ServePrecision, shares: bool
+    ) -> Group:
         from engine.inference.ensemble import Group
 
         limits, kept = self._limits_of(base), {expert.id: expert.kept for expert in experts}
@@ -476,7 +484,7 @@ class Host:
         is_first = iter([True])
 
         def model() -> ExpertModel:
-            loaded = self._cache.get(base, kept, is_first=next(is_first, False))
+            loaded = self._cache.get(base, kept, precision, is_first=next(is_first, False))
             view = loaded.view(list(kept), parts)
             return self._shared(base, view) if shares else view
 

@@ -47,7 +47,10 @@ def read_answer(path: Path) -> StoredAnswer:
 
 
 def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verification:
-    """Generates every choice again. What changed since is listed, whether it changes a token or not."""
+    """Generates every choice again, in the precision of the answer.
+
+    What changed since is listed, whether it changes a token or not: also another precision of this machine or setting.
+    """
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
@@ -69,7 +72,7 @@ def verify_comparison(
 
 def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, stream: Stream) -> ChoiceReplay:
     stored, prompt = choice.token_ids or [], choice.prompt_token_ids or []
-    plan = replace(plan, evidence_from=answer.manifest.evidence_from)
+    plan = replace(plan, evidence_from=answer.manifest.evidence_from, precision=answer.manifest.precision)
     sampling = answer.sampling(choice)
     if answer.manifest.num_drafted == 0:  # as it was decoded, whatever was asked for
         sampling = replace(sampling, speculate=False)

@@ -16,8 +16,8 @@ from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.scores import score_text
-from engine.loading.loaded_base import stored_bytes
 from engine.loading.model_cache import ModelCache
+from engine.loading.served_precision import loaded_bytes
 from engine.methods.mode.block import Block, active_keys
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
@@ -86,7 +86,7 @@ def test_a_running_answer_is_the_single_one_whatever_others_load_and_evict(
 ) -> None:
     base, experts = disk
     by_itself = read(ModelCache(1 << 30), disk)
-    models = ModelCache(stored_bytes(base, *[experts["law"]] * page))
+    models = ModelCache(loaded_bytes("stored", base, *[experts["law"]] * page))
     with another_requests(models, disk, monkeypatch) as seen:
         assert read(models, disk) == by_itself
     if page == 3:  # each has joined the model that is read from

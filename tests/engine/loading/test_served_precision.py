@@ -77,10 +77,10 @@ def test_files_and_other_precisions_stay_as_they_are(tmp_path: Path) -> None:
 
 def test_an_expert_that_comes_later_is_held_in_bf16_too(tmp_path: Path) -> None:
     base, expert = stored("demix", tmp_path)
-    models = ModelCache(1 << 30, precision="bf16")
-    before = models.get(base, {"law": expert})
+    models = ModelCache(1 << 30)
+    before = models.get(base, {"law": expert}, "bf16")
     half = before.num_bytes()
-    after = models.get(base, {"law": expert, "copy": expert})
+    after = models.get(base, {"law": expert, "copy": expert}, "bf16")
     assert after is before
     assert {one.dtype for one in after.tensors().values()} == {torch.bfloat16}
     assert half < models.num_bytes() == after.num_bytes() < 2 * half
@@ -88,9 +88,9 @@ def test_an_expert_that_comes_later_is_held_in_bf16_too(tmp_path: Path) -> None:
 
 def test_weights_of_experts_and_the_mixture_are_not_in_bf16(tmp_path: Path) -> None:
     base, expert = stored("demix", tmp_path)
-    models = ModelCache(1 << 30, precision="bf16")
+    models = ModelCache(1 << 30)
     files = {"law": expert, "copy": expert}
-    view = models.get(base, files).view([*files])
+    view = models.get(base, files, "bf16").view([*files])
     ensemble = Ensemble((Group(tuple(files), lambda: view, view.max_positions, view.vocab_size),))
     mixing = Mixing(ensemble, [*files], PosteriorGate([1.0, 3.0]))
     for log_weights_E, logprobs_E in mixing.read([3, 4, 5]):
@@ -104,17 +104,17 @@ def test_an_expert_is_used_only_after_its_weights_are_in_the_served_precision(
     base, experts = save(
         MultiExpertModel(fresh_model(small_shape(), VOCAB, 0), ["law", "code"], new_placement()), tmp_path
     )
-    cache, meanwhile = ModelCache(1 << 30, precision="bf16"), list[LoadedBase | None]()
-    first = cache.get(base, {"code": experts["code"]})
+    cache, meanwhile = ModelCache(1 << 30), list[LoadedBase | None]()
+    first = cache.get(base, {"code": experts["code"]}, "bf16")
 
     def look(modules: list[nn.Module], precision: ServePrecision) -> None:
         assert "law" in first.keys  # read, and still in float32
         with cache._lock:
-            meanwhile.append(cache._ready(str(base.sha256), experts))
+            meanwhile.append(cache._ready((str(base.sha256), "bf16"), experts))
         hold_in(modules, precision)
 
     monkeypatch.setattr(loaded_base, "hold_in", look)
-    assert cache.get(base, experts) is first
+    assert cache.get(base, experts, "bf16") is first
     assert meanwhile == [None]
-    assert cache.get(base, experts) is first
+    assert cache.get(base, experts, "bf16") is first
     assert len(meanwhile) == 1

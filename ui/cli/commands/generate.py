@@ -177,6 +177,13 @@ def _from_server(
                 yield Piece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
                 if choice.finish_reason:
                     generated.end = Ending(choice.finish_reason, chunk.manifest)
+                    _note_precision(chunk.manifest)
+
+
+def _note_precision(manifest: Manifest | None) -> None:
+    """Says what the server held the weights in, if it was not the stored precision."""
+    if manifest is not None and manifest.precision != "stored":
+        print_note(f"The server holds these weights in {manifest.precision}: its WORKBENCH_SERVE_PRECISION decides.")
 
 
 def _from_host(
