@@ -17,7 +17,7 @@ from engine.errors import EngineError
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["auto", "fp32", "bf16", "bf16_weights"]
 ServePrecision = Literal["stored", "bf16", "float32"]
-AskedPrecision = Literal["auto", ServePrecision]  # auto: what this machine computes in quickly
+RequestedPrecision = Literal["auto", ServePrecision]  # auto: what this machine computes in quickly
 Targets = Literal["all", "attention", "ffn"]
 Optimizer = Literal["adamw", "adamw_8bit"]
 Evidence = Literal["prefix", "last_token"]

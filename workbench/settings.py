@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from engine.config import AskedPrecision
+from engine.config import RequestedPrecision
 from engine.training.launchers.remote_shell import SSH
 from workbench.errors import BadSettings
 
@@ -171,7 +171,7 @@ class Settings(BaseSettings):
         "--replay` continues; the oldest are deleted first. 0: none are kept.",
     )
     share_gpu: bool = Field(False, description="Start an API server on a GPU that another one of yours uses already.")
-    serve_precision: AskedPrecision = Field(
+    serve_precision: RequestedPrecision = Field(
         "auto",
         description="Precision of the weights that generate: stored; bf16 in place of float32, in half the memory; "
         "float32 in place of 16 bits, in twice the memory; auto: float32 for weights of 16 bits on a CPU without "

@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 from torch import nn
 
-from engine.config import AskedPrecision, ServePrecision
+from engine.config import RequestedPrecision, ServePrecision
 from engine.device import choose_device
 from engine.errors import ModelError
 from engine.files import ArtifactRef
@@ -27,17 +27,17 @@ class ChosenPrecision:
 
 
 def choose_precision(
-    asked: AskedPrecision, kept: Collection[ArtifactRef], device: str, capacity_bytes: int
+    requested: RequestedPrecision, kept: Collection[ArtifactRef], device: str, capacity_bytes: int
 ) -> ChosenPrecision:
     """What the weights in these folders are held in, on the device of this name.
 
     `auto` is float32 on a CPU without instructions for the stored type of 16 bits, where their bytes fit.
     Weights that are in float32 already are `stored`.
     """
-    if asked in ("stored", "bf16"):
-        return ChosenPrecision(asked)
+    if requested in ("stored", "bf16"):
+        return ChosenPrecision(requested)
     types = {dtype for kind, dtype in _SHORT.items() if any(_short_sizes(one).get(kind) for one in kept)}
-    if asked == "float32" or not types:
+    if requested == "float32" or not types:
         return ChosenPrecision("float32" if types else "stored")
     used = choose_device(device)
     slow = sorted(str(one).removeprefix("torch.") for one in types if not computes_in(one, used))
@@ -47,13 +47,12 @@ def choose_precision(
     if size_bytes <= capacity_bytes:
         return ChosenPrecision(
             "float32",
-            f"{problem}: these weights are served in float32, in twice the memory. "
-            "WORKBENCH_SERVE_PRECISION=stored serves them as they are stored.",
+            f"{problem}: these weights are served in float32, in twice the memory.",
         )
     return ChosenPrecision(
         "stored",
-        f"{problem}, so prompts are read slowly: in float32 the weights would take {size_bytes:,} bytes, more than "
-        f"WORKBENCH_CACHE_BYTES, {capacity_bytes:,}. WORKBENCH_SERVE_PRECISION=float32 serves them so nevertheless.",
+        f"{problem}, so prompts are read slowly: in float32 the weights would take {size_bytes:,} bytes, more than the "
+        f"{capacity_bytes:,} for models in memory.",
     )
 
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROMPT = "Prompt"
+_INSTEAD_OF: Mapping[ServePrecision, str] = {  # a precision that was chosen by itself
+    "float32": "WORKBENCH_SERVE_PRECISION=stored serves them as they are stored.",
+    "stored": "WORKBENCH_SERVE_PRECISION=float32 serves them in float32, WORKBENCH_CACHE_BYTES sets this limit.",
+}
 EvidenceFrom = Literal["user", "start"]  # of a conversation
 
 
@@ -80,7 +84,7 @@ class ModelHost:
         self._host = host
         self._device: str | None = None
         self._lock = Lock()
-        self._said: set[str] = set()  # sentences about the precision
+        self._logged: set[str] = set()  # sentences about the precision
 
     def plan(self, request: MixtureRequest) -> GenerationPlan:
         """The plan for answering a request, read in one short transaction."""
@@ -99,9 +103,9 @@ class ModelHost:
         settings = self.settings
         kept = {*plan.by_base(), *(expert.kept for expert in plan.experts)}
         chosen = choose_precision(settings.serve_precision, kept, settings.device, settings.cache_bytes)
-        if chosen.because and chosen.because not in self._said:
-            self._said.add(chosen.because)
-            log.warning(chosen.because)
+        if chosen.because and chosen.because not in self._logged:
+            self._logged.add(chosen.because)
+            log.warning("%s %s", chosen.because, _INSTEAD_OF[chosen.precision])
         return chosen.precision
 
     def stream(

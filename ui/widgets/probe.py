@@ -163,5 +163,5 @@ def show_first_batch(forecast: Forecast) -> None:
     with st.container(border=True):
         st.markdown("**The first batch, as the model will see it**")
         for number, row in enumerate(forecast.measured.first_batch[:2], 1):
-            st.caption(plain(f"{row_words(row, number)} A thin bar parts two tokens."))
+            st.caption(plain(row_words(row, number)))
             st.code(row_text(row), language=None, wrap_lines=True)

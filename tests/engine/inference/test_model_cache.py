@@ -176,7 +176,7 @@ def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, m
     there = models.get(base, {"law": experts["law"]})
     with another_reads(models, base, experts, monkeypatch):
         assert models.get(base, {"law": experts["law"]}) is there
-    assert models.loaded() == {str(base.sha256): ["law", "code"]}
+    assert models.loaded() == {(str(base.sha256), "stored"): ["law", "code"]}
 
 
 def test_models_are_built_one_at_a_time(stored: dict[str, Pair], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_one_whose_client_left_does_not_wait_until_another_has_read_the_model(
         has_left_meanwhile = has_left.wait(20)
     waiting.join()
     assert has_left_meanwhile
-    assert models.loaded() == {str(base.sha256): ["law", "code"]}
+    assert models.loaded() == {(str(base.sha256), "stored"): ["law", "code"]}
 
 
 def test_what_was_read_before_a_damaged_expert_counts(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_what_was_read_before_a_damaged_expert_counts(tmp_path: Path) -> None:
     models = ModelCache(1 << 30)
     with pytest.raises(DamagedFile):
         models.get(base, experts)
-    assert models.loaded() == {str(base.sha256): ["law"]}
+    assert models.loaded() == {(str(base.sha256), "stored"): ["law"]}
     assert models.num_bytes() == models.get(base, {"law": experts["law"]}).num_bytes()
 
 
@@ -237,11 +237,11 @@ def test_models_that_nobody_uses_go_for_what_else_needs_memory(stored: dict[str,
         models.get(*stored[name])
     with models.using([stored["e0"][0]]):
         assert models.evict_idle(size) == 2 * size  # the oldest is in use
-        assert list(models.loaded()) == [str(stored[name][0].sha256) for name in ("e0", "e2")]
+        assert list(models.loaded()) == [(str(stored[name][0].sha256), "stored") for name in ("e0", "e2")]
         assert models.evict_idle(10 * size) == size
         others[0] = 2 * size
         models.get(*stored["e1"])  # what is read next has its place in any case
-        assert list(models.loaded()) == [str(stored["e1"][0].sha256)]
+        assert list(models.loaded()) == [(str(stored["e1"][0].sha256), "stored")]
     assert models.evict_idle(3 * size) == 0
 
 
@@ -251,4 +251,4 @@ def test_who_is_used_goes_last(stored: dict[str, Pair]) -> None:
         models.get(*stored[name])
     with models.using([stored["e0"][0]]):
         models.get(*stored["e2"])
-        assert list(models.loaded()) == [str(stored[name][0].sha256) for name in ("e0", "e2")]
+        assert list(models.loaded()) == [(str(stored[name][0].sha256), "stored") for name in ("e0", "e2")]

@@ -30,7 +30,7 @@ def test_a_choice_for_this_machine_is_in_the_manifest_and_logged_once(
     generations = ModelHost(Settings(home=mixed), host)
     plans = [generations.plan(MixtureRequest("both")) for _ in range(2)]
     assert [plan.manifest().precision for plan in plans] == ["float32", "float32"]
-    assert caplog.messages == [BECAUSE]
+    assert caplog.messages == [f"{BECAUSE} WORKBENCH_SERVE_PRECISION=stored serves them as they are stored."]
 
 
 def test_an_explicit_setting_is_taken_without_a_word(mixed: Path, host: Any, caplog: pytest.LogCaptureFixture) -> None:

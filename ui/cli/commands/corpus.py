@@ -103,7 +103,7 @@ def show(
     print_fields(card.model_dump(exclude={"id", "created_at"}) | imported)
     say(split_words(card))
     for number, row in enumerate(marked, 1):
-        say(f"\n{row_words(row, number)} What does not count stands in ‹ ›.\n{row_text(row)}")
+        say(f"\n{row_words(row, number)}\n{row_text(row)}")
     for document in () if marked else preview:
         say(f"\n— {own(document.source or 'no source stated')}\n{document.text[:400]}")
 
