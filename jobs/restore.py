@@ -163,11 +163,18 @@ def _drop_programs(registry: Path) -> None:
     """
     with closing(sqlite3.connect(registry)) as file:
         file.execute("PRAGMA trusted_schema = OFF")
-        programs = file.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
+        programs = file.execute("SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall()
         for kind, name in sorted(programs):  # triggers first: those of a view go with it
-            quoted = name.replace('"', '""')
-            file.execute(f'DROP {kind} IF EXISTS "{quoted}"')
+            if kind in ("trigger", "view"):
+                quoted = name.replace('"', '""')
+                file.execute(f'DROP {kind} IF EXISTS "{quoted}"')
         file.commit()
+        left = file.execute("SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall()
+    if left:  # SQLite takes types and names in capitals also, which `DROP` does not find
+        raise StorageError(
+            f"The backup's registry is damaged: it holds {left[0][0]!r}, neither a table nor an index.",
+            "Take another backup.",
+        )
 
 
 def _rewrite_registry(copy: Settings, aside: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -79,15 +80,16 @@ def loaded_bytes(precision: ServePrecision, *kept: ArtifactRef) -> int:
 
 def _short_sizes(kept: ArtifactRef) -> dict[str, int]:
     """The numbers of 16 bits in a folder's tensors, by type. Of damaged files none: loading names the damage."""
+    files = tuple(sorted(kept.folder.glob("*.safetensors")))
     try:
-        return _read_short_sizes(kept)
+        return _read_short_sizes(files)
     except ModelError:
         return {}
 
 
 @lru_cache(maxsize=4096)
-def _read_short_sizes(kept: ArtifactRef) -> dict[str, int]:
-    weights = weights_in({file: file for file in sorted(kept.folder.glob("*.safetensors"))})
+def _read_short_sizes(files: tuple[Path, ...]) -> dict[str, int]:
+    weights = weights_in({file: file for file in files})
     return {kind: sum(size for one, size in weights.tensors.values() if one == kind) for kind in _SHORT}
 
 

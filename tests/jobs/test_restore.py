@@ -133,6 +133,25 @@ def test_a_trigger_in_the_registry_of_a_backup_does_nothing(backup: Path, tmp_pa
     assert kinds == []
 
 
+@pytest.mark.parametrize("change", ["type = 'Trigger'", "type = 'TRIGGER'", "name = 'BACK'", "type = 'VIEW'"])
+def test_a_trigger_in_another_spelling_is_dropped_or_refused(backup: Path, tmp_path: Path, change: str) -> None:
+    with closing(sqlite3.connect(backup / "registry.db")) as file:
+        file.execute(
+            "CREATE TRIGGER back AFTER UPDATE ON alembic_version BEGIN INSERT INTO users (id, name, role, "
+            "token_sha256, created_at) VALUES ('x', 'mallory', 'admin', 'x', 0); END"
+        )
+        file.execute("CREATE VIEW seen AS SELECT * FROM users")
+        file.execute("PRAGMA writable_schema = ON")
+        which = "seen" if "VIEW" in change else "back"
+        file.execute(f"UPDATE sqlite_master SET {change} WHERE name = '{which}'")
+        file.commit()
+    (backup / "manifest.json").write_text('{"files": {}}')
+    there = Settings(home=tmp_path / "there")
+    with pytest.raises(StorageError, match="neither a table nor an index"):
+        restore(there, backup, with_users=True)
+    assert not there.root.exists()
+
+
 def test_uploads_that_a_job_reads_are_restored_with_their_names(home: Path, tmp_path: Path) -> None:
     here, id = get_settings(), new_id()
     upload = uploads_folder(here.root) / id

@@ -52,8 +52,13 @@ class Login:
         return needs_token(self._settings)
 
     def actor_of(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Actor | None:
-        """Who sent a request or opened a web socket; None for nobody. The names of headers are in lower case."""
-        of_token = self.actor_of_token(token_in(headers)) if self.is_needed else None
+        """Who sent a request or opened a web socket; None for nobody. The names of headers are in lower case.
+
+        A cookie counts before a token: a browser sends an old password along with a new login.
+        """
+        of_token = None
+        if self.is_needed and not self.actor_of_session(cookies.get(self.cookie, "")):
+            of_token = self.actor_of_token(token_in(headers))
         return self.actor_with(of_token, headers, cookies)
 
     def actor_with(

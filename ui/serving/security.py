@@ -280,9 +280,13 @@ class Guard:
         return actor
 
     async def _actor_of(self, connection: HTTPConnection) -> Actor | None:
-        token = token_in(connection.headers) if self._login.is_needed else b""
-        actor = await self._attempts.in_header(client_of(connection.scope), token) if token else None
-        return await run_in_threadpool(self._login.actor_with, actor, connection.headers, connection.cookies)
+        headers, cookies, actor = connection.headers, connection.cookies, None
+        if self._login.is_needed and (token := token_in(headers)):
+            session = cookies.get(self._login.cookie, "")
+            # A browser sends an old password along with a new login, which counts.
+            if not session or await run_in_threadpool(self._login.actor_of_session, session) is None:
+                actor = await self._attempts.in_header(client_of(connection.scope), token)
+        return await run_in_threadpool(self._login.actor_with, actor, headers, cookies)
 
     def _check_upload(self, actor: Actor) -> None:
         with acting_as(actor):

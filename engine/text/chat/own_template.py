@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from engine.errors import ChatTemplateError
 from engine.files import EXPERT_CARD
 from engine.text.chat.template import ChatTemplate, load_chat_template, turn_ends_of
 from engine.text.tokenizer import Tokenizer, load_tokenizer
@@ -45,7 +46,10 @@ def stop_ids(tokenizer: Tokenizer, base: Path, template: Path) -> frozenset[int]
 
 def _own_stop_ids(tokenizer: Tokenizer, folder: Path) -> frozenset[int]:
     """The end of a turn by the template in a folder, and the EOS token that the template is given."""
-    template = load_chat_template(folder)
+    try:
+        template = load_chat_template(folder)
+    except ChatTemplateError:  # texts can be continued nevertheless
+        return turn_ends_of(folder, tokenizer)
     named = template.special_tokens.get("eos_token", "") if template else ""
     ids = tokenizer.encode(named, control_tokens=True) if named else []
     return turn_ends_of(folder, tokenizer) | frozenset(ids if len(ids) == 1 else ())

@@ -90,7 +90,7 @@ def write_model(
 
 
 def _finish_model(expert: Path, folder: Path) -> None:
-    """Gives an exported model its expert's chat template, and the ends of turns at which the workbench stops too."""
+    """Gives an exported model its expert's chat template, and the ends of turns at which the workbench also stops."""
     copy_template(expert, folder)
     add_turn_ends(folder)
 

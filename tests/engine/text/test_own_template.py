@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from engine.errors import ChatTemplateError
 from engine.files import EXPERT_CARD
-from engine.text.chat.own_template import copy_template, stop_ids, template_folder
+from engine.text.chat.own_template import add_turn_ends, copy_template, stop_ids, template_folder
+from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.chat_shapes import chat_folder
 
@@ -47,3 +51,16 @@ def test_an_export_names_all_of_them(tmp_path: Path) -> None:
     file.write_text(json.dumps({"eos_token_id": ids["<|im_end|>"]}))
     copy_template(expert, base)
     assert json.loads(file.read_text())["eos_token_id"] == [ids["<|im_end|>"], ids["<|im_start|>"]]
+
+
+def test_a_model_whose_template_cannot_be_read_is_exported_with_the_stops_it_has(tmp_path: Path) -> None:
+    base = chat_folder(tmp_path / "base")
+    (base / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((base / "tokenizer_config.json").read_text())
+    unnamed = config | {"chat_template": [{"name": "tool_use", "template": "x"}]}
+    (base / "tokenizer_config.json").write_text(json.dumps(unnamed))
+    with pytest.raises(ChatTemplateError):
+        load_chat_template(base)
+    (base / "generation_config.json").write_text('{"eos_token_id": 1}')
+    add_turn_ends(base)
+    assert json.loads((base / "generation_config.json").read_text()) == {"eos_token_id": 1}

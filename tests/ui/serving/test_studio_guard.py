@@ -310,6 +310,18 @@ def test_after_many_wrong_tokens_the_right_one_is_let_in_and_each_try_is_slow(
     assert pauses == [SLOW_SECONDS] * 3  # also the right one: what comes sooner would tell which it is
 
 
+def test_a_login_with_an_old_password_beside_it_is_neither_slowed_nor_counted(
+    tmp_path: Path, pauses: list[float]
+) -> None:
+    client = browser(Settings(home=tmp_path, token=TOKEN))
+    client.post("/login", data={"token": TOKEN}, follow_redirects=False)
+    assert client.cookies
+    codes = {client.get("/", auth=("somebody", "old")).status_code for _ in range(MAX_FAILURES + 3)}
+    assert codes == {client.get("/").status_code}
+    assert 401 not in codes
+    assert not pauses
+
+
 @pytest.mark.parametrize(("public", "slow"), [("https://bench.example.org", 0), ("", 1)])
 def test_wrong_tokens_are_counted_by_the_address_that_a_configured_proxy_saw(
     tmp_path: Path, pauses: list[float], public: str, slow: int
