@@ -75,7 +75,9 @@ gpu:  ## What has to be tried and measured on a GPU, into gpu.json; GPU_PYTHON h
 	$(GPU_PYTHON) -m benchmarks.gpu.measure --out gpu.json $(if $(TEXT),--text $(TEXT))
 
 bench:  ## Claims of speed, each a ratio measured in one run
-	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done
+	@failed=; for claim in benchmarks/*.py; do \
+		echo "$$claim"; $(BIN)/python $$claim || failed="$$failed $$claim"; \
+	done; test -z "$$failed" || { echo "These ended with an error:$$failed"; exit 1; }
 
 pictures: install-test  ## Pictures of all pages and the tour of the README, from a registry of its own (20 minutes or more)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/images/make.py

@@ -25,6 +25,7 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
+from engine.clusters.balanced_assignment import balanced_assignment  # noqa: E402
 from engine.clusters.centroids import Clusters  # noqa: E402
 from engine.clusters.config import ClusterConfig  # noqa: E402
 from engine.clusters.kmeans import first_centres, kmeans  # noqa: E402
@@ -48,7 +49,7 @@ Result = tuple[NDArray[np.int32], float, float]  # labels, seconds, processor se
 def ours(vectors: NDArray[np.float32], config: ClusterConfig) -> Result:
     """Labels by the workbench; the time includes k-means++."""
     began, worked = time.perf_counter(), time.process_time()
-    *_, result = kmeans(vectors, config)
+    *_, result = kmeans(vectors, config, balanced_assignment)
     assert isinstance(result, Clusters)
     return result.labels_N, time.perf_counter() - began, time.process_time() - worked
 
