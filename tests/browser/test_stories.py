@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.fields import choose_option
 from tests.browser.test_accessibility import FITS, PHONE, SETTLED, TABLET, WIDE
@@ -51,6 +51,13 @@ def test_a_cell_leads_to_its_passages_and_a_link_finds_them_again(servers: Any, 
         assert page.evaluate(FITS), size
 
 
+def click_at(part: Locator, across: float, down: float) -> None:
+    """Clicks at these shares of a part's width and height, once it stands still."""
+    box = part.bounding_box()
+    assert box is not None
+    part.click(position={"x": box["width"] * across, "y": box["height"] * down})
+
+
 def test_a_click_anywhere_in_a_cell_of_the_posteriors_leads_to_a_passage_of_its_domain(
     servers: Any, page: Page
 ) -> None:
@@ -63,20 +70,14 @@ def test_a_click_anywhere_in_a_cell_of_the_posteriors_leads_to_a_passage_of_its_
 
     cells = page.locator(".stPlotlyChart .nsewdrag").first
     for place, domain in ((0.55, "law"), (0.1, "code")):  # columns: beside the middles of the right and the left one
-        box = cells.bounding_box()
-        assert box is not None
-        height = 0.75 if domain == "law" else 0.25
-        page.mouse.click(box["x"] + box["width"] * place, box["y"] + box["height"] * height)
+        click_at(cells, place, 0.75 if domain == "law" else 0.25)
         expect(passage).to_have_text(f"A passage of {domain}")
     expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
 
     choose_option(page.get_by_test_id("stSelectbox").filter(has_text="Domain of the text").locator("input"), "law")
     expect(passage).to_have_text("A passage of law")
     page.wait_for_selector(SETTLED)
-    cells.scroll_into_view_if_needed()
-    box = cells.bounding_box()
-    assert box is not None
-    page.mouse.click(box["x"] + box["width"] * 0.1, box["y"] + box["height"] * 0.25)  # the cell that was clicked last
+    click_at(cells, 0.1, 0.25)  # the cell that was clicked last
     expect(passage).to_have_text("A passage of code")
 
 
