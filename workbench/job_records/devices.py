@@ -184,7 +184,7 @@ def _in_pool(session: Session, pool: DevicePool) -> Select[Device]:
 
     Another host may have the same ones: containers of one machine are hosts of their own.
     """
-    return select(Device).where(Device.uuid.in_(pool.uuids), Device.seen_until >= database_clock.now(session))
+    return select(Device).where(Device.uuid.in_(pool.uuids), Device.seen_until > database_clock.now(session))
 
 
 _Leased = tuple[Job, float]  # a job and its share of a GPU
@@ -233,7 +233,7 @@ def register_tenant(session: Session, host: str, uuid: str, tenant: str, *, most
 
 
 def _has_tenant(now: float) -> Any:
-    return exists().where(DeviceTenant.uuid == Device.uuid, DeviceTenant.seen_until >= now).correlate(Device)
+    return exists().where(DeviceTenant.uuid == Device.uuid, DeviceTenant.seen_until > now).correlate(Device)
 
 
 # reading ------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def list_devices(session: Session) -> list[DeviceCard]:
     """Every registered GPU by host and number, with the job that has leased it and the API servers that share it."""
     now = database_clock.now(session)
     rows = session.scalars(select(Device).execution_options(populate_existing=True)).all()
-    tenants = session.scalars(select(DeviceTenant).where(DeviceTenant.seen_until >= now)).all()
+    tenants = session.scalars(select(DeviceTenant).where(DeviceTenant.seen_until > now)).all()
     held = _held(session, rows)
     cards = [_card(row, now, held.get(row.uuid, ()), tenants) for row in rows]
     return sorted(cards, key=lambda card: (card.host, len(card.number), card.number))
@@ -257,7 +257,7 @@ def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[De
         uuid=row.uuid,
         name=row.name,
         memory_bytes=row.memory_bytes,
-        is_there=row.seen_until >= now,
+        is_there=row.seen_until > now,
         worker=row.worker,
         holders=[DeviceHolder(job_id=job.id, title=job.title, share=share) for job, share in sorted(held, key=_title)],
         tenants=[DeviceTenantCard(address=one.tenant, most_bytes=one.most_bytes) for one in here],

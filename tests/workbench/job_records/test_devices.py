@@ -215,6 +215,16 @@ def test_a_lost_gpu_is_withdrawn_by_a_job_with_a_part_of_it(session: Session) ->
     assert [card.is_lost for card in devices.list_devices(session)] == [True, False]
 
 
+def test_a_withdrawn_gpu_is_gone_within_the_same_tick_of_the_clock(session: Session, monkeypatch) -> None:
+    fence, _ = start(session, job_id := new_job(session), HALF)
+    tick = database_clock.now(session)
+    monkeypatch.setattr(database_clock, "now", lambda _: tick)
+    devices.withdraw_lost(session, job_id, fence, ["uuid-0"])
+    assert devices.num_there(session, POOL) == 1
+    devices.withdraw(session, "worker")
+    assert not any(card.is_there for card in devices.list_devices(session))
+
+
 def test_a_job_whose_worker_has_lost_all_its_gpus_says_so_while_it_waits(session: Session) -> None:
     for number in range(2):
         fence, _ = start(session, job_id := new_job(session, f"m{number}"))
