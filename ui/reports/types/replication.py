@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypedDict
 
-from ui.kinds.screen import ResultLink
 from ui.pages.replications import PAGE
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.shell_command import shell_command
+from workbench.kinds.kind import ResultLink
 from workbench.replications.findings import summary
 
 
@@ -31,5 +31,5 @@ REPORT = ReportType(
     findings=ReplicationFindings,
     sentence=summary,
     describe=_describe,
-    link=ResultLink(PAGE, "See its claims", lambda findings: {"replication.name": findings["name"]}),
+    link=ResultLink(PAGE.address, "See its claims", lambda findings: {"replication.name": findings["name"]}),
 )
