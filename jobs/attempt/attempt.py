@@ -10,12 +10,14 @@ import traceback
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 from engine.device import prepare_process
-from engine.errors import DamagedFile, Problem
+from engine.errors import DamagedFile, DoesNotFit, Problem
 from engine.events import Event, Note, Requirements, Saved, Saving
+from engine.files import folder_size
+from engine.free_memory import megabytes
 from jobs.attempt.checkpoint_upload import CheckpointUpload
-from jobs.attempt.disk import require_disk
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.job_log import begin_log, upload_log
@@ -36,6 +38,27 @@ from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
+from workbench.store.storage import free_bytes
+
+
+def require_disk(work: Work, needs: Requirements) -> None:
+    """Raises DoesNotFit where checkpoints, or the result, are larger than what is free on their disk.
+
+    Checkpoints of an earlier attempt have their place already.
+    """
+    checkpoints, results = work.folder, work.settings.artifacts_folder
+    move = f"move the home folder {work.settings.root} to a larger disk"
+    _require("checkpoints", needs.checkpoints_bytes - folder_size(checkpoints), checkpoints, move)
+    _require("its result", needs.result_bytes, results, "set WORKBENCH_ARTIFACTS to a folder on a larger disk")
+
+
+def _require(what: str, needed: int, folder: Path, change: str) -> None:
+    if needed > (free := free_bytes(folder)):
+        raise DoesNotFit(
+            f"It takes at least {megabytes(needed)} of disk for {what}, and {megabytes(free)} are free.",
+            f"Free some space and retry it, or {change}.",
+        )
+
 
 POLL_SECONDS = 0.05
 THROUGHPUT = "throughput.json"  # beside the checkpoints

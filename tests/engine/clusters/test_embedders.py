@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
+from engine.clusters.artifact import load_embedder
 from engine.clusters.config import TfidfConfig
 from engine.clusters.describe import top_terms
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder
-from engine.clusters.embedders.registry import load_embedder
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
 from engine.clusters.words import words
 from engine.config import ModelConfig
