@@ -59,7 +59,6 @@ FREE_FORM = {
         "workbench.store.artifact_files:config_of_card",
     },
     "spec, result, or event of a job: its kind validates the spec, and its screen reads the result": {
-        "jobs.plans.replications:changed",
         "jobs.queue.submit:keep_done",
         "jobs.queue.submit:run_now",
         "jobs.queue.submit:submit",
@@ -67,11 +66,9 @@ FREE_FORM = {
         "workbench.job_records.leases:finish",
         "workbench.kinds.kind:Kind.computes_on_gpu",
         "workbench.kinds.kind:Kind.uses_gpu",
-        "workbench.papers.catalog:Paper.defaults",
         "workbench.registry.cards:EventCard.data",
         "workbench.registry.cards:JobCard.result",
         "workbench.registry.cards:JobCard.spec",
-        "workbench.replications.mode.names:roles",
         "workbench.reproducible:environment_words",
         "workbench.specs:parse_as",
         "workbench.specs:parse_spec",
@@ -80,16 +77,8 @@ FREE_FORM = {
     },
     "findings of a kind of report, stored on users' disks": {
         "workbench.analysis.changes.removal:verdict",
-        "workbench.papers.page:page",
         "workbench.registry.cards:ReportCard.findings",
         "workbench.registry.reports:register_report",
-        "workbench.replications.cbtm.scored:CbtmMeasured.answers",
-        "workbench.replications.demix.specifications:TrainedModel.throughput",
-        "workbench.replications.findings:Circumstances.budget",
-        "workbench.replications.findings:Circumstances.samples",
-        "workbench.replications.report:mark_words",
-        "workbench.replications.report:with_interval",
-        "workbench.replications.todays_rule:in_todays_words",
     },
     "measurements of a clustering, with what an embedder or a map adds": {
         "workbench.registry.cards:ClusteringCard.metrics",
@@ -102,7 +91,6 @@ FREE_FORM = {
         "engine.packed_file:Packed.about",
         "engine.packed_file:write_packed",
         "engine.text.dataset_source:DatasetSource.rows",
-        "engine.text.records:Record.values",
         "workbench.registry.packed_experts:read_packed",
     },
     "values for the variables of somebody's chat template": {
@@ -146,7 +134,7 @@ def untyped_results(path: Path) -> Iterator[str]:
 
 
 def test_services_and_the_client_return_no_untyped_dicts() -> None:
-    files = [path for path in (ROOT / "workbench").rglob("*.py") if "replications" not in path.parts]
+    files = (ROOT / "workbench").rglob("*.py")
     untyped = {name for path in [*files, ROOT / "ui" / "client.py"] for name in untyped_results(path)}
     assert untyped == JSON_FORMS
 

@@ -309,9 +309,8 @@ def test_every_method_that_trains_is_forecast_above() -> None:
 
 def test_every_kind_that_trains_has_a_probe() -> None:
     trainings = {name for name, kind in known_kinds().items() if "training" in kind.spec.model_fields}
-    replications = {name for name in trainings if name.startswith("replicate-")}  # plans of many trainings
-    assert {name for name in trainings - replications if known_kinds()[name].probe is None} == set()
-    assert len(trainings - replications) >= 4
+    assert {name for name in trainings if known_kinds()[name].probe is None} == set()
+    assert len(trainings) >= 4
 
 
 @pytest.mark.usefixtures("here")

@@ -45,7 +45,7 @@ def messages(job_id: str, kind: str | None = REQUIREMENTS) -> list[str]:
 
 def test_every_kind_that_trains_is_refused_below() -> None:
     trainings = {name for name, kind in known_kinds().items() if "training" in kind.spec.model_fields}
-    assert {name for name in trainings if not name.startswith("replicate-")} == set(SPECS)
+    assert trainings == set(SPECS)
 
 
 @pytest.mark.parametrize("how", ["built", "loaded"])
