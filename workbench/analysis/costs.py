@@ -14,7 +14,7 @@ from workbench.answers.costs import MixtureCosts
 from workbench.errors import StorageError
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import part_names
-from workbench.requests.generation import plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Expert
 
