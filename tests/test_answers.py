@@ -36,7 +36,6 @@ FREE_FORM = {
         "engine.methods.registry:method_of_card",
         "engine.mixing.evidence:named",
         "engine.inference.scores:score_card",
-        "engine.models.families:read_config",
         "engine.models.flops:Shape.of",
         "workbench.analysis.new_mixtures:names_evidence",
         "workbench.answers.posteriors:Manifest.gate",
@@ -95,9 +94,8 @@ FREE_FORM = {
     },
     "values for the variables of somebody's chat template": {
         "engine.text.chat.conversations:Conversation.template_kwargs",
-        "engine.text.chat.template:ChatTemplate.with_values",
         "engine.text.chat.template_values:clean_values",
-        "workbench.requests.generation:Host.conversation_prompt",
+        "engine.loading.host:Host.conversation_prompt",
     },
     "arguments of Plotly, of pydantic and of a sampler": {
         "workbench.answers.posteriors:Manifest.sampling",

@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 from engine.config import SamplingConfig
 from engine.files import MANIFEST, weights_sha256
+from engine.loading.host import Host
 from jobs import backup as backups
 from jobs.attempt.attempt import run_here
 from jobs.backup import back_up
@@ -30,7 +31,7 @@ from workbench.job_records import jobs
 from workbench.registry import database
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
-from workbench.requests.generation import Host, plan
+from workbench.requests.planning import plan
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.storage import get_storage

@@ -148,7 +148,7 @@ def test_what_is_scored_already_is_not_scored_again(added: Do) -> None:
 
 
 def _plan(session: Any) -> Any:
-    from workbench.requests.generation import plan
+    from workbench.requests.planning import plan
 
     return plan(session, get_storage(), "small")
 

@@ -12,6 +12,7 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Step, Token
+from engine.loading.host import Host
 from engine.methods.row_registry import load_multi_expert
 from engine.models.flops import forward_flops
 from engine.models.rows import Rows
@@ -27,7 +28,7 @@ from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, priors, seeds
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
-from workbench.requests import generation
+from workbench.requests import planning
 from workbench.store.storage import get_storage
 
 TRAINING = {
@@ -78,8 +79,8 @@ def test_one_adapter_of_all_domains_is_one_expert_on_the_seed(trained) -> None:
 
 def message_of(model: str) -> list[Token]:
     with reading() as session:
-        plan = generation.plan(session, get_storage(), model)
-    shown = generation.Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=3, seed=1))
+        plan = planning.plan(session, get_storage(), model)
+    shown = Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=3, seed=1))
     return [event for event in shown if isinstance(event, Token)]
 
 
@@ -207,7 +208,7 @@ def test_the_average_of_two_experts_is_a_model_of_its_own_that_knows_where_it_co
     with reading() as session:
         line = experts.lineage(session, "mean/average")
         later = experts.lineage(session, "small/court")
-        plans = {name: generation.plan(session, get_storage(), name) for name in ("mean", "small")}
+        plans = {name: planning.plan(session, get_storage(), name) for name in ("mean", "small")}
     assert {(edge["source"], edge["target"]) for edge in line["edges"]} >= {(court.id, mean.id), (kitchen.id, mean.id)}
     assert {"source": court.id, "target": mean.id} in later["edges"]
     parts = [load_multi_expert(one.base, {e.id: e.kept for e in one.experts}) for one in plans.values()]

@@ -19,14 +19,15 @@ import uvicorn
 
 from engine.config import SamplingConfig
 from engine.events import Token
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan
 from engine.text.tokenizer import load_tokenizer
 from ui.api.app import create_app
 from ui.api.server import Server
 from workbench.analysis import scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
-from workbench.requests import generation
-from workbench.requests.generation import GenerationPlan, Host
+from workbench.requests import planning
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
@@ -77,7 +78,7 @@ def url(trained: Do, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def planned() -> GenerationPlan:
     with reading() as session:
-        return generation.plan(session, get_storage(), "small")
+        return planning.plan(session, get_storage(), "small")
 
 
 def model_args(url: str) -> dict[str, Any]:

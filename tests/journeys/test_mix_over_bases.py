@@ -16,6 +16,8 @@ from engine.config import SamplingConfig
 from engine.errors import MixtureError, ScoresError
 from engine.events import Token
 from engine.inference.mixing import Mixing
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan
 from engine.mixing.combine import mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
@@ -26,6 +28,7 @@ from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.analysis.cluster_grid import TEMPERATURES, cluster_grid, propose_temperature
 from workbench.answers.perplexities import SavedGate
+from workbench.answers.posteriors import Manifest
 from workbench.gate_configs import load_gate
 from workbench.job_records import jobs
 from workbench.mixture_request import MixtureRequest
@@ -34,7 +37,7 @@ from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
-from workbench.requests.generation import GenerationPlan, Host, plan
+from workbench.requests.planning import plan
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact
@@ -177,11 +180,11 @@ def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered:
     sharp = load_gate({**asdict_of("ensemble"), "top_k": 1})
     events = list(host.stream(planned(gate=sharp), "the court held the appeal", SAMPLING))
     led = {max(one.weights, key=one.weights.__getitem__) for one in events if isinstance(one, Token)}
-    assert {id for base in host.loaded() for id in base.experts} == {
+    assert {id for base in host.use().bases for id in base.experts} == {
         one.id for one in planned().experts if one.name in led
     }
     assert len(led) < 3
-    manifest = planned().manifest().model_dump()
+    manifest = Manifest.of(planned()).model_dump()
     assert len({one["base_sha256"] for one in manifest["experts"]}) == 3
     assert manifest["clustering_sha256"] == planned().route.clustering.sha256  # type: ignore[union-attr]
 
@@ -194,7 +197,7 @@ def asdict_of(mixture: str) -> dict[str, Any]:
 def test_a_host_with_little_memory_gives_the_same(clustered: Do) -> None:
     roomy, tight = Host(device="cpu"), Host(cache_bytes=1, device="cpu")
     assert list(tight.stream(planned(), "the court", SAMPLING)) == list(roomy.stream(planned(), "the court", SAMPLING))
-    assert (len(tight.loaded()), len(roomy.loaded())) == (1, 3)
+    assert (len(tight.use().bases), len(roomy.use().bases)) == (1, 3)
 
 
 def live_perplexity(model: str, domain: str) -> float:

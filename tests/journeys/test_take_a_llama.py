@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from engine.config import ModelConfig, SamplingConfig
 from engine.events import Done, Token
+from engine.loading.host import Host
 from engine.models.families import fresh_model
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.engine.tokenizer_shapes import byte_level, llama_like
@@ -22,8 +23,7 @@ from workbench.analysis.token_comparison import compare_tokens
 from workbench.registry import experts, seeds
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
-from workbench.requests import generation
-from workbench.requests.generation import Host
+from workbench.requests import planning
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
 
@@ -79,7 +79,7 @@ def base_of(expert: str) -> Path:
 
 def answer(model: str) -> list[Token | Done]:
     with reading() as session:
-        plan = generation.plan(session, get_storage(), model)
+        plan = planning.plan(session, get_storage(), model)
     return list(Host(device="cpu").stream(plan, "ab", SamplingConfig(max_tokens=5)))
 
 

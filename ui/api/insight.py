@@ -31,7 +31,7 @@ from workbench.analysis.changes import forgetting, removal
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
-from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
+from workbench.answers.posteriors import Manifest, ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
 from workbench.registry import priors
 from workbench.registry.cards import PriorCard
 from workbench.store.storage import get_storage
@@ -50,7 +50,7 @@ async def posterior(body: PosteriorRequest, request: Request, state: State) -> P
         answer = await unless_gone(request, work)
     except Gone:
         return Response(status_code=CLIENT_LEFT)
-    return PosteriorAnswer(**dict(answer), manifest=plan.manifest())
+    return PosteriorAnswer(**vars(answer), manifest=Manifest.of(plan))
 
 
 @router.post("/v1/workbench/inference-modes")

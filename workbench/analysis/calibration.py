@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError, first_of
+from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
@@ -18,7 +19,7 @@ from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import domains_of
-from workbench.requests.generation import GenerationPlan, gate_of, plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Evaluation, Expert
 

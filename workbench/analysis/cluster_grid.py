@@ -15,12 +15,13 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
+from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, load_distances, scored_domains
 from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate, TemperatureProposal
 from workbench.formatting.shell_command import evaluate_command, shell_command
-from workbench.requests.generation import GenerationPlan, gate_of, plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Clustering, Evaluation
 

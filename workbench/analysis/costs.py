@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from engine.files import ArtifactRef
 from engine.methods.base import StoredExpert
 from engine.methods.registry import method_of
 from engine.models.flops import Shape, training_flops
@@ -14,7 +15,7 @@ from workbench.answers.costs import MixtureCosts
 from workbench.errors import StorageError
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import part_names
-from workbench.requests.generation import plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Expert
 
@@ -24,27 +25,38 @@ def mixture_costs(
 ) -> MixtureCosts:
     """Floating-point operations per token (by `engine.models.flops`) in a context of this many tokens."""
     planned = plan(session, storage, request)
-    rows = {one.id: session.get_one(Expert, one.id) for one in planned.experts}
-    shapes = {base: _shape(planned.model, base) for base in planned.by_base()}
-    methods = {id: method_of(row.method) for id, row in rows.items()}
-    stored = {id: StoredExpert(row.num_parameters, row.config) for id, row in rows.items()}
-    forward = [methods[one.id].forward_flops(shapes[one.base], context, stored[one.id]) for one in planned.experts]
-    shape, first = shapes[planned.base], planned.experts[0].id
+    return expert_costs(session, storage, planned.model, [one.id for one in planned.experts], context=context)
+
+
+def expert_costs(
+    session: Session, storage: Storage, mixture: str, expert_ids: Sequence[str], *, context: int = 256
+) -> MixtureCosts:
+    """The same of these experts of a mixture, without reading the mixture."""
+    rows = [session.get_one(Expert, id) for id in expert_ids]
+    bases = {row.base_id: storage.path(row.base_id) for row in rows}
+    shapes = {id: _shape(mixture, folder) for id, folder in bases.items()}
+    methods = [method_of(row.method) for row in rows]
+    stored = [StoredExpert(row.num_parameters, row.config) for row in rows]
+    forward = [
+        method.forward_flops(shapes[row.base_id], context, expert)
+        for row, method, expert in zip(rows, methods, stored, strict=True)
+    ]
+    shape = shapes[rows[0].base_id]
     return MixtureCosts(
         context=context,
-        num_experts=len(planned.experts),
-        num_parts=[len(part_names(rows[one.id])) for one in planned.experts],
+        num_experts=len(rows),
+        num_parts=[len(part_names(row)) for row in rows],
         forward=forward[0],
         mixture=sum(forward),
         training=training_flops(shape, context),
-        adapting=methods[first].adapting_flops(shape, context, stored[first]),
-        composing=methods[first].composing_flops(shape, context, stored[first]),
+        adapting=methods[0].adapting_flops(shape, context, stored[0]),
+        composing=methods[0].composing_flops(shape, context, stored[0]),
         shape=shape,
     )
 
 
-def _shape(mixture: str, base: ArtifactRef) -> Shape:
-    path = base.folder / "config.json"
+def _shape(mixture: str, base: Path) -> Shape:
+    path = base / "config.json"
     try:
         return Shape.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:

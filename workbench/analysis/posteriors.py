@@ -13,7 +13,7 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.registry.experts import domains_of
-from workbench.requests.generation import plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Expert
 

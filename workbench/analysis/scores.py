@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
+from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
@@ -34,7 +35,7 @@ from workbench.formatting.shell_command import evaluate_command
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.registry.experts import domains_of
-from workbench.requests.generation import GenerationPlan, gate_of, plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Domain, Evaluation, Expert
 

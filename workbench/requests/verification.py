@@ -19,7 +19,7 @@ from workbench.mixture_request import MixtureRequest
 from workbench.stored_answer import StoredAnswer, StoredChoice
 
 if TYPE_CHECKING:
-    from workbench.requests.generation import GenerationPlan
+    from engine.loading.plan import GenerationPlan
 
 MAX_BYTES = 256 << 20
 Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token | Done]]
@@ -54,7 +54,7 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
-        changed=changed_since(answer.manifest, plan.manifest()),
+        changed=changed_since(answer.manifest, Manifest.of(plan)),
         choices=choices,
     )
 

@@ -26,6 +26,9 @@ from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import get_engine, transaction
+from workbench.requests import planning
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -350,7 +353,9 @@ def test_two_who_save_a_mixture_do_not_overwrite_each_other(monkeypatch: pytest.
     assert "These are the saved settings." in output(other)
 
 
-def test_a_click_on_a_toggle_fetches_the_mixture_twice_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_click_on_a_toggle_reads_the_mixture_and_its_scores_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     requests: list[dict[str, Any]] = []
 
     def mix(client: Client, **request: Any) -> MixedScores:
@@ -363,7 +368,9 @@ def test_a_click_on_a_toggle_fetches_the_mixture_twice_and_its_scores_once(monke
     assert len(requests) == 1  # what is chosen is what is saved
     with statements_by_name("mixtures") as by_name:
         settled(named(app.toggle, "first/code").set_value(False).run())
-    assert len(by_name) == 2  # as it is saved now, and for its cost; the choice of a mixture has listed all of them
+        assert len(by_name) == 1  # as it is saved now; the choice of a mixture has listed all of them
+        read(planning.plan, get_storage(get_settings()), "first")  # as the API server does for the same click
+        assert len(by_name) == 2
     (request,) = requests[1:]
     assert (request["mixture"], len(request["active"])) == ("first", 2)
 

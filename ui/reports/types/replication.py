@@ -9,7 +9,7 @@ from ui.kinds.screen import ResultLink
 from ui.present.pages import REPLICATIONS
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.shell_command import shell_command
-from workbench.replications.findings import summary
+from workbench_studies.core.findings import summary
 
 
 class ReplicationFindings(TypedDict):

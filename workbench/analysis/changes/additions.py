@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.files import ArtifactRef
+from engine.loading.plan import GenerationPlan
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.changes.training_outcome import worse_than_before
 from workbench.analysis.perplexity_tables import perplexity
@@ -21,7 +22,7 @@ from workbench.registry.cards import ReportCard
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports
-from workbench.requests.generation import GenerationPlan, plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Domain, Evaluation, Expert, Mixture
 

@@ -9,12 +9,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
+from engine.loading.plan import GenerationPlan
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
 from workbench.answers.changes import DomainChange, Forgetting, MeanChange
 from workbench.registry.experts import domains_of
 from workbench.registry.tokenizers import with_another_tokenizer
-from workbench.requests.generation import GenerationPlan, plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
 

@@ -1,17 +1,17 @@
-"""The manifest keeps what was asked for, and says of speculation what happened."""
+"""The manifest keeps what was asked for, and says of speculation and precision what happened."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from engine.config import SamplingConfig
 from engine.events import Done, Drafting, Token
+from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench.answers.posteriors import Manifest
-from workbench.requests.generation import GenerationPlan
 from workbench.requests.verification import verify
 from workbench.stored_answer import StoredAnswer, StoredChoice
 
@@ -58,3 +58,9 @@ def test_a_stored_answer_is_made_again_as_it_was_decoded(stored: Manifest, specu
     read_again = Manifest.model_validate_json(stored.model_dump_json())
     verify(StoredAnswer(manifest=read_again, choices=[StoredChoice(index=0, token_ids=[1])]), plan, stream)
     assert [sampling.speculate for sampling in requested] == [speculates]
+
+
+def test_a_manifest_says_the_precision_of_the_weights() -> None:
+    plan = GenerationPlan("mix", (), (), "", PosteriorGateConfig())
+    assert Manifest.of(plan).precision == "stored"
+    assert Manifest.of(replace(plan, precision="bf16")).precision == "bf16"
