@@ -23,11 +23,10 @@ from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.job_log import begin_log, upload_log
 from jobs.attempt.leased_gpus import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
-from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
-from jobs.attempt.work import Claim, Register, Runner, Work, log_path
+from jobs.attempt.work import Claim, Register, Runner, Work, load_runner, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLost, StorageError, StoreFailed
 from workbench.integrity.damage import with_names

@@ -25,9 +25,8 @@ from workbench import database_clock
 from workbench.errors import BadSpec, DiskFull, RegistryUnavailable, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.job_records.event_kinds import UPLOAD
 from workbench.job_records.preconditions import kind_of, validate_against_registry, without_aliases
-from workbench.job_states import STOPPED
+from workbench.job_states import STOPPED, UPLOAD
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings

@@ -22,10 +22,9 @@ from engine.errors import Problem
 from engine.events import Event, Step
 from engine.text.chat.old_masks import OLD_RULE
 from engine.threads import preserve_threads
-from jobs.attempt.load_runner import load_runner
 from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
-from jobs.attempt.work import Claim
+from jobs.attempt.work import Claim, load_runner
 from jobs.kinds.shared.environment import recorded_environment
 from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
 from jobs.probe.probe_work import ProbeWork

@@ -11,10 +11,9 @@ from sqlalchemy.orm import Session
 from engine.events import BACKBONE
 from workbench.answers.comparisons import DomainHistory, TrainingHistory
 from workbench.errors import NotFound
-from workbench.job_records.event_kinds import PARTS
 from workbench.job_records.jobs import events, metrics
 from workbench.job_records.preconditions import creates
-from workbench.job_states import UNFINISHED
+from workbench.job_states import PARTS, UNFINISHED
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
