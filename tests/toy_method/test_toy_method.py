@@ -129,7 +129,8 @@ def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
         parse_spec({**TRAIN, "method": "nothing"})
 
 
-def test_the_studio_offers_it_with_its_settings(seeded: Path) -> None:
+def test_the_studio_offers_it_with_its_settings(seeded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.widgets.on_demand._was_opened", lambda _: True)  # the box with the command
     app = AppTest.from_file(str(STUDIO), default_timeout=120)
     app.session_state["train.what"] = "DEMix, LoRA, MoE or dense"
     app.session_state["train-joint.method"] = "toy"
