@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypedDict
 
 from ui.kinds.screen import ResultLink
-from ui.present.pages import REPLICATIONS
+from ui.pages.replications import PAGE
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.shell_command import shell_command
 from workbench_studies.core.findings import summary
@@ -31,5 +31,5 @@ REPORT = ReportType(
     findings=ReplicationFindings,
     sentence=summary,
     describe=_describe,
-    link=ResultLink(REPLICATIONS, "See its claims", lambda findings: {"replication.name": findings["name"]}),
+    link=ResultLink(PAGE, "See its claims", lambda findings: {"replication.name": findings["name"]}),
 )
