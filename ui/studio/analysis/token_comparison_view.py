@@ -10,12 +10,13 @@ from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import Looks, marked
 from ui.present.charts.heatmap import Scores
+from ui.present.charts.token_view import difference_data
 from ui.present.text.formatting import plain, spoken
 from ui.present.text.token_comparison import contrast_words, passage_words
 from ui.request_fields import ContrastFields
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
-from ui.widgets.elements.token_view import difference_data, show_tokens
+from ui.widgets.elements.tokens import show_tokens
 from workbench.answers.posteriors import Passage, TokenComparison
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.settings import get_settings

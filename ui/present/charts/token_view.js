@@ -1,187 +1,5 @@
-"""A text by token: tinted by leading expert or by difference, with the strip of weights and the numbers of a token.
+const FULL_NATS = 3;  // the difference at which a tint is at its strongest
 
-`draw_tokens` of the script depends on nothing but a root element and the data, and may be called again with longer
-data while text is written. The studio mounts it as a component (`show_tokens`). Tokens and names are user data: they
-are set as text, never as markup.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
-
-from workbench.formatting.palette import GREY, Look
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Part = Literal["strip", "legend", "text", "detail"]
-Weights = Sequence[Sequence[float]]  # token × expert
-SHOWN = 7  # experts that are drawn one by one; all others are one
-FULL_NATS = 3.0  # the difference at which a tint is at its strongest
-
-
-class Drawn(TypedDict):
-    """An expert as it is drawn."""
-
-    name: str
-    mark: str
-    colour: str
-    letters: str
-
-
-class TokenData(TypedDict, total=False):
-    """The data that the script draws. Either `weights` with `leads` and `shares`, or `differences`, is given."""
-
-    label: str  # what the text is, for screen readers
-    parts: Sequence[Part]  # in their order; without `detail` the numbers float beside the token
-    titles: Mapping[Part, str]  # a part without one joins the part before it, if that has one
-    captions: Mapping[Part, str]
-    tokens: Sequence[str]
-    experts: Sequence[Drawn]
-    weights: Weights  # token × drawn expert
-    leads: Sequence[int]  # the drawn expert that leads at each token
-    shares: Sequence[float]  # the weight of the leading expert, which may be one of the others
-    differences: Sequence[float]  # nats
-    sides: Sequence[str]  # the expert, and the one that it is compared with
-
-
-def weight_data(
-    tokens: Sequence[str],
-    weights: Weights,
-    experts: Sequence[str],
-    looks: Sequence[Look],
-    *,
-    label: str = "Words coloured by their leading expert",
-    parts: Sequence[Part] = ("text", "strip", "legend"),
-    titles: Mapping[Part, str] | None = None,
-    captions: Mapping[Part, str] | None = None,
-) -> TokenData:
-    """The data of tokens and the weight of each expert at each of them; `looks` has one for each expert.
-
-    The seven experts with the greatest mean weight keep their own colour. All others are one, in grey.
-    """
-    kept = _most_weighty(weights, len(experts))
-    rest = [place for place in range(len(experts)) if place not in kept]
-    drawn = [_drawn(experts[place], looks[place]) for place in kept]
-    if rest:
-        drawn.append({"name": f"{len(rest)} others", "mark": "+", "colour": GREY, "letters": "#000000"})
-    leading = [max(range(len(row)), key=row.__getitem__) for row in weights]
-    place_of = {place: number for number, place in enumerate(kept)}
-    return {
-        "label": label,
-        "parts": list(parts),
-        "titles": dict(titles or {}),
-        "captions": dict(captions or {}),
-        "tokens": list(tokens),
-        "experts": drawn,
-        "weights": [
-            [round(row[place], 4) for place in kept] + ([round(sum(row[place] for place in rest), 4)] if rest else [])
-            for row in weights
-        ],
-        "leads": [place_of.get(place, len(kept)) for place in leading],
-        "shares": [round(row[place], 4) for row, place in zip(weights, leading, strict=True)],
-    }
-
-
-def difference_data(
-    tokens: Sequence[str],
-    differences: Sequence[float],
-    expert: str,
-    rival: str,
-    parts: Sequence[Part] = ("text", "legend"),
-) -> TokenData:
-    """The data of tokens and how much better than its rival an expert predicted each (nats)."""
-    return {
-        "label": f"Where {expert} is better and worse than {rival}",
-        "parts": list(parts),
-        "titles": {},
-        "captions": {},
-        "tokens": list(tokens),
-        "differences": [round(value, 4) for value in differences],
-        "sides": [expert, rival],
-    }
-
-
-def show_tokens(data: TokenData, key: str) -> None:
-    """Draws them in the studio."""
-    _component()(key=key, data=dict(data))
-
-
-@cache
-def _component() -> Callable[..., Any]:
-    import streamlit as st
-
-    made: Callable[..., Any] = st.components.v2.component("token_view", html=HTML, css=CSS, js=SCRIPT_OF_STREAMLIT)
-    return made
-
-
-def _most_weighty(weights: Weights, num_experts: int) -> list[int]:
-    """The places of the experts that are drawn one by one, in their order."""
-    if num_experts <= SHOWN + 1:  # one other expert is drawn as well as named
-        return list(range(num_experts))
-    sums = [sum(column) for column in zip(*weights, strict=True)] or [0.0] * num_experts
-    return sorted(sorted(range(num_experts), key=lambda place: -sums[place])[:SHOWN])
-
-
-def _drawn(name: str, look: Look) -> Drawn:
-    return {"name": name, "mark": look.mark, "colour": look.colour, "letters": look.letters}
-
-
-HTML = '<div class="token-view"></div>\n'
-
-CSS = """
-.token-view { position: relative; display: flex; flex-direction: column; gap: 10px; font-size: 14.5px;
-  color: inherit; }
-.token-view section { min-width: 0; }
-.token-view section.titled { border: 1px solid color-mix(in srgb, currentColor 20%, transparent);
-  border-radius: 6px; padding: 12px 14px; }
-.token-view h2 { font-size: 17px; font-weight: 600; margin: 0 0 4px; padding: 0; line-height: 1.3; }
-.token-view p { margin: 0 0 6px; font-size: 13.5px; line-height: 1.4; }
-.token-view .tv-text { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.75; border-radius: 4px; }
-.token-view .tv-differences { max-height: 200px; overflow-y: auto; }
-.token-view .tv-text:focus-visible { outline: 2px solid currentColor; outline-offset: 3px; }
-.token-view .tv-token { border-bottom: 2.5px solid transparent; padding-bottom: 1px; cursor: default; }
-.token-view .tv-token.tv-here { outline: 2px solid currentColor; outline-offset: -1px; border-radius: 2px; }
-.token-view .tv-worse { background: color-mix(in srgb, #c03a2b var(--tv-tint), transparent);
-  border-bottom-color: #c03a2b; }
-.token-view .tv-better { background: color-mix(in srgb, #2e9a63 var(--tv-tint), transparent);
-  border-bottom: 4px double #2e9a63; padding-bottom: 0; }
-.token-view sup { font-size: 12px; font-weight: 700; line-height: 0; padding: 0 1px 0 2px; user-select: none; }
-.token-view .tv-mark { display: inline-block; min-width: 12px; padding: 0 4px; margin-right: 6px;
-  border-radius: 4px; font-size: 12px; font-weight: 700; line-height: 17px; text-align: center; }
-.token-view .tv-strip { position: relative; cursor: crosshair; }
-.token-view .tv-runs { position: relative; height: 19px; }
-.token-view .tv-runs .tv-mark { position: absolute; transform: translateX(-50%); margin: 0; }
-.token-view svg { display: block; width: 100%; height: var(--tv-strip-height, 28px); border-radius: 4px; }
-.token-view section.titled svg { height: 74px; }
-.token-view .tv-pointer { position: absolute; top: 17px; bottom: 0; width: 2px; background: currentColor;
-  pointer-events: none; }
-.token-view ul { display: flex; flex-wrap: wrap; gap: 2px 18px; list-style: none; margin: 6px 0 0; padding: 0;
-  font-size: 13.5px; }
-.token-view li { margin: 0; padding: 0; overflow-wrap: anywhere; }
-.token-view code { font-size: 13px; white-space: pre-wrap; overflow-wrap: anywhere;
-  background: color-mix(in srgb, currentColor 8%, transparent); color: inherit; border-radius: 4px;
-  padding: 1px 6px; }
-.token-view table { width: 100%; border: 0; border-collapse: collapse; font-size: 13.5px; }
-.token-view :is(th, td) { text-align: left; font-weight: 400; padding: 3px 6px; border: 0;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 15%, transparent); overflow-wrap: anywhere; }
-.token-view td:last-child { text-align: right; white-space: nowrap; width: 5em; font-variant-numeric: tabular-nums;
-  }
-.token-view .tv-bar { width: 50%; }
-@media (max-width: 768px) { .token-view .tv-bar { width: 25%; } }
-.token-view .tv-bar div { height: 8px; border-radius: 4px; min-width: 1px; }
-.token-view .tv-float { position: fixed; z-index: 1000; width: 260px; padding: 8px 10px; border-radius: 6px;
-  pointer-events: none; background: var(--tv-page, Canvas);
-  border: 1px solid color-mix(in srgb, currentColor 40%, transparent); box-shadow: 0 3px 12px rgb(0 0 0 / 25%); }
-.token-view .tv-float .tv-bar { display: none; }
-.token-view .tv-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
-  white-space: nowrap; }
-"""
-
-
-DRAW = """
 function drawTokens(root, data) {
   const SVG = "http://www.w3.org/2000/svg", COLUMNS = 160;
   const make = (tag, name, text) => {
@@ -190,15 +8,15 @@ function drawTokens(root, data) {
     if (text !== undefined) one.textContent = text;
     return one;
   };
-  const minus = (text) => text.replace("-", "\\u2212");
+  const minus = (text) => text.replace("-", "\u2212");
   const percent = (share) => share > 0 && share < 0.005 ? "< 1 %" : `${Math.round(100 * share)} %`;
   const nats = (value) => minus((value > 0 ? "+" : "") + value.toFixed(2)) + " nats";
   const tint = (share) => `${(8 + 22 * Math.min(1, Math.max(0, share))).toFixed(1)}%`;
-  const visible = (text) => text.replaceAll("\\n", "\\u23ce").replaceAll("\\t", "\\u21e5");
+  const visible = (text) => text.replaceAll("\n", "\u23ce").replaceAll("\t", "\u21e5");
   const tokens = (data && data.tokens) || [], weights = (data && data.weights) || null;
   const experts = (data && data.experts) || [], differences = (data && data.differences) || [];
   const chip = (expert) => {
-    const one = make("span", "tv-mark", expert.mark || "\\u25cf");
+    const one = make("span", "tv-mark", expert.mark || "\u25cf");
     one.style.background = expert.mark ? expert.colour : "none";
     one.style.color = expert.mark ? expert.letters : expert.colour;
     one.setAttribute("aria-hidden", "true");
@@ -385,7 +203,7 @@ function drawTokens(root, data) {
   const pageColour = () => {
     for (let one = root; one; one = one.parentElement || (one.getRootNode() && one.getRootNode().host)) {
       const colour = getComputedStyle(one).backgroundColor;
-      if (colour && !/^(transparent|rgba\\(.*, 0\\))$/.test(colour)) return colour;
+      if (colour && !/^(transparent|rgba\(.*, 0\))$/.test(colour)) return colour;
     }
     return "Canvas";
   };
@@ -432,11 +250,3 @@ function drawTokens(root, data) {
   else if (state.at >= 0 && !state.detail.hidden) choose(state.at);
   if (state.pointer) state.pointer.hidden = state.at < 0;
 }
-""".replace("FULL_NATS", str(FULL_NATS))
-
-SCRIPT_OF_STREAMLIT = (
-    DRAW
-    + """
-export default ({parentElement, data}) => drawTokens(parentElement.querySelector(".token-view"), data);
-"""
-)

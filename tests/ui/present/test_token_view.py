@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ui.widgets.elements.token_view import SHOWN, difference_data, weight_data
+from ui.present.charts.token_view import SHOWN, difference_data, weight_data
 from workbench.formatting.palette import GREY, look_of
 
 
