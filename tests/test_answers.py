@@ -23,6 +23,8 @@ UNTYPED = re.compile(r"\b(?:dict|Mapping|MutableMapping)\[str, (?:Any|object)\]|
 JSON_FORMS = {
     "workbench/gate_configs.py:dump_gate",
     "workbench/gate_configs.py:upgraded_gate",
+    "workbench/requests/gate_changes.py:changes",
+    "workbench/requests/gate_changes.py:gate_changes",
 }
 
 # Objects whose fields belong to somebody else, by what they are (docs/decisions/0031-json-objects.md).
@@ -47,6 +49,7 @@ FREE_FORM = {
         "workbench.mixture_request:RequestChanges.gate",
         "workbench.mode_composition:ModePart.shape",
         "workbench.registry.cards:ClusteringCard.config",
+        "workbench.requests.gate_changes:gate_changes",
         "workbench.registry.cards:ExpertCard.config",
         "workbench.analysis.changes.training_outcome:worse_than_before",
         "workbench.registry.cards:ExpertCard.metrics",

@@ -24,7 +24,6 @@ from ui.api.schemas.analysis import (
     PriorRequest,
     RemovalRequest,
 )
-from ui.api.schemas.base import RequestBody
 from ui.generation.model_host import mix_scores
 from workbench.analysis import calibration, cluster_grid, parent_proposal, posteriors, scores, token_comparison
 from workbench.analysis.changes import forgetting, removal
@@ -34,6 +33,7 @@ from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison,
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
 from workbench.registry import priors
 from workbench.registry.cards import PriorCard
+from workbench.requests.body import RequestBody
 from workbench.store.storage import get_storage
 
 router = APIRouter()

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from ui.api.deps import State, read, write
 from ui.api.etags import tagged
-from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress, gate_changes
+from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress
 from ui.generation.mix_names import with_clustering_id
 from workbench.analysis import new_mixtures
 from workbench.answers.documents import TextChanges
@@ -42,6 +42,7 @@ from workbench.registry.cards import (
 )
 from workbench.registry.clusters import cluster_documents, clusterings
 from workbench.request_specs import MixtureSpec
+from workbench.requests.gate_changes import gate_changes
 from workbench.specs import parse_as
 from workbench.store.storage import get_storage
 

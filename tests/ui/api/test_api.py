@@ -20,7 +20,6 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.app import create_app
 from ui.api.schemas.analysis import MixRequest
-from ui.api.schemas.base import RequestBody
 from ui.api.schemas.completion import CompletionRequest
 from ui.api.schemas.generation import CHAT_NEUTRAL, NEUTRAL
 from ui.generation import model_host
@@ -31,6 +30,7 @@ from workbench.answers.server import Health
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
+from workbench.requests.body import RequestBody
 from workbench.settings import Settings, get_settings
 
 ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3}

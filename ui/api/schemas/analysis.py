@@ -9,11 +9,12 @@ from pydantic import Field, model_validator
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
-from ui.api.schemas.base import MAX_NAMED, FieldError, Names, RequestBody
-from ui.api.schemas.mixed import AnyGateChange, Mixed
+from ui.api.schemas.mixed import Mixed
 from ui.present.forms.option_help import OPTION_HELP
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.mixture_request import MixtureRequest
+from workbench.requests.body import MAX_NAMED, FieldError, Names, RequestBody
+from workbench.requests.gate_changes import AnyGateChange
 
 
 class PosteriorRequest(Mixed):
