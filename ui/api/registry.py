@@ -11,10 +11,10 @@ from ui.api.deps import State, read, write
 from ui.api.etags import tagged
 from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress
 from ui.generation.mix_names import with_clustering_id
-from workbench.analysis import new_mixtures
 from workbench.answers.documents import TextChanges
 from workbench.gate_configs import changed_gate, default_gate, dump_gate
 from workbench.job_records import devices
+from workbench.questions import new_mixtures
 from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.card_lists import (
     AliasList,

@@ -21,10 +21,10 @@ from ui.api.schemas.registry import (
     NewMember,
     PriorWeights,
 )
-from workbench.analysis import calibration
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFound
 from workbench.gate_configs import changed_gate, load_gate
+from workbench.questions import calibration
 from workbench.registry import corpora, experts, mixtures, priors, reports, seeds
 from workbench.registry.cards import (
     ClusteringCard,

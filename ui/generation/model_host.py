@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from engine.config import SamplingConfig, ServePrecision
 from engine.errors import ContextLengthExceeded, Problem, TokenizerError
 from engine.events import Done, Echo, Token
-from engine.text.split_names import HeldOutSplit
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
-    from workbench.answers.perplexities import MixedScores
     from workbench.answers.posteriors import TextPosterior
     from workbench.answers.server import CacheUse, DraftUse, LoadedBase
     from workbench.mixture_request import MixtureRequest
@@ -192,17 +190,6 @@ class ModelHost:
                 self._host = _make_host(self.settings)
                 self._device = str(choose_device(self.settings.device))
             return self._host
-
-
-def mix_scores(settings: Settings, request: MixtureRequest, split: HeldOutSplit) -> MixedScores:
-    """A mixture's perplexity on every domain, from stored scores."""
-    from workbench.analysis import scores
-    from workbench.integrity.damage import naming_damage
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with naming_damage(settings), reading(settings) as session:
-        return scores.mix_scores(session, get_storage(settings), request, split=split)
 
 
 def _make_host(settings: Settings) -> Host:

@@ -19,7 +19,6 @@ from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.app import create_app
-from ui.api.schemas.analysis import MixRequest
 from ui.api.schemas.completion import CompletionRequest
 from ui.api.schemas.generation import CHAT_NEUTRAL, NEUTRAL
 from ui.generation import model_host
@@ -28,6 +27,7 @@ from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
 from workbench.answers.server import Health
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.mixed_scores import MixRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.requests.body import RequestBody

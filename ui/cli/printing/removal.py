@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ui.cli.output import day, print_rows, say
 from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
-from workbench.answers.changes import DomainRemoval
+from workbench.questions.removal import DomainRemoval
 from workbench.registry.cards import ReportCard
 
 
