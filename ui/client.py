@@ -19,8 +19,8 @@ from workbench.questions.calibration import CalibrationRequest
 from workbench.questions.cluster_grid import ClusterGridRequest
 from workbench.questions.forgetting import ForgettingRequest
 from workbench.questions.inference_modes import InferenceModesRequest
-from workbench.questions.mixed_scores import MixRequest
 from workbench.questions.parent_proposal import NearestRequest
+from workbench.questions.perplexities import MixRequest
 from workbench.questions.posteriors import PosteriorMapRequest
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import AnswerType, Question

@@ -46,9 +46,8 @@ from workbench.job_states import UNSUCCESSFUL
 from workbench.kinds.catalog import kind_named
 from workbench.mixture_request import MixtureRequest
 from workbench.questions.calibration import calibrate_evidence
-from workbench.questions.mixed_scores import mix_scores
 from workbench.questions.new_mixtures import make_mixture, names_evidence
-from workbench.questions.perplexity_table import PerplexitiesRequest
+from workbench.questions.perplexities import PerplexitiesRequest, mix_scores
 from workbench.questions.question import AnswerType, Question, ask
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import Card, DomainCard, ExpertCard, JobCard, MixtureCard, SeedCard

@@ -15,7 +15,7 @@ from engine.events import Token
 from jobs.attempt.attempt import run_here
 from ui.cli.app import main
 from workbench.job_records import jobs
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, reports
 from workbench.registry.database import close_engines, reading
 from workbench.requests import generation

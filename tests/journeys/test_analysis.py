@@ -24,8 +24,8 @@ from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.questions.costs import mixture_costs
 from workbench.questions.forgetting import ForgettingRequest
 from workbench.questions.inference_modes import InferenceModesRequest
-from workbench.questions.mixed_scores import mix_scores
 from workbench.questions.parent_proposal import NearestRequest
+from workbench.questions.perplexities import mix_scores
 from workbench.questions.posteriors import PosteriorMapRequest
 from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry.cards import JobCard

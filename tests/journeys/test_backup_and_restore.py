@@ -26,7 +26,7 @@ from ui.cli.app import main
 from workbench.errors import DiskFull, StorageError
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import database
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row

@@ -16,7 +16,7 @@ from ui.cli.app import main
 from workbench.errors import BadSpec
 from workbench.formatting.number_format import share
 from workbench.job_records import jobs
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering

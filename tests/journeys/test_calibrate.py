@@ -23,7 +23,7 @@ from workbench.analysis import scores
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec
 from workbench.questions.calibration import calibrate_evidence
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration

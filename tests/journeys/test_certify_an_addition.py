@@ -17,7 +17,7 @@ from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.mixture_request import MixtureRequest
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction

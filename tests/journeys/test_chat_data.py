@@ -27,7 +27,7 @@ from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.exports.facts import expert_facts
 from workbench.job_records import jobs
 from workbench.questions.inference_modes import InferenceModesRequest
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry import corpora, database, reports
 from workbench.registry.cards import JobCard

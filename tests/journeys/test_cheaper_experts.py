@@ -24,7 +24,7 @@ from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.questions.costs import mixture_costs
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, seeds
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction

@@ -22,7 +22,7 @@ from engine.events import Token
 from engine.text.tokenizer import load_tokenizer
 from ui.api.app import create_app
 from ui.api.server import Server
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
 from workbench.requests import generation

@@ -16,7 +16,7 @@ from workbench import database_clock
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.job_records import jobs, leases
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up
 from workbench.registry.cards import JobCard

@@ -33,7 +33,7 @@ from workbench.questions.cluster_grid import (
     propose_temperature,
 )
 from workbench.questions.inference_modes import InferenceModesRequest
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import get_clustering

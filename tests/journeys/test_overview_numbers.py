@@ -15,7 +15,7 @@ from ui.present.picture import scores_of
 from ui.studio.overview import numbers
 from ui.studio.overview.contents import read_contents
 from workbench.questions.calibration import calibrate_evidence
-from workbench.questions.mixed_scores import MixedScores, MixRequest
+from workbench.questions.perplexities import MixedScores, MixRequest
 from workbench.questions.question import ask
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction

@@ -21,7 +21,7 @@ from engine.methods.registry import joint_methods
 from tests.journeys.conftest import SHAPE, WORDS, branch_train_merge, done, work, write_domain
 from tests.journeys.test_classify import example, write_lines
 from workbench.questions.inference_modes import InferenceModesRequest
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.registry.database import close_engines, reading
 from workbench.settings import Settings

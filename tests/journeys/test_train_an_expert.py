@@ -27,7 +27,7 @@ from workbench.analysis import perplexity_tables, scores
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.mixture_request import MixtureRequest
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction

@@ -16,7 +16,7 @@ from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.questions.inference_modes import InferenceModesRequest
-from workbench.questions.mixed_scores import mix_scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction

@@ -12,7 +12,7 @@ from ui.present.text.formatting import listed, pluralize
 from workbench.formatting.number_format import DASH, change, perplexity
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.mixture_request import MixtureRequest
-from workbench.questions.mixed_scores import MixedDomain
+from workbench.questions.perplexities import MixedDomain
 
 LITTLE = 1.0  # percent: a smaller change is called none
 MOST_ROWS = 24

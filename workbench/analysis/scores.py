@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.comparable import comparable
+from workbench.analysis.perplexity_tables import comparable
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.requests.generation import GenerationPlan, gate_of

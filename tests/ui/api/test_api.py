@@ -27,7 +27,7 @@ from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
 from workbench.answers.server import Health
 from workbench.mixture_request import MixtureRequest
-from workbench.questions.mixed_scores import MixRequest
+from workbench.questions.perplexities import MixRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.requests.body import RequestBody

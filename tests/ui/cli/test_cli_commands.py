@@ -18,7 +18,7 @@ from workbench.gate_configs import load_gate
 from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
-from workbench.questions.mixed_scores import MixedDomain, MixedScores
+from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, set_gate

@@ -19,7 +19,7 @@ from ui.present.mixture_effect import (
     spoken_change,
 )
 from workbench.mixture_request import MixtureRequest
-from workbench.questions.mixed_scores import MixedDomain
+from workbench.questions.perplexities import MixedDomain
 
 SAVED = MixtureRequest("m", ("m/law", "m/sea"), {"m/law": 1.0, "m/sea": 1.0}, {"kind": "posterior", "top_k": None})
 

@@ -25,7 +25,7 @@ from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import jobs
 from workbench.questions.inference_modes import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain
-from workbench.questions.mixed_scores import MixedDomain, MixedScores
+from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 from workbench.questions.removal import RemovalTable
 from workbench.questions.token_comparison import Passage, TokenComparison

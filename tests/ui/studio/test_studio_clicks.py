@@ -23,8 +23,8 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.questions.forgetting import Forgetting
-from workbench.questions.mixed_scores import MixedDomain, MixedScores
 from workbench.questions.parent_proposal import ParentProposal
+from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import get_engine, transaction
 

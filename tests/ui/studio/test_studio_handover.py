@@ -16,7 +16,7 @@ from ui.kinds.train_form_parts import EXPERT
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.present.pages import LEARNED_AND_KEPT
 from workbench.job_records import jobs
-from workbench.questions.mixed_scores import MixedScores
+from workbench.questions.perplexities import MixedScores
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec

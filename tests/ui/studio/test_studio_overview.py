@@ -21,7 +21,7 @@ from workbench.job_records import leases
 from workbench.job_records.jobs import create_job
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.questions.mixed_scores import MixedDomain, MixedScores
+from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry.database import transaction
 from workbench.registry.mixtures import create_mixture
 from workbench.request_specs import MixtureSpec

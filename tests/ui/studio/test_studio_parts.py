@@ -14,7 +14,7 @@ from ui.client import Client
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.text.mode_gates import means, rows_inside
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
-from workbench.questions.mixed_scores import MixedScores
+from workbench.questions.perplexities import MixedScores
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec

@@ -29,7 +29,7 @@ from workbench.formatting.palette import look_of
 from workbench.kinds.catalog import known_kinds
 from workbench.questions.affinity import Affinity, AffinityCell, Correlation
 from workbench.questions.inference_modes import InferenceModeDomain
-from workbench.questions.mixed_scores import MixedDomain
+from workbench.questions.perplexities import MixedDomain
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 from workbench.registry.cards import MetricPoint
 

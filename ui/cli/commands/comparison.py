@@ -22,7 +22,7 @@ from ui.present.text.ratings import interval_text, rating_text
 from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer, NewComparison, VoteCard
 
 if TYPE_CHECKING:
-    from workbench.answers.ratings import RatingTable
+    from workbench.analysis.ratings import RatingTable
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -37,7 +37,7 @@ from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.questions.affinity import Affinity, AffinityRequest
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
 from workbench.questions.forgetting import Forgetting, ForgettingRequest
-from workbench.questions.perplexity_table import PerplexitiesRequest
+from workbench.questions.perplexities import PerplexitiesRequest
 from workbench.questions.posteriors import PosteriorMap, PosteriorMapRequest
 from workbench.questions.removal import RemovalRequest, RemovalTable
 from workbench.questions.retention import Retention, RetentionRequest

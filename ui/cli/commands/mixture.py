@@ -43,7 +43,7 @@ from workbench.kinds.training.export_mixture import ExportMixture
 from workbench.questions.calibration import CalibrationRequest
 from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
-from workbench.questions.mixed_scores import MixedScores, mix_scores
+from workbench.questions.perplexities import MixedScores, mix_scores
 from workbench.questions.question import ask
 from workbench.registry.cards import MixtureCard
 from workbench.request_specs import MixtureSpec

@@ -19,7 +19,7 @@ from ui.widgets.elements.domain_bars import show_domain_bars
 from ui.widgets.notices import explained
 from workbench.mixture_request import MixtureRequest
 from workbench.questions.costs import mixture_costs
-from workbench.questions.mixed_scores import MixedScores, MixRequest
+from workbench.questions.perplexities import MixedScores, MixRequest
 from workbench.registry.database import reading
 from workbench.registry.experts import get_expert
 from workbench.registry.mixtures import get_mixture

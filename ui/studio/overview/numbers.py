@@ -11,7 +11,7 @@ from ui.present.headlines import Baseline, Headline, MixtureMean
 from ui.present.text.formatting import plain
 from ui.studio.overview.contents import Contents
 from ui.widgets.background import kept_client, poll
-from workbench.questions.mixed_scores import MixRequest
+from workbench.questions.perplexities import MixRequest
 from workbench.registry.cards import MixtureCard
 from workbench.settings import get_settings
 

@@ -1,4 +1,4 @@
-"""A mixture's perplexity on every domain from stored scores: exact, without a forward pass."""
+"""Perplexities from stored scores: of experts on each domain, and of a mixture; exact, without a forward pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from sqlalchemy.orm import Session
 
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.perplexity_tables import DomainMeasure, perplexity
+from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable, perplexity, perplexity_table
 from workbench.analysis.scores import mixed_perplexities, scored_domains
 from workbench.answers.base import Answer
 from workbench.mixture_request import MixtureRequest
@@ -17,6 +17,18 @@ from workbench.requests.body import MAX_NAMED, FieldError, Names
 from workbench.requests.gate_changes import AnyGateChange, gate_changes
 from workbench.requests.generation import plan
 from workbench.store.storage import Storage
+
+
+class PerplexitiesRequest(Question[PerplexityTable]):
+    """The perplexity and accuracy of each expert on each domain, and its ratio to the in-domain expert."""
+
+    path = "perplexities"
+
+    mixture: str | None = Field(None, description="Name of a mixture; left out: all experts.")
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
+
+    def answer(self, session: Session, storage: Storage) -> PerplexityTable:
+        return perplexity_table(session, self.mixture, self.split)
 
 
 class MixedDomain(DomainMeasure):
@@ -66,7 +78,7 @@ class MixRequest(Question[MixedScores]):
         return mix_scores(session, storage, self.to_request(), split=self.split)
 
 
-QUESTION = MixRequest
+QUESTION = (PerplexitiesRequest, MixRequest)
 
 
 def mix_scores(
