@@ -15,8 +15,8 @@ from engine.events import Token
 from engine.loading.host import Host
 from jobs.attempt.attempt import run_here
 from ui.cli.app import main
-from workbench.analysis import scores
 from workbench.job_records import jobs
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, reports
 from workbench.registry.database import close_engines, reading
 from workbench.requests import planning
@@ -53,7 +53,7 @@ def test_every_mixture_has_the_same_members_and_perplexities(golden: Any) -> Non
             members = mixtures.get_mixture(session, name).members
             assert [[one.expert, one.weight, one.active] for one in members] == expected["experts"], name
             if "perplexity" in expected:
-                rows = scores.mix_scores(session, get_storage(), name).domains
+                rows = mix_scores(session, get_storage(), name).domains
                 measured = {row.domain: row.perplexity for row in rows}
                 assert measured == pytest.approx(expected["perplexity"], rel=1e-6), name
 

@@ -20,11 +20,12 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import SHAPE
 from ui.cli.app import main
-from workbench.analysis import perplexity_tables, scores
+from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates
-from workbench.analysis.costs import mixture_costs
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
+from workbench.questions.costs import mixture_costs
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, seeds
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
@@ -109,7 +110,7 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert at["thin court/court"]["court"] < at["thin kitchen/kitchen"]["court"]
     assert at["thin kitchen/kitchen"]["kitchen"] < at["thin court/court"]["kitchen"]
     with reading() as session:
-        assert len(scores.mix_scores(session, get_storage(), "thin court").domains) == 3
+        assert len(mix_scores(session, get_storage(), "thin court").domains) == 3
         cost = mixture_costs(session, get_storage(), "thin court", context=32)
     assert cost.mixture == 2 * cost.forward
     assert cost.forward - 2 * court.num_parameters == forward_flops(cost.shape, 32)

@@ -24,7 +24,7 @@ from engine.loading.plan import GenerationPlan
 from engine.text.tokenizer import load_tokenizer
 from ui.api.app import create_app
 from ui.api.server import Server
-from workbench.analysis import scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
 from workbench.requests import planning
@@ -176,7 +176,7 @@ def test_lm_eval_knows_what_greedy_decoding_says(url: str) -> None:
 def test_lm_eval_over_the_blocks_of_an_evaluation_finds_the_stored_perplexity(url: str, trained: Do) -> None:
     trained({"kind": "evaluate", "mixture": "small", "block_size": 32})
     with reading() as session:
-        rows = scores.mix_scores(session, get_storage(), "small").domains
+        rows = mix_scores(session, get_storage(), "small").domains
         [stored] = [row for row in rows if row.domain == "kitchen"]
         documents = preview_documents(session, get_storage(), "kitchen", split="test", limit=1000)
     tokenizer = load_tokenizer(planned().base.folder)

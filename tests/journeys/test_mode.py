@@ -26,11 +26,11 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
 from workbench.analysis import perplexity_tables
-from workbench.analysis.costs import mixture_costs
 from workbench.analysis.curves import training_history
-from workbench.analysis.parent_proposal import nearest_parent
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
+from workbench.questions.costs import mixture_costs
+from workbench.questions.parent_proposal import NearestRequest
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import close_engines, reading, transaction
@@ -433,7 +433,7 @@ def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(m
     assert (card.state, "“law/court” cannot be averaged" in card.error) == ("failed", True)
     assert "workbench mode compose" in card.next_step
     with reading() as session, pytest.raises(ScoresError, match="experts of MoDE cannot be copied"):
-        nearest_parent(session, get_storage(), "law", "sea")
+        NearestRequest(mixture="law", domain="sea").answer(session, get_storage())
 
 
 def test_a_parent_is_selected_among_those_that_have_copies(moded) -> None:

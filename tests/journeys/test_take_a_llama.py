@@ -19,7 +19,7 @@ from tests.engine.tokenizer_shapes import byte_level, llama_like
 from tests.journeys.conftest import SHAPE, done
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.analysis.token_comparison import compare_tokens
+from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry import experts, seeds
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
@@ -136,7 +136,9 @@ def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
     done(taken({**train, "training": TRAINING}))
     done(taken({"kind": "evaluate", "mixture": "again", "block_size": 32, "max_tokens": 700}))
     with reading() as session:
-        result = compare_tokens(session, get_storage(), "court", "again/court", "again/kitchen", num_passages=9)
+        result = ContrastRequest(domain="court", expert="again/court", rival="again/kitchen", num_passages=9).answer(
+            session, get_storage()
+        )
     assert any(passage.tokens[0].startswith(" ") for passage in result.worst + result.best)
 
 

@@ -12,10 +12,12 @@ from engine.config import SamplingConfig
 from engine.events import Token
 from engine.loading.host import Host
 from jobs.queue.submit import submit
-from workbench.analysis import perplexity_tables, scores
+from workbench.analysis import perplexity_tables
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.questions.inference_modes import InferenceModesRequest
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
@@ -57,8 +59,8 @@ def test_every_method_makes_experts_that_are_scored_mixed_and_used_alike(trained
     assert all(1 < one.metrics["dev_perplexity"] < 320 for one in cards)
     assert trained(SCORE).result["scored"] == 3 * len(names)
     with reading() as session:
-        mixed = scores.mix_scores(session, get_storage(), "base")
-        modes = scores.compare_modes(session, get_storage(), "base", num_blocks=2)
+        mixed = mix_scores(session, get_storage(), "base")
+        modes = InferenceModesRequest(mixture="base", num_blocks=2).answer(session, get_storage())
         table = perplexity_tables.perplexity_table(session, "base")
         plan = planning.plan(session, get_storage(), "base")
         curve = {point.name for point in jobs.metrics(session, card.id)}

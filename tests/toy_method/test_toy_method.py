@@ -20,9 +20,9 @@ from engine.methods import registry
 from jobs.queue.submit import run_now
 from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
-from workbench.analysis.costs import mixture_costs
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
+from workbench.questions.costs import mixture_costs
 from workbench.registry import corpora, experts
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading

@@ -17,12 +17,10 @@ from engine.config import SamplingConfig, ServePrecision
 from engine.errors import ContextLengthExceeded, Problem, TokenizerError
 from engine.events import Done, Echo, TextReading, Token
 from engine.loading.plan import GenerationPlan, HostUse
-from engine.text.split_names import HeldOutSplit
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.loading.host import Host
-    from workbench.answers.perplexities import MixedScores
     from workbench.mixture_request import MixtureRequest
     from workbench.settings import Settings
 
@@ -149,17 +147,6 @@ class ModelHost:
                 self._host = _make_host(self.settings)
                 self._device = str(choose_device(self.settings.device))
             return self._host
-
-
-def mix_scores(settings: Settings, request: MixtureRequest, split: HeldOutSplit) -> MixedScores:
-    """A mixture's perplexity on every domain, from stored scores."""
-    from workbench.analysis import scores
-    from workbench.integrity.damage import naming_damage
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with naming_damage(settings), reading(settings) as session:
-        return scores.mix_scores(session, get_storage(settings), request, split=split)
 
 
 def _make_host(settings: Settings) -> Host:

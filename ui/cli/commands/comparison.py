@@ -23,7 +23,7 @@ from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer,
 from workbench.answers.posteriors import Manifest
 
 if TYPE_CHECKING:
-    from workbench.answers.ratings import RatingTable
+    from workbench.analysis.ratings import RatingTable
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

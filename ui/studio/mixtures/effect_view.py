@@ -14,18 +14,18 @@ from ui.present.text.formatting import moment, plain
 from ui.present.text.measures import measure_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import saved_request
-from ui.studio.shared.server import kept_client
-from ui.widgets.background import fetch_from_scores
+from ui.widgets.background import ask_scores
 from ui.widgets.data_table import as_csv
 from ui.widgets.elements.domain_bars import show_domain_bars
 from ui.widgets.notices import explained
-from workbench.analysis.costs import expert_costs
-from workbench.answers.perplexities import MixedScores
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.costs import expert_costs
+from workbench.questions.perplexities import MixedScores, MixRequest
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
 from workbench.registry.experts import get_expert
 from workbench.settings import get_settings
+from workbench.specs import parse_as
 from workbench.store.storage import get_storage
 
 
@@ -102,7 +102,5 @@ def _show_cost(mixture: MixtureCard, choice: MixtureRequest) -> None:
 
 
 def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores | None:
-    def fetch() -> MixedScores:
-        return kept_client(get_settings()).mix(mixture=request.model, **request.changes(), split=split)
-
-    return fetch_from_scores(key, (request, split), fetch, "Mixing the stored scores")
+    question = parse_as(MixRequest, {"mixture": request.model, **request.changes(), "split": split})
+    return ask_scores(key, question, "Mixing the stored scores", request)

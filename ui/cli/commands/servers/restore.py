@@ -15,7 +15,7 @@ from ui.present.terminal import harmless
 from workbench.formatting.number_format import pluralize
 
 if TYPE_CHECKING:
-    from workbench.answers.backups import RestoredWorkbench
+    from workbench.answers.integrity import RestoredWorkbench
 
 MOST_NAMES = 10  # of what is left out
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -20,9 +21,10 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.analysis.scores import counted, load, shared_scores
-from workbench.answers.changes import DomainRemoval, ExpertRemoval, RemovalTable
+from workbench.answers.base import Answer
 from workbench.errors import NotFound
 from workbench.formatting.number_format import change, number, percent, perplexity, share
+from workbench.questions.question import Evidence, MixtureName, Question
 from workbench.registry.cards import ReportCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import ancestors, parts_of
@@ -33,6 +35,35 @@ from workbench.tables import Domain, Evaluation, Expert, Mixture
 
 KIND = "removal"
 COLUMNS = ("with_expert", "without_expert", "without_domain")  # the paper's +Expert, –Expert, –Domain
+
+
+class DomainRemoval(Answer):
+    """A domain with an expert, without it, and without the domain from the start (+Expert, –Expert, –Domain)."""
+
+    domain: str
+    num_tokens: int
+    block_size: int
+    with_expert: float | None
+    without_expert: float | None
+    without_domain: float | None
+    why: str = Field(description="What keeps a number from being known.")
+
+
+class ExpertRemoval(DomainRemoval):
+    """The removal of an expert, on its own domain."""
+
+    expert: str
+    not_removed: str = Field(description="What of its domain stays in the mixture.")
+
+
+class RemovalTable(Answer):
+    """What removing each expert of a mixture costs."""
+
+    mixture: str
+    split: HeldOutSplit
+    evidence: AnyEvidence
+    num_blocks: int
+    rows: list[ExpertRemoval]
 
 
 @dataclass(frozen=True)
@@ -91,33 +122,44 @@ class Row:
         )
 
 
-def removal_table(
-    session: Session,
-    storage: Storage,
-    mixture: str,
-    *,
-    retrained: Mapping[str, str] | None = None,
-    split: HeldOutSplit = "test",
-    evidence: AnyEvidence = "prefix",
-    num_blocks: int = PAPER_BLOCKS,
-) -> RemovalTable:
-    """Table 7: every expert that takes part, on its own domain; nothing is computed anew.
+class RemovalRequest(Question[RemovalTable]):
+    """What removing each expert costs on its own domain, from stored scores: +Expert, –Expert, –Domain."""
 
-    `retrained` names for a domain the mixture that was trained without it.
-    """
-    retrained = retrained or {}
-    members = [expert for expert in taking_part(mixture_row(session, mixture)) if expert.domain is not None]
-    homes = [expert.domain.name for expert in members if expert.domain is not None]
-    for domain in retrained:
-        if domain not in homes:
-            raise NotFound("domain of an expert", domain, homes, where=f"in “{mixture}”")
-    rows = []
-    for expert, home in zip(members, homes, strict=True):
-        sides = sides_of(session, mixture, expert.name, retrained.get(home))
-        row = removal_row(session, storage, sides, home, split=split, evidence=evidence, num_blocks=num_blocks)
-        not_removed = what_stays(session, mixture, expert)
-        rows.append(ExpertRemoval(**row.answer().model_dump(), expert=expert.name, not_removed=not_removed))
-    return RemovalTable(mixture=mixture, split=split, evidence=evidence, num_blocks=num_blocks, rows=rows)
+    path = "removal"
+    operation = "removal_table"
+    rows = "rows"
+
+    mixture: MixtureName
+    retrained: dict[str, str] = Field(
+        default_factory=dict, description="By domain, the mixture that was trained without it (the paper's –Domain)."
+    )
+    evidence: Evidence = "prefix"
+    num_blocks: int = Field(
+        PAPER_BLOCKS, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100)."
+    )
+    split: HeldOutSplit = Field("test", description="Which held-out part; priors are always of dev.")
+
+    def answer(self, session: Session, storage: Storage) -> RemovalTable:
+        """Table 7: every expert that takes part, on its own domain; nothing is computed anew."""
+        members = [expert for expert in taking_part(mixture_row(session, self.mixture)) if expert.domain is not None]
+        homes = [expert.domain.name for expert in members if expert.domain is not None]
+        for domain in self.retrained:
+            if domain not in homes:
+                raise NotFound("domain of an expert", domain, homes, where=f"in “{self.mixture}”")
+        rows = []
+        for expert, home in zip(members, homes, strict=True):
+            sides = sides_of(session, self.mixture, expert.name, self.retrained.get(home))
+            row = removal_row(
+                session, storage, sides, home, split=self.split, evidence=self.evidence, num_blocks=self.num_blocks
+            )
+            not_removed = what_stays(session, self.mixture, expert)
+            rows.append(ExpertRemoval(**row.answer().model_dump(), expert=expert.name, not_removed=not_removed))
+        return RemovalTable(
+            mixture=self.mixture, split=self.split, evidence=self.evidence, num_blocks=self.num_blocks, rows=rows
+        )
+
+
+QUESTION = RemovalRequest
 
 
 def sides_of(session: Session, mixture: str, expert: str, retrained: str | None = None) -> Sides:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from workbench.analysis import perplexity_tables
-from workbench.analysis.affinity import affinity
 from workbench.errors import InUse
 from workbench.job_records import jobs
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.questions.affinity import AffinityRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.request_specs import MixtureSpec
 
@@ -55,7 +55,7 @@ def measured(world: World, domains: list[str] = DOMAINS, overlaps: list[list[flo
 def test_the_correlation_is_that_of_the_cells_away_from_home(world: World) -> None:
     scored(world)
     measured(world)
-    result = affinity(world.session, "mix")
+    result = AffinityRequest(mixture="mix").answer(world.session, world.storage)
     ratios = np.array(PERPLEXITIES) / np.diag(PERPLEXITIES)
     away = ~np.eye(3, dtype=bool)
     expected = np.corrcoef(-ratios[away], np.array(OVERLAPS)[away])[0, 1]
@@ -67,7 +67,7 @@ def test_the_correlation_is_that_of_the_cells_away_from_home(world: World) -> No
 
 def test_before_the_first_measurement_there_are_only_ratios(world: World) -> None:
     scored(world)
-    result = affinity(world.session, "mix")
+    result = AffinityRequest(mixture="mix").answer(world.session, world.storage)
     assert (result.report, result.without_homes) == (None, None)
     assert {cell.overlap for cell in result.cells} == {None}
     assert len(result.cells) == 9
@@ -76,7 +76,7 @@ def test_before_the_first_measurement_there_are_only_ratios(world: World) -> Non
 def test_a_domain_that_was_not_measured_is_named(world: World) -> None:
     scored(world)
     measured(world, DOMAINS[:2])
-    result = affinity(world.session, "mix")
+    result = AffinityRequest(mixture="mix").answer(world.session, world.storage)
     assert result.unmeasured == ["sea"]
     assert "at least 3 different cells" in result.why_not
 
@@ -84,7 +84,7 @@ def test_a_domain_that_was_not_measured_is_named(world: World) -> None:
 def test_without_scores_there_is_nothing_to_correlate(world: World) -> None:
     world.experts("law")
     mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["law"]))
-    result = affinity(world.session, "mix")
+    result = AffinityRequest(mixture="mix").answer(world.session, world.storage)
     assert result.cells == []
     assert result.without_homes is None
 
@@ -100,7 +100,7 @@ def test_a_later_measurement_of_other_domains_hides_none_before_it(world: World)
     scored(world)
     measured(world)
     measured(world, DOMAINS[:2], [[1.0, 0.9], [0.9, 1.0]])
-    result = affinity(world.session, "mix")
+    result = AffinityRequest(mixture="mix").answer(world.session, world.storage)
     overlaps = {(cell.home, cell.domain): cell.overlap for cell in result.cells}
     assert overlaps["law", "sea"] == 0.1
     assert overlaps["law", "news"] == 0.9  # of two, the newest
@@ -111,5 +111,5 @@ def test_domains_that_were_never_measured_together_are_named_as_a_pair(world: Wo
     scored(world)
     measured(world, ["law", "news"])
     measured(world, ["sea", "news"])
-    result = affinity(world.session, "mix")
+    result = AffinityRequest(mixture="mix").answer(world.session, world.storage)
     assert (result.unmeasured, result.unpaired) == ([], ["law and sea"])

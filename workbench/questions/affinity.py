@@ -6,44 +6,89 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict
 
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import EngineError
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import perplexity_table
-from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
+from workbench.answers.base import Answer
+from workbench.questions.question import Question
 from workbench.registry.cards import ReportCard
 from workbench.registry.reports import list_reports
+from workbench.store.storage import Storage
 from workbench.tables import Domain, Expert
 
 Overlaps = Mapping[tuple[str, str], float]  # of two domains by name
 
 
-def affinity(session: Session, mixture: str | None, split: HeldOutSplit = "test") -> Affinity:
-    """The specialization ratios of a mixture's experts (None: of all) beside the overlap of the domains.
+class AffinityCell(Answer):
+    """An expert on a domain: its ratio to the domain's own expert, and the overlap of the domain with its own."""
 
-    The overlap of two domains is the one measured last, and None where there is none of their present text.
-    """
-    reports = list_reports(session, kind="overlap")
-    hashes = dict(session.execute(select(Domain.name, Domain.data_sha256)).tuples().all())
-    overlaps = _overlaps(reports, hashes)
-    cells = _cells(session, mixture, split, overlaps)
-    named = {name for cell in cells for name in (cell.home, cell.domain) if name}
-    holding = {name for pair in overlaps for name in pair}
-    changed = {name for report in reports for name in report.findings["domains"]} - holding
-    without_homes, why_not = _correlation(cells, with_homes=False)
-    return Affinity(
-        cells=cells,
-        without_homes=without_homes,
-        with_homes=_correlation(cells, with_homes=True)[0],
-        why_not=why_not,
-        changed=sorted(named & changed),
-        unmeasured=sorted(named - changed - holding),
-        unpaired=_unpaired(cells, holding),
-        report=reports[0].id if reports else None,
-        measured_at=reports[0].created_at if reports else None,
-    )
+    expert: str
+    domain: str
+    home: str = Field(description="The expert's own domain; empty if trained on several.")
+    ratio: float
+    overlap: float | None
+
+
+class Correlation(Answer):
+    """Pearson's r over cells, its t statistic, and the two-sided p of no correlation."""
+
+    r: float
+    t: float
+    p: float
+    num_cells: int
+
+
+class Affinity(Answer):
+    """Specialization ratios beside the overlap of domains, and their correlation."""
+
+    cells: list[AffinityCell]
+    without_homes: Correlation | None
+    with_homes: Correlation | None = Field(description="As in the paper's figure.")
+    why_not: str = Field(description="Why there is no correlation.")
+    changed: list[str] = Field(description="Domains whose text changed since their overlap was measured.")
+    unmeasured: list[str]
+    unpaired: list[str] = Field(description="Domains that were never measured together.")
+    report: str | None
+    measured_at: float | None
+
+
+class AffinityRequest(Question[Affinity]):
+    """The experts' perplexity ratios on other domains and the bigram overlap of the domains, from stored scores."""
+
+    path = "affinity"
+    rows = "cells"
+
+    mixture: str | None = Field(None, description="Name of a mixture; left out: all experts.")
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
+
+    def answer(self, session: Session, storage: Storage) -> Affinity:
+        """The overlap of two domains is the one measured last, and None where there is none of their present text."""
+        reports = list_reports(session, kind="overlap")
+        hashes = dict(session.execute(select(Domain.name, Domain.data_sha256)).tuples().all())
+        overlaps = _overlaps(reports, hashes)
+        cells = _cells(session, self.mixture, self.split, overlaps)
+        named = {name for cell in cells for name in (cell.home, cell.domain) if name}
+        holding = {name for pair in overlaps for name in pair}
+        changed = {name for report in reports for name in report.findings["domains"]} - holding
+        without_homes, why_not = _correlation(cells, with_homes=False)
+        return Affinity(
+            cells=cells,
+            without_homes=without_homes,
+            with_homes=_correlation(cells, with_homes=True)[0],
+            why_not=why_not,
+            changed=sorted(named & changed),
+            unmeasured=sorted(named - changed - holding),
+            unpaired=_unpaired(cells, holding),
+            report=reports[0].id if reports else None,
+            measured_at=reports[0].created_at if reports else None,
+        )
+
+
+QUESTION = AffinityRequest
 
 
 def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overlaps:

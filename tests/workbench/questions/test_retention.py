@@ -13,13 +13,19 @@ from ui.cli.app import main
 from ui.cli.commands import evaluate
 from ui.present.text.retention import left_out_words, retention_rows
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.retention import NOT_COUNTED, NOT_SCORED, retention, suggest_defaults
-from workbench.answers.comparisons import Retention, RetentionDefaults
 from workbench.errors import NotFound
 from workbench.job_records import jobs
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.questions.retention import (
+    NOT_COUNTED,
+    NOT_SCORED,
+    Retention,
+    RetentionDefaults,
+    RetentionRequest,
+    suggest_defaults,
+)
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.seeds import MADE_OF, seed_row
 from workbench.request_specs import MixtureSpec
@@ -59,7 +65,7 @@ def trained(world: World) -> World:
 
 
 def ask(world: World, *targets: str, **other: Any) -> Retention:
-    return retention(world.session, "general", targets=targets, **other)
+    return RetentionRequest(retain="general", targets=targets, **other).answer(world.session, world.storage)
 
 
 def test_what_was_learned_stands_against_what_was_kept(trained: World) -> None:

@@ -7,72 +7,138 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import get_args
+from typing import Literal, get_args
 
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.curves.training_history import retained_by
-from workbench.analysis.perplexity_tables import table_of
-from workbench.answers.comparisons import (
-    Metric,
-    MissingScores,
-    Retention,
-    RetentionDefaults,
-    RetentionRow,
-    SuggestedEvaluation,
-)
-from workbench.answers.perplexities import DomainMeasure, Measure, PerplexityTable
+from workbench.analysis.perplexity_tables import DomainMeasure, Measure, PerplexityTable, table_of
+from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.questions.question import Question
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row, parameters_of
 from workbench.registry.seeds import made_of
 from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.store.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert, MixtureMember
 
+Metric = Literal["accuracy", "perplexity"]
+ByDomain = dict[str, float | None]
 
-def retention(
-    session: Session,
-    retain: str,
-    *,
-    targets: Sequence[str] = (),
-    experts: Sequence[str] = (),
-    split: HeldOutSplit = "test",
-) -> Retention:
-    """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
 
-    No experts named: all that were scored on `retain` and share the tokenizer that most of these have; no targets
-    named: what trained them. The expert that their seed is a copy of stands with them and says what there was to keep.
-    All numbers of a domain are of the same tokens. Raises MixtureError where experts share no tokenizer.
-    """
-    rows, left_out = [expert_row(session, name) for name in experts], list[Expert]()
-    if not rows:
-        rows, left_out = _of_one_tokenizer(_scored_on(session, domain_row(session, retain).id, split))
-    _require_one_tokenizer(rows)
-    known = _seeds_of(session, rows)
-    rows += [one for one in known if one not in rows]
-    domains = [*(targets or _learned_by([row for row in rows if row not in known] or rows, retain)), retain]
-    for name in domains:
-        domain_row(session, name)
-    scores = _Scores(table_of(session, rows, split), split)
-    missing = [*_missing(session, rows, scores, domains)]
-    return Retention(
-        retain=retain,
-        targets=domains[:-1],
-        split=split,
-        rows=_with_ahead([_row(row, scores, domains, is_seed=row in known) for row in rows]),
-        left_out=[row.name for row in left_out],
-        measures=[
-            DomainMeasure(domain=name, **scores.measures[name].model_dump())
-            for name in domains
-            if name in scores.measures
-        ],
-        missing=missing,
-        evaluations=[*_evaluations(session, rows, scores, missing)],
+class RetentionRow(Answer):
+    """An expert's scores on the targets and on the retained domain; None without a score."""
+
+    expert: str
+    method: str
+    is_seed: bool = Field(description="Whether the others began as copies of it.")
+    num_parts: int
+    num_parameters: int = Field(description="Its own, without its base.")
+    total_parameters: int | None = Field(None, description="With its base; null where its seed model is not known.")
+    accuracy: ByDomain
+    perplexity: ByDomain
+    learned: dict[Metric, float | None] = Field(description="Mean over the targets (of perplexities the geometric).")
+    kept: dict[Metric, float | None]
+    is_ahead: dict[Metric, bool | None] = Field(description="Whether no other has learned and kept more.")
+
+    def on(self, domain: str) -> dict[Metric, float | None]:
+        """Its numbers on one domain."""
+        return {"accuracy": self.accuracy[domain], "perplexity": self.perplexity[domain]}
+
+
+class MissingScores(Answer):
+    """Scores that are missing for one reason, and the command that makes them."""
+
+    experts: list[str]
+    domains: list[str]
+    why: str
+    command: str
+
+
+class SuggestedEvaluation(Answer):
+    """An evaluation of all compared experts, with one number of tokens."""
+
+    spec: Evaluate
+    command: str
+
+
+class Retention(Answer):
+    """Experts on the target domains and on the retained domain."""
+
+    retain: str
+    targets: list[str]
+    split: HeldOutSplit
+    rows: list[RetentionRow]
+    left_out: list[str] = Field(description="Experts with another tokenizer.")
+    measures: list[DomainMeasure] = Field(description="Of the domains that are scored.")
+    missing: list[MissingScores]
+    evaluations: list[SuggestedEvaluation] = Field(description="Evaluations after which nothing is missing.")
+
+
+class RetentionDefaults(Answer):
+    """Domains to choose from in a comparison of experts."""
+
+    retain: list[str] = Field(description="All domains, the likeliest to be retained first.")
+    targets: list[str]
+
+
+class RetentionRequest(Question[Retention]):
+    """How much experts learned of the target domains and kept of the domain to retain, from stored scores."""
+
+    path = "retention"
+    rows = "rows"
+
+    retain: str = Field(description="Domain to retain.")
+    targets: list[str] = Field(
+        default_factory=list, description="Target domains; empty takes those that trained the experts."
     )
+    experts: list[str] = Field(
+        default_factory=list, description="Experts to compare; empty takes all with scores on the domain."
+    )
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
+
+    def answer(self, session: Session, storage: Storage) -> Retention:
+        """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
+
+        No experts named: all that were scored on `retain` and share the tokenizer that most of these have; no targets
+        named: what trained them. The expert that their seed is a copy of stands with them and says what there was to
+        keep. All numbers of a domain are of the same tokens. Raises MixtureError where experts share no tokenizer.
+        """
+        rows, left_out = [expert_row(session, name) for name in self.experts], list[Expert]()
+        if not rows:
+            rows, left_out = _of_one_tokenizer(_scored_on(session, domain_row(session, self.retain).id, self.split))
+        _require_one_tokenizer(rows)
+        known = _seeds_of(session, rows)
+        rows += [one for one in known if one not in rows]
+        learners = [row for row in rows if row not in known] or rows
+        domains = [*(self.targets or _learned_by(learners, self.retain)), self.retain]
+        for name in domains:
+            domain_row(session, name)
+        scores = _Scores(table_of(session, rows, self.split), self.split)
+        missing = [*_missing(session, rows, scores, domains)]
+        return Retention(
+            retain=self.retain,
+            targets=domains[:-1],
+            split=self.split,
+            rows=_with_ahead([_row(row, scores, domains, is_seed=row in known) for row in rows]),
+            left_out=[row.name for row in left_out],
+            measures=[
+                DomainMeasure(domain=name, **scores.measures[name].model_dump())
+                for name in domains
+                if name in scores.measures
+            ],
+            missing=missing,
+            evaluations=[*_evaluations(session, rows, scores, missing)],
+        )
+
+
+QUESTION = RetentionRequest
 
 
 def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefaults:

@@ -11,7 +11,7 @@ import pytest
 
 from engine.errors import MixtureError
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.forgetting import forgetting
+from workbench.questions.forgetting import ForgettingRequest
 from workbench.registry import corpora, experts, mixtures
 from workbench.request_specs import MixtureSpec
 from workbench.store import artifacts
@@ -57,7 +57,7 @@ def test_the_change_on_each_domain_and_its_mean_over_the_domains_of_a_role(adapt
     for domain, pair in values.items():
         for name, perplexity in zip(("before", "after"), pair, strict=True):
             score(adapted, f"{name}/law", domain, perplexity)
-    result = forgetting(adapted.session, adapted.storage, "before", "after")
+    result = ForgettingRequest(before="before", after="after").answer(adapted.session, adapted.storage)
     shown = {row.domain: row for row in result.domains}
     assert {name: row.change_percent for name, row in shown.items()} == {
         "law": pytest.approx(50),
@@ -80,7 +80,7 @@ def test_what_was_adapted_to_stands_by_itself(adapted: World) -> None:  # table 
     for domain, pair in values.items():
         for name, perplexity in zip(("before/law", "dapt/sea"), pair, strict=True):
             score(adapted, name, domain, perplexity)
-    result = forgetting(adapted.session, adapted.storage, "before", "dapt")
+    result = ForgettingRequest(before="before", after="dapt").answer(adapted.session, adapted.storage)
     assert {row.domain: row.is_target for row in result.domains} == {"law": False, "sea": True, "moon": False}
     assert {name: mean.change_percent for name, mean in result.averages.items()} == {
         "target": pytest.approx(-50),
@@ -96,7 +96,7 @@ def test_only_the_same_text_is_compared_and_of_several_the_longest(adapted: Worl
     score(adapted, "before/law", "law", 99.0, num_tokens=256)
     score(adapted, "before/law", "sea", 10.0)
     score(adapted, "after/law", "sea", 10.0, block_size=16)
-    result = forgetting(adapted.session, adapted.storage, "before", "after")
+    result = ForgettingRequest(before="before", after="after").answer(adapted.session, adapted.storage)
     assert [(row.domain, row.num_tokens) for row in result.domains] == [("law", 128)]
     assert result.domains[0].change_percent == pytest.approx(100)
     assert result.averages["novel"].model_dump() == {"num_domains": 0, "change_percent": None}
@@ -105,7 +105,7 @@ def test_only_the_same_text_is_compared_and_of_several_the_longest(adapted: Worl
 def test_perplexities_of_other_tokenizers_are_not_compared(adapted: World) -> None:
     adapted.expert("stranger", "law", tokenizer_sha256="s" * 64)
     with pytest.raises(MixtureError, match="their tokenizers differ"):
-        forgetting(adapted.session, adapted.storage, "before", "stranger")
+        ForgettingRequest(before="before", after="stranger").answer(adapted.session, adapted.storage)
 
 
 def test_a_mixture_is_read_by_its_own_gate_with_every_expert_that_takes_part(adapted: World) -> None:
@@ -115,5 +115,5 @@ def test_a_mixture_is_read_by_its_own_gate_with_every_expert_that_takes_part(ada
     mixtures.add_member(adapted.session, "two", "better")
     for name, perplexity in (("before/law", 10.0), ("after/law", 10.0), ("better", 5.0)):
         score(adapted, name, "law", perplexity)
-    (row,) = forgetting(adapted.session, adapted.storage, "before", "two").domains
+    (row,) = ForgettingRequest(before="before", after="two").answer(adapted.session, adapted.storage).domains
     assert 5 < row.after < 6  # the posterior soon trusts the better one

@@ -9,9 +9,10 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
@@ -19,8 +20,9 @@ from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, load_distances, scored_domains
-from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate, TemperatureProposal
+from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command, shell_command
+from workbench.questions.question import Question
 from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Clustering, Evaluation
@@ -34,39 +36,90 @@ if TYPE_CHECKING:
 TEMPERATURES: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
-def cluster_grid(
-    session: Session,
-    storage: Storage,
-    mixture: str,
-    *,
-    split: HeldOutSplit = "test",
-    temperatures: Sequence[float] = (),
-) -> ClusterGrid:
-    """Perplexities of a mixture by temperature (rows) and top-k (columns), experts alike in their prior.
+class GridDomain(Answer):
+    """One domain's perplexities at every temperature (rows) and top-k (columns)."""
 
-    Temperatures are the given ones, or else a usual choice with the paper's and the mixture's among them; top-ks are
-    the powers of two, and all experts.
-    Raises MixtureError for a gate that looks at no clusters, ScoresError for text whose distances were not measured.
-    """
-    started = time.perf_counter()
-    planned = plan(session, storage, mixture)
-    gate = _cluster_gate(planned)
-    chosen = sorted(temperatures or {*TEMPERATURES, gate.temperature})
-    top_ks = _top_ks(len(planned.experts))
-    rows = _rows(session, storage, planned, split, chosen, top_ks)
-    return ClusterGrid(
-        mixture=mixture,
-        experts=[expert.name for expert in planned.experts],
-        split=split,
-        temperatures=chosen,
-        top_ks=top_ks,
-        perplexity=_over_all(rows),
-        domains=rows,
-        saved=SavedGate(temperature=gate.temperature, top_k=gate.top_k or len(planned.experts)),
-        distance_power=gate.distance_power,
-        proposed=_proposal(session, storage, planned),
-        seconds=time.perf_counter() - started,
+    domain: str
+    num_tokens: int
+    perplexity: list[list[float]]
+
+
+class SavedGate(Answer):
+    """The cell of the grid at which the mixture's saved gate is."""
+
+    temperature: float
+    top_k: int
+
+
+class TemperatureProposal(Answer):
+    """The temperature of a cluster gate with the lowest perplexity on dev text, at the gate's own top-k."""
+
+    temperature: float
+    perplexity: float | None = Field(description="At this temperature, over all dev text used; None: not scored.")
+    default: float = Field(description="The temperature that a gate has unless it is set (the paper's).")
+    default_perplexity: float | None
+    current: float = Field(description="The temperature that the gate has now.")
+    domains: list[str] = Field(description="Whose dev text was used: of those that were clustered, the scored ones.")
+    command: str = Field(description="Sets the temperature; or makes the scores that are missing.")
+
+
+class ClusterGrid(Answer):
+    """Perplexities at every temperature (rows) and top-k (columns) of a cluster gate, experts alike in their prior."""
+
+    mixture: str
+    experts: list[str]
+    split: HeldOutSplit
+    temperatures: list[float]
+    top_ks: list[int]
+    perplexity: list[list[float]] = Field(description="Over the tokens of all domains.")
+    domains: list[GridDomain]
+    saved: SavedGate
+    distance_power: float
+    seconds: float
+    proposed: TemperatureProposal | None = Field(None, description="Always from dev text, whatever the grid's split.")
+
+
+class ClusterGridRequest(Question[ClusterGrid]):
+    """A cluster gate's perplexity at every temperature and top-k, from stored scores and distances."""
+
+    path = "cluster-grid"
+    operation = "compute_cluster_grid"
+
+    mixture: str = Field(description="Name of a mixture with a cluster gate.")
+    temperatures: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=list, max_length=50, description="Temperatures to compare; empty takes a usual choice."
     )
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
+
+    def answer(self, session: Session, storage: Storage) -> ClusterGrid:
+        """Perplexities of a mixture by temperature (rows) and top-k (columns), experts alike in their prior.
+
+        Temperatures are the given ones, or else a usual choice with the paper's and the mixture's among them; top-ks
+        are the powers of two, and all experts.
+        Raises MixtureError for a gate that looks at no clusters, ScoresError for text without measured distances.
+        """
+        started = time.perf_counter()
+        planned = plan(session, storage, self.mixture)
+        gate = _cluster_gate(planned)
+        chosen = sorted(self.temperatures or {*TEMPERATURES, gate.temperature})
+        top_ks = _top_ks(len(planned.experts))
+        rows = _rows(session, storage, planned, self.split, chosen, top_ks)
+        return ClusterGrid(
+            mixture=self.mixture,
+            experts=[expert.name for expert in planned.experts],
+            split=self.split,
+            temperatures=chosen,
+            top_ks=top_ks,
+            perplexity=_over_all(rows),
+            domains=rows,
+            saved=SavedGate(temperature=gate.temperature, top_k=gate.top_k or len(planned.experts)),
+            distance_power=gate.distance_power,
+            proposed=_proposal(session, storage, planned),
+            seconds=time.perf_counter() - started,
+        )
+
+
+QUESTION = ClusterGridRequest
 
 
 def propose_temperature(session: Session, storage: Storage, mixture: str) -> TemperatureProposal:

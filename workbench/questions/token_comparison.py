@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, places
-from workbench.answers.posteriors import Passage, TokenComparison
+from workbench.answers.base import Answer
+from workbench.questions.question import Question
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.registry.tokenizers import chat_tokens_key, tokens_key
@@ -27,57 +29,87 @@ if TYPE_CHECKING:
     from engine.text.tokenizer import Tokenizer
 
 
-def compare_tokens(
-    session: Session,
-    storage: Storage,
-    domain: str,
-    expert: str,
-    rival: str,
-    *,
-    split: HeldOutSplit = "test",
-    num_passages: int = 3,
-    max_tokens: int = 200,
-) -> TokenComparison:
-    """The scored passages of a domain on which an expert does worst and best against a rival, token by token.
+class Passage(Answer):
+    """A block of text that was scored by itself."""
 
-    Of each passage the first `max_tokens` are shown.
-    Raises ScoresError when the two were not scored on the same tokens, or the tokens are gone.
-    """
-    first, second, row = expert_row(session, expert), expert_row(session, rival), domain_row(session, domain)
-    pair = _pair(session, row, [first, second], split)
-    (better_X, worse_X), block_size = load(storage, pair)
-    tokens, tokenizer = _text(session, storage, row, first, pair[0])
-    difference_X = (better_X.double() - worse_X.double()).numpy()
-    counted_X = counted(storage, pair[0])
-    is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
-    passages, counts = (_passages(one, block_size) for one in (difference_X * is_counted_X, is_counted_X))
-    starts_N, documents_N = places(storage, pair[0])
-    means = [float(some.sum()) / max(int(count.sum()), 1) for some, count in zip(passages, counts, strict=True)]
-    ranked = sorted(range(len(passages)), key=lambda n: (means[n], n))
+    document: int = Field(description="Number of the document that it begins in, from 0.")
+    mean: float = Field(description="Mean difference over all tokens (nats).")
+    num_tokens: int
+    tokens: list[str]
+    differences: list[float] = Field(description="log p(expert) − log p(rival) of each token shown (nats).")
 
-    def passage(n: int) -> Passage:
-        differences, start = passages[n], int(starts_N[n]) + 1
-        shown = tokenizer.stream(tokens.array[start - 1 : start].tolist())
-        ids = tokens.array[start : start + len(differences)][:max_tokens].tolist()
-        return Passage(
-            document=int(documents_N[n]),
-            mean=means[n],
-            num_tokens=int(counts[n].sum()),
-            tokens=[shown.push(id) for id in ids],
-            differences=differences[:max_tokens].tolist(),
+
+class TokenComparison(Answer):
+    """The passages of a domain on which an expert does worst and best against a rival."""
+
+    domain: str
+    expert: str
+    rival: str
+    split: HeldOutSplit
+    num_passages: int
+    num_documents: int
+    overall: float = Field(description="Mean difference over all tokens (nats).")
+    worst: list[Passage]
+    best: list[Passage]
+
+
+class ContrastRequest(Question[TokenComparison]):
+    """The passages of a domain on which one expert does worst and best against another, from stored scores."""
+
+    path = "contrast"
+    operation = "compare_tokens"
+
+    domain: str = Field(description="Name of a domain.")
+    expert: str = Field(description="Name of an expert.")
+    rival: str = Field(description="Name of the expert to compare it with, such as the domain's own.")
+    num_passages: int = Field(3, ge=1, le=50, description="Passages at each end.")
+    max_tokens: int = Field(200, ge=1, le=2000, description="Tokens shown of each.")
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
+
+    def answer(self, session: Session, storage: Storage) -> TokenComparison:
+        """The scored passages, token by token.
+
+        Raises ScoresError when the two were not scored on the same tokens, or the tokens are gone.
+        """
+        first, second = expert_row(session, self.expert), expert_row(session, self.rival)
+        row = domain_row(session, self.domain)
+        pair = _pair(session, row, [first, second], self.split)
+        (better_X, worse_X), block_size = load(storage, pair)
+        tokens, tokenizer = _text(session, storage, row, first, pair[0])
+        difference_X = (better_X.double() - worse_X.double()).numpy()
+        counted_X = counted(storage, pair[0])
+        is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
+        passages, counts = (_passages(one, block_size) for one in (difference_X * is_counted_X, is_counted_X))
+        starts_N, documents_N = places(storage, pair[0])
+        means = [float(some.sum()) / max(int(count.sum()), 1) for some, count in zip(passages, counts, strict=True)]
+        ranked = sorted(range(len(passages)), key=lambda n: (means[n], n))
+
+        def passage(n: int) -> Passage:
+            differences, start = passages[n], int(starts_N[n]) + 1
+            shown = tokenizer.stream(tokens.array[start - 1 : start].tolist())
+            ids = tokens.array[start : start + len(differences)][: self.max_tokens].tolist()
+            return Passage(
+                document=int(documents_N[n]),
+                mean=means[n],
+                num_tokens=int(counts[n].sum()),
+                tokens=[shown.push(id) for id in ids],
+                differences=differences[: self.max_tokens].tolist(),
+            )
+
+        return TokenComparison(
+            domain=self.domain,
+            expert=self.expert,
+            rival=self.rival,
+            split=self.split,
+            num_passages=len(passages),
+            num_documents=len(set(documents_N.tolist())),
+            overall=float(difference_X[is_counted_X].mean()),
+            worst=[passage(n) for n in ranked[: self.num_passages]],
+            best=[passage(n) for n in reversed(ranked[self.num_passages :][-self.num_passages :])],
         )
 
-    return TokenComparison(
-        domain=domain,
-        expert=expert,
-        rival=rival,
-        split=split,
-        num_passages=len(passages),
-        num_documents=len(set(documents_N.tolist())),
-        overall=float(difference_X[is_counted_X].mean()),
-        worst=[passage(n) for n in ranked[:num_passages]],
-        best=[passage(n) for n in reversed(ranked[num_passages:][-num_passages:])],
-    )
+
+QUESTION = ContrastRequest
 
 
 def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: HeldOutSplit) -> list[Evaluation]:

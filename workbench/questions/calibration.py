@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError, first_of
@@ -18,6 +19,7 @@ from workbench.analysis.scores import counted, load, load_distances, places, sco
 from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.question import Question
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan
 from workbench.store.storage import Storage
@@ -69,6 +71,24 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
         too_short=list(result.too_short),
         seconds=time.perf_counter() - started,
     )
+
+
+class CalibrationRequest(Question[EvidenceCalibration]):
+    """The decay and the power of evidence that fit dev text of the training domains best, from stored scores.
+
+    Nothing is saved; novel and test text are not read.
+    """
+
+    path = "calibration"
+    operation = "calibrate_evidence"
+
+    mixture: str = Field(description="Name of a mixture with a posterior.")
+
+    def answer(self, session: Session, storage: Storage) -> EvidenceCalibration:
+        return calibrate_evidence(session, storage, self.mixture)
+
+
+QUESTION = CalibrationRequest
 
 
 def missing_scores(session: Session, storage: Storage, mixture: str) -> str:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, model_validator
 
-from ui.serving.security import MAX_BODY_BYTES
 from workbench.spec_base import Sane
 
 MAX_NAMED = 1024  # experts of one request, or parts of one expert
@@ -19,8 +18,6 @@ MAX_ITEMS = 4096  # of one list or object
 MAX_VALUES = 65_536  # of a body: texts, numbers, lists and objects together
 _BOUNDED = ("prompt", "spec", "stop")  # by bounds of their own
 MAX_FIELDS = 256  # of an object whose fields are known
-
-LongText = Annotated[str, Field(max_length=MAX_BODY_BYTES)]
 
 
 class FieldError(ValueError):

@@ -6,18 +6,52 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import Field
 from sqlalchemy.orm import Session
 
+from engine.config import MOST_TOKENS
 from engine.methods.base import StoredExpert
 from engine.methods.registry import method_of
 from engine.models.flops import Shape, training_flops
-from workbench.answers.costs import MixtureCosts
+from workbench.answers.base import Answer
 from workbench.errors import StorageError
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.question import MixtureName, Question
 from workbench.registry.experts import part_names
 from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Expert
+
+
+class MixtureCosts(Answer):
+    """Operations per token of a mixture, of one of its experts, and of training one."""
+
+    context: int = Field(description="Tokens of context.")
+    num_experts: int = Field(description="Active experts.")
+    num_parts: list[int] = Field(description="Of each expert: the parts computed in its pass; 0 without parts.")
+    forward: int = Field(description="One expert: the first, where bases differ.")
+    mixture: int = Field(description="All active experts: one forward pass each.")
+    training: int = Field(description="One sequence's expert with everything shared, as the dense model.")
+    adapting: int = Field(description="One new expert (with parts: the first part), everything else frozen.")
+    composing: dict[str, int] | None = Field(
+        description="The first expert, by what learns: its parts (`experts`) or their `gates`. None without parts."
+    )
+    shape: Shape = Field(description="The decoder that was counted.")
+
+
+class CostRequest(Question[MixtureCosts]):
+    """Floating-point operations per token, of one expert, of the mixture and of its training."""
+
+    path = "cost"
+
+    mixture: MixtureName
+    context: int = Field(256, ge=1, le=MOST_TOKENS, description="Tokens of context.")
+
+    def answer(self, session: Session, storage: Storage) -> MixtureCosts:
+        return mixture_costs(session, storage, self.mixture, context=self.context)
+
+
+QUESTION = CostRequest
 
 
 def mixture_costs(
