@@ -1,5 +1,6 @@
-# Three commands matter: `make run` starts the workbench, `make test` checks it by the quick tests, and
-# `make test-slow` runs those in a browser and most that take longer than ten seconds. Both must pass before a change lands.
+# `make run` starts the workbench. While you work: `make check` (a minute or two, no tests) and `make test FOLDER=tests/engine`.
+# Before a change lands, `make test` (quick tests, about 15 minutes on two cores) and `make test-slow` (browser and slow tests,
+# about 25) must pass.
 PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
@@ -9,30 +10,40 @@ PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run test test-slow install install-test system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
+.PHONY: run check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
 
-test: install-test system lint types layers tests  ## What must be green after every change
+check: install-test lint types layers  ## Format, lint, types and the direction of imports, without tests
 
-test-slow: install-test system  ## The slow rest, which must be green before a change lands, too
-	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser"
+ifdef FOLDER
+test: install-test tests  ## One folder or file: make test FOLDER=tests/engine/mixing
+else
+test: check system tests  ## What must be green after every change
+endif
+
+test-slow: install-test system  ## The slow rest, which must also be green before a change lands
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser" $(FOLDER)
 
 install: .venv/installed
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml studies/pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11, or name another: make PYTHON=python3.12"; exit 1; }
 	@echo "Installing into .venv: about 2 GB, some minutes the first time. First PyTorch, then the other packages."
 	@echo "After each “Installing collected packages” pip unpacks files for a minute or two and prints nothing."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --constraint constraints.txt --editable '.[api,studio]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[api,studio]' --editable studies
 	touch $@
 
 install-test: .venv/installed-test
 .venv/installed-test: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
+
+hooks:  ## Check commit messages as they are written, from a template
+	git config core.hooksPath .githooks
+	git config commit.template .githooks/message
 
 system:  ## Chromium, Redis, PostgreSQL, systemd-analyze, OpenSSH, iproute2, Slurm and Caddy, which some tests need; says so when it may not install them
 	@sh tests/install_system.sh
@@ -48,7 +59,7 @@ layers:
 	$(BIN)/lint-imports
 
 tests:  ## Two processes of one thread each (more wait for each other on two cores)
-	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow and not browser"
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow and not browser" $(FOLDER)
 
 crash-points: install-test  ## Kill jobs at every file operation and commit, one after another (an hour or more)
 	CRASH_POINTS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/journeys/test_crash_points.py
@@ -67,7 +78,7 @@ pythons:  ## The command line, the registry and the methods on other Pythons, th
 		$$python --version >/dev/null 2>&1 || { echo "$$python is not here, so it is not tried."; continue; }; \
 		test -x .venv/$$python/bin/python || $$python -m venv .venv/$$python || exit 1; \
 		.venv/$$python/bin/pip install --quiet --constraint constraints.txt torch==2.13.0 && \
-		.venv/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[test]' && \
+		.venv/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[test]' --editable studies && \
 		.venv/$$python/bin/python -m pytest -p no:cacheprovider tests/ui/cli/test_cli.py tests/workbench/registry tests/engine/methods/test_conformance.py || exit 1; \
 	done
 
@@ -98,4 +109,4 @@ audit: .venv/supply/installed  ## Look up the pinned versions among published ad
 	@$(BIN)/python .ci/audit.py
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build *.egg-info studies/build studies/*.egg-info

@@ -9,7 +9,7 @@ from ui.pages.replications import PAGE
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.kind import ResultLink
-from workbench.replications.findings import summary
+from workbench_studies.core.findings import summary
 
 
 class ReplicationFindings(TypedDict):
