@@ -28,8 +28,8 @@ from pathlib import Path
 
 import httpx
 from playwright.sync_api import Page, sync_playwright
-from toggle_browser import PATIENCE, free_port, streamlit, workbench
 
+from toggle_browser import PATIENCE, free_port, streamlit, workbench
 from ui.present.pages import PAGES
 
 NUM_STREAMS = 4

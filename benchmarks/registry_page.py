@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from registry import fill
 from streamlit.testing.v1 import AppTest
 
+from registry import fill
 from workbench.registry.database import migrate
 from workbench.settings import get_settings
 
