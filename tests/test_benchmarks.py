@@ -1,16 +1,19 @@
-"""`--quick` replaces sizes, and `make bench` gives a table of goals and figures."""
+"""Each benchmark runs with `--quick`, and `make bench` gives a table of goals and figures."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import load
 from benchmarks.harness import run
-from benchmarks.harness.benchmark import Options
+from benchmarks.harness.benchmark import FIGURES_FILE, NOT_RUN, QUICK, Options
 
 ROOT = Path(__file__).parents[1]
 TOY = """
@@ -29,6 +32,20 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "absent.py").write_text("from harness.benchmark import not_run\nnot_run('needs a GPU')")
     monkeypatch.setattr(run, "SCRIPTS", {path.stem: path for path in sorted(tmp_path.glob("*.py"))})
     return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", run.SCRIPTS)
+def test_a_benchmark_runs_on_little_sizes_and_claims_nothing(name: str, tmp_path: Path) -> None:
+    figures = tmp_path / "figures.jsonl"
+    paths = {"PYTHONPATH": str(ROOT), FIGURES_FILE: str(figures)}
+    command = [sys.executable, str(run.SCRIPTS[name]), "--quick"]
+    done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=False)
+    if done.returncode == NOT_RUN:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    assert QUICK in done.stdout
+    assert {json.loads(line)["benchmark"] for line in figures.read_text().splitlines()} == {name}
 
 
 def test_the_table_has_figures_beside_goals_and_goes_on_after_a_failure(
@@ -55,3 +72,10 @@ def test_quick_replaces_the_sizes_that_are_not_given() -> None:
     assert parser.parse_args([]) == Namespace(quick=False, width=512, seeds=[0, 1], apart=False)
     quick = parser.parse_args(["--quick", "--width", "64"])
     assert quick == Namespace(quick=True, width=64, seeds=[0], apart=True)
+
+
+def test_memory_that_keeps_growing_misses_the_goal_of_load() -> None:
+    steady = [600.0, 900.0, *[1000.0, 1010.0] * 10]
+    growing = [1000.0 + 10 * number for number in range(40)]
+    assert load.growth(steady).is_reached
+    assert not load.growth(growing).is_reached
