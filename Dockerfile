@@ -17,7 +17,8 @@ COPY workbench workbench
 COPY jobs jobs
 COPY ui ui
 COPY alembic alembic
-RUN pip install --constraint constraints.txt --extra-index-url https://download.pytorch.org/whl/${TORCH} '.[all]'
+COPY studies studies
+RUN pip install --constraint constraints.txt --extra-index-url https://download.pytorch.org/whl/${TORCH} '.[all]' ./studies
 
 # Not root: the home folder is private to the user who runs the workbench.
 RUN useradd --create-home --uid 1000 workbench && install --directory --owner workbench --mode 0700 /data

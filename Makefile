@@ -27,13 +27,13 @@ test-slow: install-test system  ## The slow rest, which must also be green befor
 	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser" $(FOLDER)
 
 install: .venv/installed
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml studies/pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11, or name another: make PYTHON=python3.12"; exit 1; }
 	@echo "Installing into .venv: about 2 GB, some minutes the first time. First PyTorch, then the other packages."
 	@echo "After each “Installing collected packages” pip unpacks files for a minute or two and prints nothing."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --constraint constraints.txt --editable '.[api,studio]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[api,studio]' --editable studies
 	touch $@
 
 install-test: .venv/installed-test
@@ -78,7 +78,7 @@ pythons:  ## The command line, the registry and the methods on other Pythons, th
 		$$python --version >/dev/null 2>&1 || { echo "$$python is not here, so it is not tried."; continue; }; \
 		test -x .venv/$$python/bin/python || $$python -m venv .venv/$$python || exit 1; \
 		.venv/$$python/bin/pip install --quiet --constraint constraints.txt torch==2.13.0 && \
-		.venv/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[test]' && \
+		.venv/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[test]' --editable studies && \
 		.venv/$$python/bin/python -m pytest -p no:cacheprovider tests/ui/cli/test_cli.py tests/workbench/registry tests/engine/methods/test_conformance.py || exit 1; \
 	done
 
@@ -107,4 +107,4 @@ audit: .venv/supply/installed  ## Look up the pinned versions among published ad
 	@$(BIN)/python .ci/audit.py
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build *.egg-info studies/build studies/*.egg-info

@@ -53,10 +53,13 @@ from engine.models.trainable_model import trainable  # noqa: E402
 from engine.text.blocks import Tokens  # noqa: E402
 from engine.training import background_checkpoint  # noqa: E402
 from engine.training.background_checkpoint import BackgroundCheckpoint  # noqa: E402
-from engine.training.checkpoint import save_checkpoint, training_state  # noqa: E402
+from engine.training.checkpoint import (  # noqa: E402
+    EvaluationHistory,
+    save_checkpoint,
+    training_state,
+)
 from engine.training.data import DomainText  # noqa: E402
 from engine.training.distributed import SINGLE_PROCESS, RankGroup  # noqa: E402
-from engine.training.early_stopping import EvaluationHistory  # noqa: E402
 from engine.training.layout import Layout  # noqa: E402
 from engine.training.local_parts import local_part  # noqa: E402
 from engine.training.loop import train  # noqa: E402

@@ -231,7 +231,7 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
     from workbench.mixture_request import MixtureRequest
     from workbench.registry.database import reading
     from workbench.registry.experts import domains_of
-    from workbench.requests.generation import plan
+    from workbench.requests.planning import plan
     from workbench.settings import read_settings
     from workbench.store.storage import get_storage
     from workbench.tables import Expert
@@ -275,7 +275,7 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
     from workbench.mixture_request import MixtureRequest
     from workbench.registry.database import reading
     from workbench.registry.tokenizers import tokens_key
-    from workbench.requests.generation import plan
+    from workbench.requests.planning import plan
     from workbench.settings import read_settings
     from workbench.store.artifacts import find_artifact
     from workbench.store.storage import get_storage

@@ -30,7 +30,7 @@ from playwright.sync_api import Page
 
 from harness.benchmark import Figure, Options, p95, report
 from toggle_browser import PATIENCE, chromium, free_port, make_little_home, streamlit, workbench
-from ui.present.pages import PAGES
+from ui.pages.catalog import all_pages
 
 NUM_STREAMS = 4
 GOALS_MS = {"idle": 500, "training and four streams": 1000}
@@ -71,7 +71,7 @@ MEASURE = """([entry, patience]) => new Promise((resolve) => {
 
 def main() -> None:
     options = parser().parse_args()
-    entries = list(dict.fromkeys(page.entry for page in PAGES))
+    entries = list(dict.fromkeys(page.entry for page in all_pages()))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         browser = stack.enter_context(chromium())
         home = copied_or_made(options, Path(folder))

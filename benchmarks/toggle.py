@@ -1,6 +1,6 @@
 """Goal: with 8 experts and 16 domains of 100,000 tokens, a changed toggle or prior answers in at most 50 ms.
 
-Asked as the API asks: `workbench.analysis.scores.mix_scores` on a registry on disk, its SQL and files included. Each
+Asked as the API asks: `workbench.questions.perplexities` on a registry on disk, its SQL and files included. Each
 answer is for a prior that was not asked for before, every other one with an expert switched off. The peer is the
 straightforward way in NumPy and SciPy, over the same memory-mapped files and without any SQL; both give the same
 perplexities (checked), and the peer answers before every eighth of our answers. The first call of a process checks
@@ -39,8 +39,8 @@ from engine.mixing.gates.posterior import EvidenceConfig, PosteriorGateConfig  #
 from engine.mixing.gates.updating import UpdatingGateConfig  # noqa: E402
 from harness.benchmark import Figure, Options, report, resident_bytes, seconds_of  # noqa: E402
 from workbench.analysis import perplexity_tables  # noqa: E402
-from workbench.analysis.scores import mix_scores  # noqa: E402
 from workbench.mixture_request import MixtureRequest  # noqa: E402
+from workbench.questions.perplexities import mix_scores  # noqa: E402
 from workbench.registry import (  # noqa: E402
     database,
     experts,

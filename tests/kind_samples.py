@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-_PAPER = {"name": "rerun", "domains": ["a", "b", "c"], "novel": ["d"]}
 _MODE_RESULT = {"expert": "m/law", "parts": ["law"], "num_parameters": 1234, "mixture": "m"}
 _SENTENCE = {"sentence": "All is well."}
 _EDIT_RESULT = {"clustering": "c", **_SENTENCE}
-_SUMMARY = {"name": "rerun", "summary": "1 of 2 claims reproduced."}
 
 SPECS: dict[str, dict[str, Any]] = {
     "import-corpus": {"name": "law", "path": "/data/law.txt"},
@@ -38,9 +36,6 @@ SPECS: dict[str, dict[str, Any]] = {
     "split-cluster": {"clustering": "c", "cluster": "0"},
     "pin-documents": {"clustering": "c", "cluster": "0", "documents": ["abcdef12"]},
     "make-cluster-domains": {"clustering": "c"},
-    "replicate-demix": _PAPER,
-    "replicate-cbtm": _PAPER,
-    "replicate-mode": {**_PAPER, "targets": ["a", "b"], "retention": "c"},
 }
 RESULTS: dict[str, dict[str, Any]] = {
     "import-corpus": {"num_documents": 2, "domains": ["law"]},
@@ -81,7 +76,4 @@ RESULTS: dict[str, dict[str, Any]] = {
     "split-cluster": _EDIT_RESULT,
     "pin-documents": _EDIT_RESULT,
     "make-cluster-domains": _EDIT_RESULT,
-    "replicate-demix": _SUMMARY,
-    "replicate-cbtm": _SUMMARY,
-    "replicate-mode": _SUMMARY,
 }

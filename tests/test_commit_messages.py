@@ -1,4 +1,4 @@
-"""The hook for commit messages refuses what a stranger could not read in the log."""
+"""The hook for commit messages refuses what nobody could read in the log."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-OWN = {"engine", "workbench", "jobs", "ui"}
-PACKAGES = (*sorted(OWN), "alembic")
+OWN = {"engine", "workbench", "jobs", "ui", "workbench_studies"}
+PACKAGES = ("engine", "workbench", "jobs", "ui", "alembic", "studies/workbench_studies")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ONLY_FOR_TYPES = {"_typeshed"}  # of the type checker, imported under TYPE_CHECKING
 

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 REFUSED_HEADING = "## Refused words"
-CODE = ("engine", "workbench", "jobs", "ui", "tests", "benchmarks", "alembic", "setup.py")
+CODE = ("engine", "workbench", "jobs", "ui", "tests", "benchmarks", "alembic", "studies", "setup.py")
 ITSELF = "tests/test_vocabulary.py"  # its examples are refused words
 STYLES = [
     path

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_accessibility import AXE, SERIOUS
-from ui.widgets.elements.token_view import CSS, DRAW, HTML, difference_data, weight_data
+from ui.present.charts.token_view import CSS, DRAW, HTML, difference_data, weight_data
 from workbench.formatting.palette import look_of
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ import pytest
 from engine.subprocesses import python_command, python_environment
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("engine", "workbench", "jobs", "ui")
+PAGES = ("engine", "workbench", "jobs", "ui", "studies/workbench_studies")
 OWN_PYTHON = {
     "engine/subprocesses.py",
     "engine/training/launchers/remote_shell.py",  # tries the Python of another host, which imports nothing

@@ -83,9 +83,6 @@ MORE: dict[str, dict[str, Any]] = {  # slower ones, and those that need others b
 LEFT_OUT = {  # kinds that are not tried, and why
     "push-expert": "it writes to a hub, which answers over the network",
     "selfcheck": "it stores nothing, and its result holds times",
-    "replicate-demix": "it reads the results of all jobs of a replication, and stores one report",
-    "replicate-cbtm": "the same",
-    "replicate-mode": "the same",
 }
 BEFORE: dict[str, list[dict[str, Any]]] = {  # jobs that are done before
     "compose-mode": [{"kind": "train-mode", **_MODE, **own} for own in ({}, {"name": "more", "domains": ["sea"]})],

@@ -30,8 +30,7 @@ from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs
 from jobs.probe import measuring
 from jobs.probe.child import measure
-from jobs.probe.forecast import PROBE, End, forecast, probes_folder, several
-from jobs.probe.limits import Limits
+from jobs.probe.forecast import PROBE, End, Limits, forecast, probes_folder, several
 from jobs.probe.processes import Places, placed, places_of, with_processes
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
@@ -309,9 +308,8 @@ def test_every_method_that_trains_is_forecast_above() -> None:
 
 def test_every_kind_that_trains_has_a_probe() -> None:
     trainings = {name for name, kind in known_kinds().items() if "training" in kind.spec.model_fields}
-    replications = {name for name in trainings if name.startswith("replicate-")}  # plans of many trainings
-    assert {name for name in trainings - replications if known_kinds()[name].probe is None} == set()
-    assert len(trainings - replications) >= 4
+    assert {name for name in trainings if known_kinds()[name].probe is None} == set()
+    assert len(trainings) >= 4
 
 
 @pytest.mark.usefixtures("here")

@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from ui.api.deps import State, read, write
 from ui.api.etags import tagged
-from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress, gate_changes
+from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress
 from ui.generation.mix_names import with_clustering_id
-from workbench.analysis import new_mixtures
 from workbench.answers.documents import TextChanges
 from workbench.gate_configs import changed_gate, default_gate, dump_gate
 from workbench.job_records import devices
+from workbench.questions import new_mixtures
 from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.card_lists import (
     AliasList,
@@ -42,6 +42,7 @@ from workbench.registry.cards import (
 )
 from workbench.registry.clusters import cluster_documents, clusterings
 from workbench.request_specs import MixtureSpec
+from workbench.requests.gate_changes import gate_changes
 from workbench.specs import parse_as
 from workbench.store.storage import get_storage
 

@@ -20,12 +20,11 @@ from ui.api.schemas.registry import (
     MixtureChange,
     NewMember,
     PriorWeights,
-    gate_changes,
 )
-from workbench.analysis import calibration
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFound
 from workbench.gate_configs import changed_gate, load_gate
+from workbench.questions import calibration
 from workbench.registry import corpora, experts, mixtures, priors, reports, seeds
 from workbench.registry.cards import (
     ClusteringCard,
@@ -37,6 +36,7 @@ from workbench.registry.cards import (
     SeedCard,
 )
 from workbench.registry.clusters import clusterings
+from workbench.requests.gate_changes import gate_changes
 from workbench.store.storage import get_storage
 
 router = APIRouter(prefix="/v1/workbench")

@@ -60,12 +60,11 @@ def find_commands() -> dict[str, str]:
     package = import_module(BUILT_IN)
     names = [one.name for one in pkgutil.walk_packages(package.__path__, f"{BUILT_IN}.") if not one.ispkg]
     modules = {name.rpartition(".")[2].replace("_", "-"): name for name in names}
-    modules = dict(sorted(modules.items()))
     for point in _plugins():
         if point.name in modules:
             raise BadPlugin(f"The plug-in {point.value} offers the command “{point.name}”, which exists.", "Rename it.")
         modules[point.name] = point.value
-    return modules
+    return dict(sorted(modules.items()))
 
 
 def _plugins() -> list[EntryPoint]:

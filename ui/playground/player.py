@@ -37,11 +37,11 @@ from workbench.stored_answer import StoredAnswer
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
+    from engine.loading.plan import GenerationPlan
     from ui.generation.app_state import AppState
     from workbench.answers.history import ComparedAnswerCard, ComparisonCard
     from workbench.answers.server import Model
     from workbench.mixture_request import MixtureRequest
-    from workbench.requests.generation import GenerationPlan
 
 CHOOSE = "Choose a mixture or an expert first."
 FAILED_BLIND = "This model gave no answer; the reason may name it. Turn “Blind” off and generate again to read it."
@@ -301,7 +301,7 @@ class Player:
             async for event in tokens:
                 answer = replace(answer.with_event(event), seconds=time.monotonic() - started)
                 if isinstance(event, Done):
-                    read = await run_in_threadpool(generations.prompt_ids, plan, prompt)
+                    read = await run_in_threadpool(generations.host.prompt_ids, plan, prompt)
                     answer = replace(answer, prompt_ids=tuple(read))
                 yield answer
         if without and answer.texts and not answer.turns:
@@ -321,7 +321,7 @@ class Player:
         return replace(
             answer,
             columns=names,
-            manifest=plan.manifest(sampling),
+            manifest=Manifest.of(plan, sampling),
             parts={name: parts_of[name] for name in names if name in parts_of},
             looks=read_looks(self._state.settings),
             num_before=self._state.slots.num_waiting,

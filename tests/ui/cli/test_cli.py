@@ -308,7 +308,9 @@ def test_two_commands_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_every_command_that_a_message_of_the_code_names_exists() -> None:
     known = {" ".join(path) for path, _ in commands()} | {""}
     wrong = []
-    for file in (file for package in ("engine", "workbench", "jobs", "ui") for file in (ROOT / package).rglob("*.py")):
+    for file in (
+        file for package in ("engine", "workbench", "jobs", "ui", "studies") for file in (ROOT / package).rglob("*.py")
+    ):
         for words in re.findall(r"\bworkbench ([a-z-]+(?: [a-z-]+)?)", file.read_text(encoding="utf-8")):
             first, _, second = words.partition(" ")
             group = {name.split()[1] for name in known if name.startswith(f"{first} ")}

@@ -30,7 +30,6 @@ LISTS = {  # the columns of each list
     "mixture list": ("mixture", "_COLUMNS"),
     "prior list": ("prior", "_COLUMNS"),
     "registry trash list": ("servers.registry", "_TRASH_COLUMNS"),
-    "replicate list": ("replicate", "_COLUMNS"),
     "report list": ("report", "_COLUMNS"),
     "seed list": ("seed", "_COLUMNS"),
     "view list": ("view", "_COLUMNS"),

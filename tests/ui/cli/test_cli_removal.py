@@ -11,9 +11,9 @@ from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.removal import extraction_rows, perplexity_rows
-from workbench.analysis.changes.removal import removal_reports
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.questions.removal import removal_reports
 from workbench.registry import mixtures, reports
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_experts
@@ -71,7 +71,7 @@ def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("retrained", "shown"),
     [
-        ("law", "“law” is not DOMAIN=MIXTURE"),
+        ("law", "“law” is not NAME=VALUE"),
         ("moon=both", "no domain of an expert in “both” called “moon”"),
         ("law=moon", "no mixture called “moon”"),
         ("law=both", "has seen it"),
@@ -138,7 +138,12 @@ def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str])
     assert "There is no report" in capsys.readouterr().out
     with transaction() as session:
         kept = certify(session, "both/law", "both")
-        other = reports.register_report(session, "overlap", "Bigram overlap of 2 domains", {})
+        other = reports.register_report(
+            session,
+            "overlap",
+            "Bigram overlap of 2 domains",
+            {"domains": ["law", "sea"], "overlap": [[1.0, 0.25], [0.25, 1.0]]},
+        )
     assert main(["report", "list", "--kind", "removal", "--json"]) == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [kept.id]
     assert main(["report", "list"]) == 0

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from engine.events import Done, GateWeights, Token
+from engine.events import Done, GateWeights, TextReading, Token
 from ui.api.app import create_app
 from ui.playground.opening import first_choice
 from ui.playground.pacing import newest_of
 from ui.playground.player import Player, frame_html
 from ui.playground.rounds import Memory, PaneRequest, Round
 from ui.playground.view import Answer, answer_html, problem_html
-from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
+from workbench.answers.posteriors import Manifest, ManifestExpert
 from workbench.answers.server import Model
 from workbench.formatting.palette import GREY, look_of
 from workbench.registry import mixtures
@@ -265,11 +265,11 @@ def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Playe
     requested: list[Any] = []
     read = host.posterior
 
-    def posterior(plan: Any, text: str) -> TextPosterior:
+    def posterior(plan: Any, text: str) -> TextReading:
         requested.append((plan.experts[0].name, plan.experts[0].parts, text))
         answer = read(plan, text)
         logprobs = [one * (3 - len(plan.experts[0].parts or ())) for one in answer.logprobs]
-        return answer.model_copy(update={"logprobs": logprobs})
+        return replace(answer, logprobs=logprobs)
 
     host.posterior = posterior
     last = frames(player, "apps", ["apps/composed"], 2, parts["value"], True)[-1]

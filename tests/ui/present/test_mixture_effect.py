@@ -18,8 +18,8 @@ from ui.present.mixture_effect import (
     effect_title,
     spoken_change,
 )
-from workbench.answers.perplexities import MixedDomain
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.perplexities import MixedDomain
 
 SAVED = MixtureRequest("m", ("m/law", "m/sea"), {"m/law": 1.0, "m/sea": 1.0}, {"kind": "posterior", "top_k": None})
 

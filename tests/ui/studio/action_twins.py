@@ -200,7 +200,4 @@ ACTIONS: dict[str, dict[str, Action]] = {
 PLANNED_KINDS = {  # kinds of job without a form: the command that submits them as a part of its plan
     "cluster-part": "cluster find",
     "make-mixture": "train clusters",
-    "replicate-cbtm": "replicate cbtm",
-    "replicate-demix": "replicate demix",
-    "replicate-mode": "replicate mode",
 }

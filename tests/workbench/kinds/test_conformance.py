@@ -14,8 +14,7 @@ from workbench.errors import BadSpec
 from workbench.job_records.jobs import title_of
 from workbench.job_records.preconditions import TABLES
 from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import Kind
-from workbench.kinds.registry_object import What
+from workbench.kinds.kind import Kind, What
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 
@@ -51,8 +50,6 @@ def test_a_kind_says_what_it_does_with_the_registry(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if "training" in kind.spec.model_fields])
 def test_a_kind_that_trains_can_be_replayed(name: str) -> None:
     kind, spec = KINDS[name], parse_spec({"kind": name, **SPECS[name]})
-    if kind.name.startswith("replicate-"):
-        return  # its trainings are jobs of their own
     assert kind.replayed is not None
     again = kind.replayed(spec)
     assert (type(again), again.training) == (kind.spec, spec.training)
@@ -68,8 +65,6 @@ def test_names_in_a_spec_are_required_or_created() -> None:
     """No field that holds the name of a thing is forgotten."""
     named = {"seed_model", "mixture", "expert", "clustering", "domains", "experts"}
     for name, sample in SPECS.items():
-        if name.startswith("replicate-"):  # reports whatever there is
-            continue
         spec = parse_spec({"kind": name, **sample})
         things = {thing for _, thing in (*KINDS[name].creates(spec), *KINDS[name].requires(spec))}
         for field in named & set(sample):

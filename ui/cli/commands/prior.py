@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from engine.mixing.papers import PAPER_BLOCKS
-from ui.cli.commands.mixture import Blocks, MixtureName
 from ui.cli.completion import names_of
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.mix_options import EvidenceDecay, EvidencePower, GateEvidence, SlowDecay, SlowPower, evidence_of
-from ui.cli.options import HeldOut, Json
+from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from ui.cli.questions import takes_question
 from workbench.answers.posteriors import PriorSource
+from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.question import ask
 from workbench.registry.cards import PriorCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -45,37 +45,15 @@ def list_all() -> list[PriorCard]:
 
 
 @app.command("estimate")
-def estimate(
-    name: PriorName,
-    mixture: MixtureName,
-    domain: Annotated[str, typer.Argument(help="Domain with scored held-out text.", autocompletion=names_of("domain"))],
-    blocks: Blocks = PAPER_BLOCKS,
-    evidence: GateEvidence = None,
-    evidence_decay: EvidenceDecay = None,
-    evidence_power: EvidencePower = None,
-    evidence_slow_decay: SlowDecay = None,
-    evidence_slow_power: SlowPower = None,
-    split: HeldOut = "dev",
-    as_json: Json = False,
-) -> None:
+@takes_question(PriorRequest, "name", "mixture", "domain")
+def estimate(question: PriorRequest, as_json: bool) -> None:
     """Estimate a cached prior: the mean posterior over held-out blocks of a domain, from stored scores."""
-    from workbench.analysis.scores import estimate_shares
-    from workbench.registry.database import reading, transaction
+    from workbench.registry.database import transaction
     from workbench.registry.priors import keep_estimate
-    from workbench.store.storage import get_storage
 
-    with reading() as session:
-        shares = estimate_shares(
-            session,
-            get_storage(),
-            mixture,
-            domain,
-            split=split,
-            num_blocks=blocks,
-            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
-        )
+    shares = ask(question.answer)
     with transaction() as session:
-        card = keep_estimate(session, name, shares)
+        card = keep_estimate(session, question.name, shares)
     _print(card, as_json)
 
 

@@ -8,7 +8,42 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from jobs.plans.replications import (
+from jobs.queue.submit import submit
+from ui.pages.replications import PAGE
+from ui.present.charts.chart import Chart
+from ui.present.forms.readable_folders import require_readable
+from ui.present.jobs.job_status import is_over
+from ui.present.jobs.pending_jobs import by_turn
+from ui.present.pages import JOBS
+from ui.present.text.formatting import ago, duration, plain, pluralize
+from ui.studio.job_views.job_view import show_line
+from ui.widgets.address import choose_one
+from ui.widgets.data_table import show_table
+from ui.widgets.example import example
+from ui.widgets.notices import empty, explained, keep, show_problem
+from ui.widgets.numbers import draw_number
+from ui.widgets.page_head import show_head
+from ui.widgets.rights import cannot_change
+from ui.widgets.show_chart import show_chart
+from workbench.errors import BadSpec
+from workbench.formatting.shell_command import shell_command
+from workbench.job_states import UNSUCCESSFUL
+from workbench.registry import corpora
+from workbench.registry.cards import DomainCard, JobCard, ReportCard
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
+from workbench_studies.core.findings import cautions, summary
+from workbench_studies.core.forest import forest, forest_words
+from workbench_studies.core.report import claim_rows
+from workbench_studies.core.sizes import SEEDS, SizeName
+from workbench_studies.front.example_claims import CLAIMS
+from workbench_studies.kinds.replicate import Replicate
+from workbench_studies.papers.catalog import PAPERS, Paper
+from workbench_studies.papers.charts import charts
+from workbench_studies.papers.plan import plan
+from workbench_studies.running.stored_results import newest_report
+from workbench_studies.running.submission import (
     find_replication,
     jobs_of,
     replications,
@@ -16,39 +51,6 @@ from jobs.plans.replications import (
     spec_for_folder,
     submit_replication,
 )
-from jobs.queue.submit import submit
-from ui.present.charts.chart import Chart
-from ui.present.forms.readable_folders import require_readable
-from ui.present.jobs.job_status import is_over
-from ui.present.jobs.pending_jobs import by_turn
-from ui.present.pages import JOBS, REPLICATIONS
-from ui.present.text.formatting import ago, duration, plain, pluralize
-from ui.studio.job_views.job_view import show_line
-from ui.studio.shared.examples import show_example_claims
-from ui.widgets.address import choose_one
-from ui.widgets.data_table import show_table
-from ui.widgets.notices import empty, explained, keep, show_problem
-from ui.widgets.numbers import draw_number
-from ui.widgets.page_head import show_head
-from ui.widgets.rights import cannot_change
-from ui.widgets.show_chart import show_chart
-from workbench.analysis.replication_data import newest_report
-from workbench.errors import BadSpec
-from workbench.formatting.shell_command import shell_command
-from workbench.job_states import UNSUCCESSFUL
-from workbench.kinds.replications.replicate import Replicate
-from workbench.papers.catalog import PAPERS, Paper
-from workbench.papers.plan import plan
-from workbench.registry import corpora
-from workbench.registry.cards import DomainCard, JobCard, ReportCard
-from workbench.registry.database import reading
-from workbench.replications.charts import charts
-from workbench.replications.findings import cautions, summary
-from workbench.replications.forest import forest, forest_words
-from workbench.replications.report import claim_rows
-from workbench.replications.sizes import SEEDS, SizeName
-from workbench.settings import get_settings
-from workbench.store.storage import get_storage
 
 NEW = "New replication"
 FOLDER, IMPORTED = "A folder on this machine", "Domains that are imported"
@@ -59,7 +61,7 @@ _FIRST = ("where", "claim", "mark", "why")  # columns that must be seen without 
 
 def show() -> None:
     """Draws the page."""
-    show_head(REPLICATIONS)
+    show_head(PAGE)
     with reading() as session:
         names = [spec.name for spec in replications(session)]
     if not names:
@@ -69,10 +71,16 @@ def show() -> None:
     if choice == NEW:
         paper = _show_form()
         if not names:
-            show_example_claims(paper)
+            _show_example(paper)
     else:
         _show(choice)
     st.caption("The same in a terminal: `workbench replicate PAPER FOLDER --size tiny`.")
+
+
+def _show_example(paper: str) -> None:
+    about = "Every claim of the paper beside your number, with an interval and a mark. Figures and sources follow."
+    with example("three claims", about, "Example: measured on other text than yours"):
+        st.table([dict(row) for row in CLAIMS[paper]])
 
 
 # the form -----------------------------------------------------------------------------------------

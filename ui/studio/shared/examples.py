@@ -63,14 +63,6 @@ def show_example_certificate() -> None:
         _show(rows.CERTIFICATE)
 
 
-def show_example_claims(paper: str) -> None:
-    """Claims of a paper."""
-    badge = "Example: measured on other text than yours"
-    about = "Every claim of the paper beside your number, with an interval and a mark. Figures and sources follow."
-    with example("three claims", about, badge):
-        _show(rows.CLAIMS[paper])
-
-
 def show_example_laws() -> None:
     """Laws of the self-check."""
     about = "Each law with its measured deviation, and the same measure where the law is broken on purpose."

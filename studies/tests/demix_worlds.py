@@ -1,0 +1,57 @@
+"""Made-up replications whose answers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine.analysis.calibration import Calibration
+from engine.mixing.evidence import READINGS, EvidenceRule
+from engine.statistics.bootstrap import Loss, Place, Resampled
+from engine.statistics.estimates import Estimate, Floats
+from workbench_studies.core.calibration import Fit
+from workbench_studies.demix.evidence import DemixEvidence, Overlap
+from workbench_studies.demix.scored import Belief, DemixMeasured, DemixSubject
+from workbench_studies.demix.sizes import SIZES
+
+DOMAINS, NOVEL = ("law", "code", "sea", "kitchen"), ("tweets", "poems")
+
+
+def evidence_of(
+    losses: Mapping[Place, Loss],
+    *,
+    beliefs: Mapping[tuple[int, str], Belief] | None = None,
+    overlap: Overlap | None = None,
+    removed: Sequence[str] = (),
+    seeds: int = 2,
+    domains: Sequence[str] = DOMAINS,
+    fits: Mapping[int, Fit] | None = None,
+) -> DemixEvidence:
+    """A replication of size tiny that measured these."""
+    subject = DemixSubject("rep", seeds, tuple(domains), NOVEL, replace(SIZES["tiny"]), tuple(removed))
+    measured = DemixMeasured(dict(losses), beliefs=dict(beliefs or {}), fits=dict(fits or {}))
+    return DemixEvidence(subject, measured, Resampled(measured.losses, num_draws=500), overlap)
+
+
+def belief_of(posterior_EN: Floats, num_documents: int | None = None) -> Belief:
+    """A belief whose updating prior is the posterior itself; each block is a document unless set otherwise."""
+    num_blocks = posterior_EN.shape[1]
+    of_N = np.arange(num_blocks) * (num_documents or num_blocks) // num_blocks
+    return Belief(tuple(DOMAINS[: len(posterior_EN)]), posterior_EN, posterior_EN, of_N)
+
+
+def calibration(*, keeps: bool) -> Calibration:
+    """A calibration that proposes a decay of 0.9 and a power of 0.3, by 5 % on dev text."""
+    gain = Estimate(-5.0, -6.0, 0.5 if keeps else -4.0, ())
+    return Calibration(
+        now=READINGS["prefix"],
+        best=EvidenceRule(0.9, 0.3),
+        keeps=keeps,
+        decays=(0.9,),
+        powers=(0.3,),
+        change_DP=[[-5.0]],
+        gain=gain,
+        by_view={"present": gain, "left out": Estimate(-9.0, -10.0, -8.0, ())},
+    )

@@ -1,0 +1,76 @@
+"""Made-up replications of MoDE whose answers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from engine.statistics.bootstrap import Hits, Place, Resampled
+from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
+from workbench_studies.mode import arms
+from workbench_studies.mode.evidence import ModeEvidence
+from workbench_studies.mode.names import BACKBONE, Arm
+from workbench_studies.mode.scored import ModeMeasured, ModeSubject
+from workbench_studies.mode.sizes import SIZES
+
+SIZE = replace(SIZES["tiny"], ranks=(8, 16, 64), sequences=(16, 128), mixed_sequences=(8, 64), rates=(1e-3,))
+SUBJECT = ModeSubject("rep", 2, ("books", "cs", "law", "wiki"), ("tweets",), SIZE, ("cs", "law"), "books")
+Accuracies = tuple[float, float, float]  # in %: on the first target, the second, what is retained
+ROWS = arms.table_1(SIZE)
+
+
+def as_printed() -> dict[Arm, Accuracies]:
+    """Accuracies of every arm in the order of the paper, far enough apart to be distinguished."""
+    result: dict[Arm, Accuracies] = {
+        BACKBONE: (30, 30, 52),
+        ROWS["full"]: (45.0, 45.0, 43.0),
+        ROWS["lora"]: (42.0, 42.0, 46.0),
+        ROWS["one"]: (44.5, 44.5, 48.5),
+        ROWS["two"]: (45.0, 45.0, 50.0),
+        ROWS["frozen"]: (44.6, 44.6, 49.0),
+        ROWS["composed"]: (46.0, 46.0, 51.0),
+        arms.copied(SIZE): (44, 44, 48),
+    }
+    result |= dict.fromkeys(arms.longer(SIZE).values(), (45.0, 45.0, 44.0))
+    for row, by_rate in arms.by_rate(SIZE).items():
+        result |= dict.fromkeys(by_rate.values(), result[ROWS[row]])
+    result |= dict(zip(arms.by_rank(SIZE).values(), ((42, 42, 47.5), (42, 43, 46.5), (42, 35, 30)), strict=True))
+    result |= {arms.in_ffn(SIZE): (42, 44, 45), arms.in_both(SIZE): (42, 44, 44)}
+    result |= {arms.in_embeddings(SIZE): (42, 42, 45)}
+    result |= {arm: (30, 45 + sum(cell), 47) for cell, arm in arms.by_shape(SIZE).items()}
+    result |= {arm: (30, 47 + layers, 47) for layers, arm in arms.by_layers(SIZE).items() if layers != 2}
+    lora, mode = arms.by_sequences(SIZE).values()
+    result |= {lora[16]: (30, 40, 45), mode[16]: (30, 38, 45), lora[128]: (30, 42.5, 45), mode[128]: (30, 45, 45)}
+    fewest = {row: of[8] for row, of in arms.by_mixture(SIZE).items()}
+    result |= {arm: (40.0, 40.0, 41.0) for row, arm in fewest.items() if row != "frozen"}
+    result |= {fewest["frozen"]: (43.0, 43.0, 48.0)}
+    return result | {arms.by_mixture(SIZE)[row][64]: (44.0, 44.0, 48.0) for row in ("frozen", "composed")}
+
+
+def hits_of(accuracies: Mapping[Arm, Accuracies], chance: int = 0, *, suits: float = 0.0) -> dict[Place, Hits]:
+    """Hits of both seeds with these accuracies; documents differ, alike for all, and each arm by a little.
+
+    By so much as it `suits` an arm a document differs for it alone, in both seeds.
+    """
+    draw, draw_suits = np.random.default_rng(chance), np.random.default_rng([chance, 1])
+    hits: dict[Place, Hits] = {}
+    for column, domain in enumerate(SUBJECT.judged):
+        text_N = draw.normal(0, 0.05, BLOCKS)
+        for arm, own in accuracies.items():
+            suits_N = draw_suits.normal(0, suits, BLOCKS)
+            for seed in range(SUBJECT.seeds):
+                each_N = own[column] / 100 + text_N - text_N.mean() + suits_N + draw.normal(0, 0.001, BLOCKS)
+                hits[arm, seed, domain] = Hits(each_N * TOKENS, np.full(BLOCKS, float(TOKENS)), np.arange(BLOCKS))
+    return hits
+
+
+def evidence_of(hits: Mapping[Place, Hits]) -> ModeEvidence:
+    """A replication that measured these, with a perplexity of every arm."""
+    measured_arms = {arm: 3.0 for arm, _, _ in hits}
+    losses = losses_of(measured_arms, SUBJECT.judged)
+    run = SUBJECT.runs[0]
+    parameters = {run.expert(arm, SUBJECT.targets): 1000 * arm.num_parts for arm in measured_arms}
+    measured = ModeMeasured(losses, hits=dict(hits), num_parameters={run.backbone: 9000, **parameters})
+    return ModeEvidence(SUBJECT, measured, Resampled(measured.losses))

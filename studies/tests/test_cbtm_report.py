@@ -1,0 +1,135 @@
+"""C-BTM's report says what was found, what was not, and nothing that a name could smuggle in."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from engine.config import MoeConfig
+from engine.statistics.bootstrap import Loss, Place
+from studies.tests.cbtm_worlds import (
+    DOMAINS,
+    MAIN,
+    NOVEL,
+    SIZE,
+    as_printed,
+    evidence_of,
+    groupings,
+    homes,
+)
+from tests.engine.statistics.texts import losses_of
+from workbench_studies.cbtm.findings import findings_of
+from workbench_studies.cbtm.names import System, balanced, calibrated
+from workbench_studies.cbtm.report import best_words, reasons, sections
+from workbench_studies.core.evidence import Evidence
+from workbench_studies.core.findings import Circumstances, JobFacts
+from workbench_studies.core.report import not_reproduced
+from workbench_studies.papers.charts import charts
+from workbench_studies.papers.markdown import markdown
+from workbench_studies.papers.page import page
+
+BUDGET = {
+    "shape": asdict(SIZE.shape),
+    "vocab_size": 512,
+    "training": asdict(SIZE.training),
+    "seeding": asdict(SIZE.seeding),
+    "moe": asdict(SIZE.moe or MoeConfig()),
+    "training_tokens": 2_400_000,
+    "test_tokens": 1,
+    "block_size": 256,
+    "prior_blocks": 40,
+    "piece_length": 2500,
+}
+
+
+def findings(changed: dict[System, float] | None = None, *jobs: JobFacts) -> dict[str, Any]:
+    nats = {**as_printed(), **(changed or {})}
+    losses = losses_of(nats, DOMAINS) | losses_of(nats, NOVEL) | homes(2.5, 3.0)
+    counts = [[80, 10, 5, 5], [30, 25, 25, 20]]
+    return shown(evidence_of(losses, groupings(counts, [100] * 4, [10, 20, 70, 300])), *jobs)
+
+
+def shown(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
+    return findings_of(evidence, Circumstances("cbtm", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
+
+
+def test_the_best_number_of_clusters_is_named_beside_dense() -> None:
+    assert best_words(findings()).startswith("4 clusters are best at equal tokens: perplexity ")
+    worse = {System(balanced(number)): 3.2 for number in (2, 4, 8)}
+    assert best_words(findings(worse)).startswith("Dense is best at equal tokens")
+    assert "is not known yet" in best_words(shown(evidence_of({})))
+
+
+def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
+    result = findings({System(MAIN): 3.1})
+    why = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(result, reasons)}
+    own = why["4 clusters have less perplexity than one, at equal tokens"]
+    assert "Tokens were varied: the lead of 4 clusters over one is -" in own
+    assert own.count(" tokens") == 2
+
+
+def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
+    result = findings()
+    text, html = markdown(result), page(result)
+    assert text.startswith("# C-BTM replicated: rep (tiny, 2 seeds)")
+    for section in sections(result):
+        assert f"## {section.title}" in text
+        assert f"<h2>{section.title}</h2>".replace("§", "§") in html
+    assert set(charts(result)) == {
+        "clusters",
+        "active",
+        "upcycled",
+        "numbers",
+        "shapes",
+        "updates",
+        "temperature",
+        "ratios",
+        "labels",
+        "sizes",
+    }
+    assert all(f'id="chart-{name}"' in html for name in charts(result))
+    assert all(chart.title and chart.words and chart.rows for chart in charts(result).values())
+
+
+def test_lines_of_the_temperature_chart_are_the_columns_that_stand_beside_one_of_the_paper() -> None:
+    result = findings()
+    for row in result["tables"]["9"]:
+        row["a column without the paper's"] = 1.0
+    drawn = charts(result)["temperature"].figure
+    assert [line.name for line in drawn.data] == ["top-1", "top-2", "all"]
+
+
+def test_nothing_measured_is_a_report_without_charts() -> None:
+    result = shown(evidence_of({}), JobFacts("Train", "train-expert", "failed", 1.0))
+    assert charts(result) == {}
+    assert "Train (failed)" in markdown(result)
+    assert "The clusters do not exist yet." in page(result)
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])
+def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
+    result = findings(None, JobFacts(name, "evaluate", "done", 1.0))
+    assert "<script>alert(1)" not in page(result) + markdown(result)
+    row = next(line for line in markdown(result).splitlines() if "| done |" in line)
+    assert row.replace("\\|", "").count("|") == 5
+
+
+def test_the_calibrated_reading_is_named_ours_and_judges_no_claim() -> None:
+    def with_fit(own: dict[Place, Loss]) -> dict[str, Any]:
+        nats = as_printed()
+        return shown(evidence_of(losses_of(nats, DOMAINS) | losses_of(nats, NOVEL) | own))
+
+    before, result = with_fit({}), with_fit(losses_of({calibrated(MAIN): 2.5}, [*DOMAINS, *NOVEL]))
+    title = "## A reading of ours: a posterior calibrated on dev text"
+    assert title in markdown(result)
+    assert title not in markdown(before)
+    assert [claim["mark"] for claim in result["claims"]] == [claim["mark"] for claim in before["claims"]]
+    rows = {(row["text"], row["against"]): row for row in result["calibrated"]["against"]}
+    assert rows["training domains", "nearness (Eq. 3)"]["side"] == "less"
+    assert rows["novel domains", "Dense"]["change"]["high"] < 0
+    by_rule = {(row["models"], row["weighed by"]) for row in result["tables"]["rules"]}
+    assert (str(MAIN), "posterior, calibrated on dev text (ours)") in by_rule
+    del result["calibrated"]  # as in a report of before
+    assert title not in markdown(result)

@@ -1,0 +1,46 @@
+"""Each kind of job of the studies says what it is, and has a runner, a screen and a command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.errors import EngineError
+from jobs.attempt.work import load_runner
+from ui.kinds.catalog import screen_of
+from ui.present.pages import PAGES
+from workbench.job_records.jobs import title_of
+from workbench.kinds.catalog import known_kinds
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
+from workbench_studies.demix.sizes import SIZES
+from workbench_studies.papers.catalog import PAPERS
+
+_SPEC = {"name": "rerun", "domains": ["a", "b", "c"], "novel": ["d"]}
+SPECS = {"demix": _SPEC, "cbtm": _SPEC, "mode": {**_SPEC, "targets": ["a", "b"], "retention": "c"}}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_kind_of_a_paper_is_read_run_and_shown(paper: str) -> None:
+    kind = known_kinds()[PAPERS[paper].kind]
+    spec = parse_spec({"kind": kind.name, **SPECS[paper]})
+    assert (type(spec), kind.name) == (kind.spec, f"replicate-{paper}")
+    assert (kind.creates(spec), kind.requires(spec), kind.reads(spec)) == ([], [], "")
+    assert set(Spec.local_paths(spec)) <= set(spec.local_paths())
+    assert title_of(spec).startswith("Report on")
+    assert load_runner(kind.name).__module__ == f"workbench_studies.running.replicate_{paper}"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_its_result_is_a_sentence_with_a_link_to_its_claims(paper: str) -> None:
+    screen = screen_of(PAPERS[paper].kind)
+    assert screen.sentence({"name": "rerun", "summary": "1 of 2 claims reproduced."}).endswith(".")
+    assert screen.link is not None
+    assert screen.link.page in PAGES
+    assert screen.link.state({"name": "rerun"}) == {"replication.name": "rerun"}
+
+
+def test_a_size_that_cannot_be_is_refused_by_its_field() -> None:
+    with pytest.raises(EngineError, match="test_tokens must be"):
+        replace(SIZES["smoke"], test_tokens=2**40)

@@ -1,0 +1,83 @@
+"""Losses and hits of MoDE's arms come from stored scores, or are left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.config import TrainingConfig
+from engine.files import ArtifactRef
+from workbench_studies.core.scored import ScoreKey, Stored
+from workbench_studies.mode.arms import table_1
+from workbench_studies.mode.names import BACKBONE, ModeRun
+from workbench_studies.mode.scored import ModeMeasured, ModeSubject, measure
+from workbench_studies.mode.sizes import SIZES
+
+BLOCK, TEST = 16, 160
+SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST)
+SUBJECT = ModeSubject("rep", 1, ("books", "cs", "law", "wiki"), ("sea",), SIZE, ("cs", "law"), "books")
+RUN, ROWS = ModeRun("rep", 0), table_1(SIZE)
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
+    """Of the backbone and of table 1 everywhere."""
+    draw, result = np.random.default_rng(0), {}
+    experts = [RUN.expert(arm, SUBJECT.targets) for arm in (BACKBONE, *ROWS.values())]
+    for expert, domain in [(e, d) for e in experts for d in SUBJECT.everywhere]:
+        folder = tmp_path / f"{len(result)}"
+        folder.mkdir()
+        np.save(folder / "logprobs.npy", draw.normal(-4, 1, TEST).astype(np.float32))
+        np.save(folder / "hits.npy", draw.random(TEST) < 0.3)
+        np.save(folder / "documents.npy", np.arange(TEST // BLOCK, dtype=np.int32) // 2)
+        (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": TEST}))
+        result[expert, domain, "test"] = Stored(ArtifactRef(folder, ""), TEST)
+    return result
+
+
+def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasured:
+    into = ModeMeasured()
+    assert len(list(measure(SUBJECT, scores, into))) == 5
+    return into
+
+
+def test_every_arm_has_the_perplexity_and_the_accuracy_of_its_own_expert(scores: dict[ScoreKey, Stored]) -> None:
+    result = measured(scores)
+    for arm in (BACKBONE, *ROWS.values()):
+        folder = scores[RUN.expert(arm, SUBJECT.targets), "law", "test"].kept.folder
+        logprobs, hits = (np.load(folder / f"{name}.npy") for name in ("logprobs", "hits"))
+        assert result.losses[arm, 0, "law"].perplexity == pytest.approx(np.exp(-logprobs.astype(float).mean()))
+        assert result.hits[arm, 0, "law"].accuracy == pytest.approx(hits.mean())
+    assert len({result.hits[arm, 0, "law"].accuracy for arm in ROWS.values()}) > 3
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_shared_backbone_has_its_scores_in_every_seed(scores: dict[ScoreKey, Stored], shared: bool) -> None:
+    into = ModeMeasured()
+    subject = replace(SUBJECT, seeds=2, size=replace(SIZE, shared_backbone=shared))
+    assert list(measure(subject, scores, into))
+    assert ((BACKBONE, 1, "law") in into.hits) == shared
+    assert (ROWS["full"], 1, "law") not in into.hits
+    if shared:
+        assert into.hits[BACKBONE, 1, "law"].accuracy == into.hits[BACKBONE, 0, "law"].accuracy
+
+
+def test_what_has_no_scores_or_no_hits_is_left_out(scores: dict[ScoreKey, Stored]) -> None:
+    full, lora = (RUN.expert(ROWS[row], SUBJECT.targets) for row in ("full", "lora"))
+    del scores[full, "cs", "test"]
+    (scores[lora, "cs", "test"].kept.folder / "hits.npy").unlink()
+    result = measured(scores)
+    assert (ROWS["full"], 0, "cs") not in result.losses
+    assert (ROWS["lora"], 0, "cs") in result.losses
+    assert not {(ROWS[row], 0, "cs") for row in ("full", "lora")} & result.hits.keys()
+    assert not {arm for arm, _, _ in result.losses} - {BACKBONE, *ROWS.values()}
+
+
+def test_the_texts_of_table_1_are_the_targets_and_what_is_retained() -> None:
+    assert SUBJECT.judged == ("cs", "law", "books")
+    assert SUBJECT.single == ("law", "books")
+    assert SUBJECT.others == ("wiki",)

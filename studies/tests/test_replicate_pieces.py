@@ -1,0 +1,83 @@
+"""The report of a replication knows which of the documents that were scored are pieces of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from engine.clusters.sources import as_ids
+from engine.clusters.sources import first_in_group as wholes_among
+from engine.events import Event
+from engine.files import ArtifactRef, new_folder
+from engine.text.parquet_rows import Table
+from engine.text.split import first_in_group
+from engine.text.split_names import SPLITS
+from workbench_studies.core.scored import Stored
+from workbench_studies.demix.names import System
+from workbench_studies.demix.scored import DemixSubject
+from workbench_studies.demix.sizes import SIZES
+from workbench_studies.running.replicate_demix import _measure
+from workbench_studies.running.replication_report import with_wholes
+
+
+def write(folder: Path, groups: dict[str, list[str | None]]) -> list[str]:
+    """Rows with these groups in each split, in the order of their ids; gives the ids of all."""
+    folder.mkdir()
+    written = []
+    for split in SPLITS:
+        rows = groups.get(split, [])
+        ids = sorted(hashlib.sha256(f"{folder}{split}{place}".encode()).hexdigest() for place in range(len(rows)))
+        with Table(folder / f"{split}.parquet") as table:
+            for id, group in zip(ids, rows, strict=True):
+                table.add({"id": id, "text": "", "source": "", "group": group})
+        written += ids
+    return written
+
+
+def test_pieces_have_the_number_of_the_first_and_full_documents_their_own(tmp_path: Path) -> None:
+    write(tmp_path / "cut", {"test": [None, "novel", None, "novel", "poem"]})
+    assert first_in_group(tmp_path / "cut", "test").tolist() == [0, 1, 2, 1, 4]
+    write(tmp_path / "uncut", {"test": [None, "letter", None]})
+    assert first_in_group(tmp_path / "uncut", "test").tolist() == [0, 1, 2]
+
+
+def test_pieces_among_the_documents_of_a_clustering_are_matched_in_any_order(tmp_path: Path) -> None:
+    ids = write(tmp_path / "a", {"train": ["novel", None, "novel"], "test": ["play", "play"]})
+    ids += write(tmp_path / "b", {"train": [None, None]})
+    sorted_ids = sorted(ids)
+    result = wholes_among([tmp_path / "a", tmp_path / "b"], as_ids(sorted_ids))
+    complete = {id: result[sorted_ids.index(id)] for id in ids}
+    assert complete[ids[0]] == complete[ids[2]]
+    assert complete[ids[3]] == complete[ids[4]]
+    assert len(set(complete.values())) == 5
+
+
+def test_stored_scores_are_given_the_full_documents_of_their_own_split(tmp_path: Path) -> None:
+    write(tmp_path / "law", {"test": ["novel", "novel"], "dev": [None, None]})
+    scores = {("e", "law", split): Stored(ArtifactRef(tmp_path, ""), 8) for split in ("test", "dev")}
+    result = with_wholes(scores, {"law": tmp_path / "law"})
+    assert {split: one.wholes_D.tolist() for (_, _, split), one in result.items() if one.wholes_D is not None} == {
+        "test": [0, 0],
+        "dev": [0, 1],
+    }
+
+
+def test_demix_draws_the_pieces_of_a_document_together(tmp_path: Path) -> None:
+    size = SIZES["smoke"]
+    write(tmp_path / "law", {"test": ["novel", None, "novel"]})
+    with new_folder(tmp_path / "scores") as folder:
+        np.save(folder / "logprobs.npy", np.full(3 * size.block_size, -1.0, dtype=np.float32))
+        np.save(folder / "documents.npy", np.arange(3, dtype=np.int32))
+        (folder / "scores.json").write_text(json.dumps({"block_size": size.block_size}), encoding="utf-8")
+    scores = {("rep-s0-dense/dense", "law", "test"): Stored(ArtifactRef(tmp_path / "scores"), 3 * size.block_size)}
+    subject, measured = DemixSubject("rep", 1, ("law", "sea"), (), size), []
+
+    def measuring() -> Iterator[Event]:
+        measured.append((yield from _measure(subject, scores, {"law": tmp_path / "law"})))
+
+    assert len(list(measuring())) == 2
+    assert measured[0].losses[System("dense"), 0, "law"].documents_N.tolist() == [0, 1, 0]

@@ -1,0 +1,57 @@
+"""A replication reads the scores of the models that its own jobs made, and of no others under their names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from workbench.analysis import perplexity_tables
+from workbench.job_records import jobs
+from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.registry import corpora, experts
+from workbench.tables import Expert
+from workbench_studies.demix.sizes import SIZES
+from workbench_studies.running.stored_results import stored_scores
+
+if TYPE_CHECKING:
+    from tests.workbench.conftest import World
+
+SIZE = SIZES["smoke"]
+TEXTS = ("law", "sea", "poems")
+
+
+def score(world: World, expert: str, num_tokens: int) -> None:
+    perplexity_tables.register_evaluation(
+        world.session,
+        expert_id=experts.get_expert(world.session, expert).id,
+        domain_id=corpora.get_domain(world.session, "law").id,
+        split="test",
+        block_size=SIZE.block_size,
+        num_tokens=num_tokens,
+        log_likelihood=-1.0,
+        artifact=world.artifact("scores"),
+    )
+
+
+@pytest.fixture
+def job_id(world: World) -> str:
+    """The job that made the expert law; sea is another's."""
+    world.experts("law", "sea")
+    made = jobs.create_job(world.session, SelfCheck())
+    world.session.get_one(Expert, experts.get_expert(world.session, "law").id).job_id = made
+    return made
+
+
+def test_only_experts_of_its_jobs_count(world: World, job_id: str) -> None:
+    score(world, "law", 1024)
+    score(world, "sea", 1024)
+    assert set(stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])) == {("law", "law", "test")}
+    assert stored_scores(world.session, world.storage, SIZE, TEXTS, []) == {}
+
+
+def test_the_longest_text_counts_that_its_size_requests(world: World, job_id: str) -> None:
+    for num_tokens in (512, 1024, 2048):
+        score(world, "law", num_tokens)
+    result = stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])
+    assert result["law", "law", "test"].num_tokens == SIZE.test_tokens == 1024

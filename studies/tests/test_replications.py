@@ -1,0 +1,262 @@
+"""A replication is a plan of ordinary jobs that goes on where it was left."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.errors import CorpusError
+from jobs.plans.plan import place
+from workbench import specs
+from workbench.errors import BadSpec
+from workbench.job_records import jobs, leases
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.plans import Step
+from workbench.registry.database import reading, transaction
+from workbench_studies.demix.sizes import SIZES
+from workbench_studies.kinds.replicate import Replicate
+from workbench_studies.papers.plan import plan
+from workbench_studies.running.replication_report import _facts
+from workbench_studies.running.submission import (
+    changed,
+    find_replication,
+    jobs_of,
+    replications,
+    spec_for_domains,
+    spec_for_folder,
+    submit_replication,
+)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Domains with many sources, with some, and with none."""
+    sources = {"train/books": 450, "train/news": 60, "novel/tweets": 0}
+    for name, count in sources.items():
+        path = tmp_path / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        rows = [{"text": f"Text {i}.", **({"source": f"s{i % count}"} if count else {})} for i in range(450)]
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def job_spec(folder: Path) -> Replicate:
+    return spec_for_folder(folder, "rep", "smoke", 2)
+
+
+def end(job_id: str, state: str = "done") -> None:
+    """Somebody worked on a job, and it ended so."""
+    with transaction() as session:
+        fence = leases.claim(session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, job_id, fence, state, error="" if state == "done" else "It broke.")
+
+
+def states(job_spec: Replicate) -> dict[str, str]:
+    with reading() as session:
+        return {key: card.state for key, card in jobs_of(session, job_spec).items()}
+
+
+def test_files_become_domains_and_only_small_groups_stay_together(job_spec: Replicate, folder: Path) -> None:
+    assert (job_spec.domains, job_spec.novel, job_spec.removed) == (["books", "news"], ["tweets"], ["books"])
+    assert [(text.role, text.group_field) for text in job_spec.imports] == [
+        ("train", "source"),
+        ("train", ""),
+        ("novel", ""),
+    ]
+    assert job_spec.imports[0].path == str(folder / "train" / "books.jsonl")
+
+
+@pytest.mark.parametrize("missing", ["train/news.jsonl", "novel/tweets.jsonl"])
+def test_a_folder_with_too_few_domains_is_refused_with_its_place(folder: Path, missing: str) -> None:
+    (folder / missing).unlink()
+    with pytest.raises(CorpusError, match=missing.split("/")[0]):
+        spec_for_folder(folder, "rep", "smoke", 2)
+
+
+def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> None:
+    with pytest.raises(BadSpec, match="Name each domain once"):
+        spec_for_domains(["a", "b"], ["a"], "rep", "smoke", 1)
+    with pytest.raises(BadSpec, match="at least 2"):
+        spec_for_domains(["a"], ["b"], "rep", "smoke", 1)
+
+
+def test_every_step_comes_after_what_it_needs(job_spec: Replicate) -> None:
+    steps = plan(job_spec)
+    keys = [step.key for step in steps]
+    assert len(set(keys)) == len(keys)
+    for number, step in enumerate(steps):
+        assert set(step.after) <= set(keys[:number]), step.key
+    made = {step.spec.name: step.key for step in steps if isinstance(step.spec, TrainJoint)}
+    for step in steps:
+        match step.spec:
+            case Evaluate(mixture=mixture) if mixture in made:
+                assert made[mixture] in step.after or any("add" in key for key in step.after)
+            case TrainExpert(mixture=mixture, domain=domain):
+                assert {made[mixture], f"import {domain}"} <= set(step.after)
+    assert set(steps[-1].after) == set(keys[:-1])
+
+
+def test_the_most_telling_results_come_first(job_spec: Replicate) -> None:
+    trained = [step.spec for step in plan(job_spec) if isinstance(step.spec, TrainJoint | TrainExpert)]
+    assert [(one.name, one.training.seed) for one in trained[:4]] == [
+        ("rep-s0", 0),
+        ("rep-s0-dense", 0),
+        ("rep-s1", 1),
+        ("rep-s1-dense", 1),
+    ]
+    assert {one.method for one in trained[4:8]} == {"dense-balanced", "domain-token"}
+    assert [one.name for one in trained[-1:]] == ["rep-s0-no-books"]
+    assert {one.full_model for one in trained[8:-1]} == {False, True}
+
+
+def test_trainings_of_two_seeds_do_not_wait_for_each_other(job_spec: Replicate) -> None:
+    steps = {step.key: step for step in plan(job_spec)}
+
+    def behind(step: Step) -> set[str]:
+        return set(step.after).union(*(behind(steps[key]) for key in step.after))
+
+    assert not any(key.startswith("s0") for step in steps.values() if step.key.startswith("s1") for key in behind(step))
+
+
+@pytest.mark.parametrize("paper", ["demix", "cbtm", "mode"])
+def test_only_the_last_job_writes_a_report(folder: Path, paper: str) -> None:
+    (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
+    steps = plan(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+    assert [_facts(step, None).writes_report for step in steps] == [*(False for _ in steps[1:]), True]
+    submit_replication(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+    with reading() as session:
+        cards = jobs_of(session, spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+    assert _facts(steps[-1], cards[steps[-1].key]).writes_report
+
+
+def test_asking_again_adds_no_job(job_spec: Replicate) -> None:
+    first = submit_replication(job_spec)
+    assert submit_replication(job_spec) == first
+    with reading() as session:
+        assert len(jobs.list_jobs(session)) == len(plan(job_spec)) == len(first)
+
+
+def test_after_a_failure_it_goes_on_with_what_is_not_done(job_spec: Replicate) -> None:
+    ids = dict(zip([step.key for step in plan(job_spec)], submit_replication(job_spec), strict=True))
+    end(ids["import books"], "failed")
+    failed = states(job_spec)
+    assert failed["s0 seed"] == failed["s1 demix"] == failed["report"] == "failed"
+    assert failed["import news"] == "queued"
+    assert submit_replication(job_spec) == list(ids.values())
+    assert set(states(job_spec).values()) == {"queued"}
+
+
+def test_what_a_done_job_made_and_somebody_deleted_is_made_again(job_spec: Replicate) -> None:
+    first = submit_replication(job_spec)
+    end(first[0])  # done, yet there is no such corpus
+    again = submit_replication(job_spec)
+    assert again[0] != first[0]
+    assert set(states(job_spec).values()) == {"queued"}
+    assert again[1:] == first[1:]
+    with reading() as session:
+        assert again[0] in jobs_of(session, job_spec)["s0 seed"].after  # or it would find no such domain
+
+
+def test_more_seeds_keep_the_jobs_of_the_first_ones(job_spec: Replicate) -> None:
+    first = submit_replication(job_spec)
+    more = submit_replication(job_spec.model_copy(update={"seeds": 3}))
+    assert set(first[:-1]) < set(more)
+    assert first[-1] not in more  # a report on three seeds is another report
+    with reading() as session:
+        assert [one.seeds for one in replications(session)] == [3]
+        assert find_replication(session, "rep").seeds == 3
+
+
+def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(job_spec: Replicate) -> None:
+    for seeds in (3, 1):
+        submit_replication(job_spec.model_copy(update={"seeds": seeds}))
+    with reading() as session:
+        assert find_replication(session, "rep").seeds == 3
+
+
+def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(job_spec: Replicate, folder: Path) -> None:
+    submit_replication(job_spec)
+    other = changed(spec_for_folder(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
+    with pytest.raises(BadSpec, match="exists already"):
+        submit_replication(other)
+    with reading() as session:
+        assert len(jobs.list_jobs(session)) == len(plan(job_spec))
+
+
+def test_a_size_that_has_changed_since_changes_no_started_replication(
+    job_spec: Replicate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = submit_replication(job_spec)
+    other = replace(SIZES["smoke"], test_tokens=2048, max_bytes=5000)
+    monkeypatch.setitem(SIZES, "smoke", other)
+    with reading() as session:
+        started = find_replication(session, "rep")
+    assert started.budget.test_tokens == 1024
+    assert spec_for_folder(folder, "rep", "smoke", 2) == started  # asked for again, it goes on as it was
+    assert submit_replication(started) == first
+    assert spec_for_folder(folder, "new", "smoke", 2).budget == other
+
+
+@pytest.mark.parametrize(("name", "domain"), [("r" * 75, "books"), ("my-replication", "b" * 70)])
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(name: str, domain: str) -> None:
+    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+        spec_for_domains([domain, "news"], ["tweets"], name, "smoke", 1)
+
+
+@pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])
+def test_a_file_whose_name_cannot_be_a_domains_is_refused_by_its_name(folder: Path, file: str) -> None:
+    (folder / "train" / "news.jsonl").rename(folder / "train" / file)
+    with pytest.raises(BadSpec, match=f"{file} is not a valid name for a domain: name: a name must"):
+        spec_for_folder(folder, "rep", "smoke", 2)
+
+
+def test_no_step_of_a_plan_parses_all_jobs_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers wait while a plan is placed: when each did, the 500 jobs of twenty seeds took more than ten seconds."""
+    names = [f"d{i}" for i in range(12)]
+    with transaction() as session:
+        for name in names:
+            jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
+    job_spec = spec_for_domains(names[:8], names[8:], "rep", "smoke", 20)
+    parsed, parse_as = [], specs.parse_as
+    monkeypatch.setattr(specs, "parse_as", lambda *given: parsed.append(given) or parse_as(*given))
+    num_steps = len(submit_replication(job_spec))
+    assert num_steps > 400
+    assert len(parsed) < num_steps
+    monkeypatch.undo()
+    assert num_steps == len(plan(job_spec))
+
+
+def test_the_same_text_is_imported_once_and_other_text_gets_another_name(job_spec: Replicate, folder: Path) -> None:
+    submit_replication(job_spec)
+    again = spec_for_folder(folder, "again", "smoke", 1)
+    assert again.imports == job_spec.imports
+    bounded = spec_for_folder(folder, "bounded", "tiny", 1)  # tiny reads less of it
+    assert bounded.domains == ["bounded-books", "bounded-news"]
+
+
+def test_a_failed_job_of_a_replication_leaves_no_other_replication_behind(job_spec: Replicate) -> None:
+    with transaction() as session:
+        place(session, plan(job_spec)[:3])
+        assert replications(session) == []
+    with reading() as session, pytest.raises(BadSpec, match="no replication “rep”"):
+        find_replication(session, "rep")
+
+
+def test_the_spec_of_an_import_is_recognized_whatever_else_was_imported(job_spec: Replicate) -> None:
+    submit_replication(job_spec)
+    with reading() as session:
+        other = ImportCorpus(name="books", path="/elsewhere")
+        result = jobs.find_by_specs(session, [other, job_spec.imports[0]])
+    assert result[0] is None
+    assert result[1] is not None
+    assert result[1].title == "rep: import books"

@@ -1,0 +1,89 @@
+"""Every listed sentence of a paper is judged by a claim or says why not, and every claim judges a sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from studies.tests import cbtm_worlds, demix_worlds, mode_worlds
+from workbench_studies.cbtm.claims import judge as judge_cbtm
+from workbench_studies.cbtm.sentences import SENTENCES as CBTM
+from workbench_studies.core.sentences import Sentence, listed
+from workbench_studies.core.verdicts import UNTESTABLE, Verdict
+from workbench_studies.demix.claims import judge as judge_demix
+from workbench_studies.demix.names import PAPER
+from workbench_studies.demix.sentences import SENTENCES as DEMIX
+from workbench_studies.mode.claims import judge as judge_mode
+from workbench_studies.mode.sentences import SENTENCES as MODE
+
+
+def verdicts_of(paper: str) -> list[Verdict]:
+    """Every verdict of a replication of size tiny, without any scores: which claims there are does not turn on them."""
+    if paper == "demix":
+        return judge_demix(demix_worlds.evidence_of({}), PAPER)
+    if paper == "cbtm":
+        few = cbtm_worlds.evidence_of({})
+        many = replace(few, subject=replace(few.subject, size=cbtm_worlds.SIZES["tiny"]))
+        wide = replace(cbtm_worlds.SIZES["tiny"], num_ablated=32)
+        return [*judge_cbtm(many), *judge_cbtm(replace(few, subject=replace(few.subject, size=wide)))]
+    return judge_mode(mode_worlds.evidence_of({}))
+
+
+PAPERS = {"demix": DEMIX, "cbtm": CBTM, "mode": MODE}
+
+
+def plain(quote: str) -> str:
+    return re.sub(r"\W+", " ", quote).casefold().strip()
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_each_sentence_is_judged_by_claims_that_exist_or_says_why_not(paper: str) -> None:
+    verdicts = verdicts_of(paper)
+    for sentence in PAPERS[paper]:
+        assert bool(sentence.judged_by) != bool(sentence.why), sentence.key
+        for pattern in sentence.judged_by:
+            one = replace(sentence, judged_by=(pattern,))
+            assert any(one.is_judged_by(verdict.claim) for verdict in verdicts), (sentence.key, pattern)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_sentence_that_cannot_be_tested_is_a_claim_that_is_not_testable_here(paper: str) -> None:
+    verdicts = {one.claim.sentence: one for one in verdicts_of(paper)}
+    for sentence in PAPERS[paper]:
+        if sentence.why:
+            verdict = verdicts[f"“{sentence.quote}”"]
+            assert (verdict.mark, verdict.why) == (UNTESTABLE, sentence.why)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_each_sentence_appears_once_and_in_one_form(paper: str) -> None:
+    sentences = PAPERS[paper]
+    for parts in ([one.key for one in sentences], [plain(one.quote) for one in sentences]):
+        assert len(set(parts)) == len(parts)
+    assert not [(one.key, other.key) for one in sentences for other in sentences if one != other and _holds(one, other)]
+    assert all(one.where and one.quote == one.quote.strip() and len(one.quote) < 200 for one in sentences)
+
+
+def _holds(one: Sentence, other: Sentence) -> bool:
+    return f" {plain(other.quote)} " in f" {plain(one.quote)} "
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_claim_that_judges_no_sentence_judges_numbers_of_a_table_or_figure(paper: str) -> None:
+    unlinked = [
+        one.claim
+        for one in verdicts_of(paper)
+        if not one.claim.sentence.startswith("“") and not any(each.is_judged_by(one.claim) for each in PAPERS[paper])
+    ]
+    assert len(unlinked) <= 8
+    assert all(claim.where.startswith(("Table", "Figure")) and claim.paper for claim in unlinked)
+
+
+def test_findings_list_each_sentence_with_the_marks_of_its_claims() -> None:
+    verdicts = verdicts_of("demix")
+    rows = {row["key"]: row for row in listed(DEMIX, verdicts)}
+    assert [one["mark"] for one in rows["demix-token-underperforms"]["judged_by"]] == [UNTESTABLE] * 3
+    assert rows["demix-tweets"]["judged_by"] == []
+    assert rows["demix-tweets"]["why"]

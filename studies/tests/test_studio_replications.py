@@ -1,0 +1,107 @@
+"""The page of replications: asked for by one click, followed while it runs, read claim by claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from jobs.queue.submit import run_now
+from tests.ui.studio.test_studio_pages import complaints, output
+from workbench.job_records import jobs, leases
+from workbench.registry.database import reading, transaction
+from workbench_studies.core.sizes import SEEDS
+from workbench_studies.kinds.replicate import Replicate
+from workbench_studies.papers.plan import plan
+from workbench_studies.running.submission import spec_for_folder, submit_replication
+
+STUDIO = str(Path(__file__).parents[2] / "ui" / "studio" / "app.py")
+pytestmark = pytest.mark.usefixtures("home", "folders_named")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("train/law", "train/<b>sea", "novel/poems"):
+        path = tmp_path / "text" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    return tmp_path / "text"
+
+
+@pytest.fixture
+def job_spec(folder: Path) -> Replicate:
+    return spec_for_folder(folder, "rep", "smoke", 1)
+
+
+def open_page(**chosen: Any) -> AppTest:
+    app = AppTest.from_file(STUDIO, default_timeout=120)
+    for key, value in chosen.items():
+        app.session_state[key.replace("__", ".")] = value
+    return app.run().switch_page("app_pages/replications.py").run()
+
+
+def test_nothing_reproduced_yet_offers_the_form_and_one_click_submits_all_jobs(folder: Path) -> None:
+    app = open_page(replication__size="smoke")
+    assert "No paper has been reproduced here yet." in output(app)
+    app.text_input(key="replication.folder").set_value(str(folder)).run()
+    assert f"workbench replicate demix {folder} --size smoke --seeds 5 --name demix-smoke" in app.code[0].value
+    app.button(key="replication.submit").click().run()
+    assert not complaints(app)
+    with reading() as session:
+        assert len(jobs.list_jobs(session)) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", SEEDS)))
+    assert "0 of " in output(app)
+
+
+def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> None:
+    app = open_page(replication__paper="cbtm", replication__size="smoke")
+    app.text_input(key="replication.folder").set_value(str(folder)).run()
+    assert f"workbench replicate cbtm {folder} --size smoke --seeds 5 --name cbtm-smoke" in app.code[0].value
+    assert any("up to 4 clusters" in option for option in app.selectbox(key="replication.size").options)
+    app.button(key="replication.submit").click().run()
+    assert not complaints(app)
+    with reading() as session:
+        assert len(jobs.list_jobs(session, limit=500)) == len(
+            plan(spec_for_folder(folder, "cbtm-smoke", "smoke", SEEDS, paper="cbtm"))
+        )
+    assert "C-BTM, smoke" in output(app)
+
+
+def test_a_path_that_is_no_folder_is_refused_beside_its_field(tmp_path: Path) -> None:
+    app = open_page(replication__folder=str(tmp_path / "none"))
+    app.button(key="replication.submit").click().run()
+    assert "There is no file or folder at this path" in app.error[0].value.replace("\\", "")
+    app.text_input(key="replication.folder").set_value("").run()
+    app.button(key="replication.submit").click().run()
+    assert "give the path of a folder" in app.error[0].value.replace("\\", "")
+
+
+def test_its_jobs_are_followed_and_a_failure_is_reported_with_the_next_step(job_spec: Replicate) -> None:
+    first, *_ = submit_replication(job_spec)
+    app = open_page()
+    assert f"0 of {len(plan(job_spec))} jobs done" in output(app)
+    assert "rep: import" in output(app)
+    with transaction() as session:
+        fence = leases.claim(session, first, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, first, fence, "failed", error="The disk broke.", next_step="Mend it.")
+    app = open_page()
+    assert "The disk broke." in output(app)
+    app.button(key="replication.go_on").click().run()
+    with reading() as session:
+        assert jobs.get_job(session, first).state == "queued"
+
+
+def test_a_report_is_shown_with_its_marks_and_can_be_taken_along(job_spec: Replicate) -> None:
+    submit_replication(job_spec)
+    for _ in run_now(job_spec.model_copy(update={"partial": True}))[1]:
+        pass
+    app = open_page()
+    assert not complaints(app)
+    assert "0 of" in app.subheader[0].value.replace("\\", "")
+    claims = app.dataframe[0].value
+    assert list(claims)[:4] == ["where", "claim", "mark", "why"]  # before what may lie beyond the edge
+    assert set(claims["mark"]) == {"not testable here"}
+    assert "18.4 < 20.6" in set(claims["paper"])
+    assert {one.label for one in app.get("download_button")} >= {"Report (HTML)", "Markdown"}

@@ -1,0 +1,217 @@
+"""The systems that a replication of C-BTM compares, and their names in the registry.
+
+An arm is one way to divide the text among expert language models (ELMs). Names derive from the replication's:
+`NAME-s0-k8` is the clustering of the first seed with eight clusters and the mixture of the models trained on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.clusters.config import ClusterMethod, Scaling
+from workbench_studies.cbtm.paper import T
+from workbench_studies.cbtm.sizes import CbtmSize
+from workbench_studies.core.runs import Run
+
+Division = ClusterMethod | Literal["metadata"]
+Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe", "calibrated"]
+MOE = "moe"  # the key of a mixture of experts
+HEADLINE: Scaling = "unit_rows"  # the only reading in which T = 0.1 is the soft choice of table 9 (decision 16)
+OTHER: Scaling = "standardise"  # the paper's text
+_SHORT: dict[Division, str] = {"balanced": "k", "unbalanced": "unbalanced", "random": "random", "metadata": "metadata"}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to divide the text among models, and whether they see the smaller budget."""
+
+    division: Division
+    num_models: int
+    scaling: Scaling = HEADLINE
+    at_less: bool = False
+
+    @property
+    def clustering(self) -> str:
+        """The name of its clustering within a run."""
+        return f"{_SHORT[self.division]}{self.num_models}{'' if self.scaling == HEADLINE else f'-{self.scaling}'}"
+
+    @property
+    def key(self) -> str:
+        return _at(self, self.clustering)
+
+    def __str__(self) -> str:
+        what = {
+            "balanced": "cluster",
+            "unbalanced": "unbalanced cluster",
+            "random": "random cluster",
+            "metadata": "metadata domain",
+        }[self.division]
+        return f"{self.num_models} {what}{'' if self.num_models == 1 else 's'}"
+
+
+def _at(arm: Arm, name: str) -> str:
+    """A name with the suffix of an arm's budget, where a size has such arms at both."""
+    return f"{name}{'-less' if arm.at_less and arm.division == 'balanced' else ''}"
+
+
+def balanced(num_clusters: int, *, at_less: bool = False) -> Arm:
+    """The arm of the paper itself; one cluster is the dense model."""
+    return Arm("balanced", num_clusters, at_less=at_less)
+
+
+DENSE = balanced(1)
+DENSE_AT_LESS = balanced(1, at_less=True)
+
+
+class CbtmRun(Run):
+    """One seed: names of what it makes."""
+
+    @property
+    def seed_mixture(self) -> str:
+        """The dense model that all branch from."""
+        return f"{self.seed_model}-seed"
+
+    @property
+    def seed_expert(self) -> str:
+        return f"{self.seed_mixture}/dense"
+
+    @property
+    def copied_seed(self) -> str:
+        """The same model as a seed model, for what starts from no expert."""
+        return self.seed_mixture
+
+    @property
+    def smaller(self) -> SmallerRun:
+        """The names of its experts of a smaller shape."""
+        return SmallerRun(self.name, self.seed)
+
+    def moe(self, arm: Arm) -> str:
+        """The mixture of experts (figure 12) that reads what the one model of an arm reads."""
+        return f"{self.seed_model}-{_at(arm, MOE)}"
+
+    def moe_expert(self, arm: Arm) -> str:
+        return f"{self.moe(arm)}/moe"
+
+    def average(self, arm: Arm) -> str:
+        """The model whose parameters are the average of an arm's models."""
+        return f"{self.mixture(arm)}-average"
+
+    def average_expert(self, arm: Arm) -> str:
+        return f"{self.average(arm)}/average"
+
+    def clustering(self, arm: Arm) -> str:
+        return f"{self.seed_model}-{arm.clustering}"
+
+    def mixture(self, arm: Arm) -> str:
+        """The mixture of an arm's models."""
+        return f"{self.seed_model}-{arm.key}"
+
+    def model(self, arm: Arm, number: int) -> str:
+        """One of an arm's models, before it is in their mixture."""
+        return f"{self.mixture(arm)}.{number}"
+
+    def domains(self, arm: Arm, metadata: Sequence[str]) -> list[str]:
+        """The domain that each model of an arm is trained on."""
+        if arm.division == "metadata":
+            return list(metadata)
+        return [f"{self.clustering(arm)}/{number}" for number in range(arm.num_models)]
+
+    def experts(self, arm: Arm, metadata: Sequence[str]) -> list[str]:
+        """The experts of an arm, in the order of their clusters."""
+        return [f"{self.model(arm, number)}/{domain}" for number, domain in enumerate(self.domains(arm, metadata))]
+
+    def names(self, arms: Sequence[Arm]) -> list[str]:
+        """Everything that is made under a name of its own; that of an average is shorter than others."""
+        made = [name for arm in arms for name in (self.mixture(arm), self.model(arm, arm.num_models - 1))]
+        return [self.seed_model, self.seed_mixture, self.moe(DENSE_AT_LESS), *made]
+
+    def stems(self, arms: Sequence[Arm]) -> list[str]:
+        """The names with which others begin: those of clusterings."""
+        return [self.clustering(arm) for arm in arms if arm.division != "metadata"]
+
+
+class SmallerRun(CbtmRun):
+    """The same seed with experts of a smaller shape, on the same clusters (figures 7 and 11)."""
+
+    @property
+    def seed_model(self) -> str:
+        return f"{super().seed_model}-small"
+
+    def clustering(self, arm: Arm) -> str:
+        return CbtmRun(self.name, self.seed).clustering(arm)
+
+
+# systems whose losses are compared ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class System:
+    """One way to use the models of an arm: how they are weighed, and by how many at once."""
+
+    arm: Arm | None  # None: the seed model
+    weighing: Weighing = "cluster"
+    top_k: int | None = None
+    temperature: float = T
+    freeze_after: int | None = None
+    expert: int | None = None  # the number of the one that is alone
+    is_smaller: bool = False  # its models are of the smaller shape
+
+
+SEED = System(None, "alone")
+
+
+def single_model(arm: Arm, number: int) -> System:
+    """One model of an arm by itself (figure 15)."""
+    return System(arm, "alone", expert=number)
+
+
+def upcycled(arm: Arm) -> System:
+    """A mixture of experts in the place of an arm's one model (figure 12)."""
+    return System(arm, "moe")
+
+
+def calibrated(arm: Arm) -> System:
+    """The models of an arm by a posterior with equal priors and calibrated evidence: ours, not the paper's."""
+    return System(arm, "calibrated")
+
+
+def averaged(arm: Arm) -> System:
+    """One model, whose parameters are the average of those of an arm's models."""
+    return System(arm, "average")
+
+
+def sparse(arm: Arm, top_k: int) -> System:
+    """An arm of which so many models have weight at each token; all of them where there are no more."""
+    return System(arm, top_k=top_k) if top_k < arm.num_models else System(arm)
+
+
+def smaller(arm: Arm, top_k: int | None = None) -> System:
+    """An arm whose models are of the smaller shape."""
+    return System(arm, top_k=top_k, is_smaller=True)
+
+
+def ablated(size: CbtmSize, division: Division, num_models: int) -> Arm:
+    """An arm that divides the text in another way, at the budget of the ablations."""
+    return Arm(division, num_models, at_less=size.ablations_at_less)
+
+
+def arms_of(size: CbtmSize, num_domains: int) -> list[Arm]:
+    """Every arm of a size, the most telling ones first."""
+    main = size.num_ablated
+    first = [balanced(number) for number in sorted(size.clusters, key=lambda k: (k not in (1, main), k))]
+    others = [ablated(size, "metadata", num_domains)]
+    others += [
+        ablated(size, division, number)
+        for number in (main, *size.also_ablated)
+        for division in ("random", "unbalanced")
+    ]
+    if size.scaled_otherwise:
+        others.append(Arm("balanced", main, OTHER))
+    return [*first, *others, *(balanced(number, at_less=True) for number in size.clusters_at_less)]
+
+
+def smaller_arms(size: CbtmSize) -> list[Arm]:
+    """The arms that are trained in the smaller shape, too: the dense model and the main one, at the smaller budget."""
+    return [balanced(number, at_less=True) for number in (1, size.num_ablated)] if size.smaller else []

@@ -1,0 +1,103 @@
+"""Our own reading of the posterior: evidence fitted on dev text of the training domains alone. Not in the paper.
+
+What is fitted and why is in `engine/analysis/calibration.py`. Each seed has a fit of its own, of one mixture's experts;
+mixtures with further or fewer experts keep the paper's readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from engine.mixing.evidence import EvidenceRule
+from engine.statistics.bootstrap import Change, Resampled
+from engine.statistics.estimates import Estimate
+from workbench_studies.core.findings import Row, interval_columns
+from workbench_studies.core.scored import Loaded
+
+if TYPE_CHECKING:
+    from engine.analysis.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The calibration of one seed, and the domains whose dev text it read."""
+
+    calibration: Calibration
+    domains: tuple[str, ...]
+
+    @property
+    def rule(self) -> EvidenceRule:
+        """What a mixture would be saved with: the paper's reading (`prefix`) where nothing surely gains."""
+        return self.calibration.now if self.calibration.keeps else self.calibration.best
+
+
+Own = Callable[[int, "Loaded"], frozenset[int]]  # from a domain's place and its dev scores, the rows of its experts
+
+
+def of_its_place(place: int, _: Loaded) -> frozenset[int]:
+    """The expert of a domain where domains and experts are in one order."""
+    return frozenset({place})
+
+
+def of_its_text(_: int, dev: Loaded) -> frozenset[int]:
+    """The expert that fits a domain's dev text best, where none was trained on that domain alone."""
+    return frozenset({int(dev.logprobs_EX.sum(1).argmax())})
+
+
+def fit(texts: Mapping[str, Loaded | None], block_size: int, own: Own = of_its_place) -> Fit | None:
+    """The evidence that fits the dev text of the training domains; `own` are the experts that are left out of each.
+
+    None where less than two of them are scored.
+    """
+    from engine.analysis.calibration import DevText, calibrate_from_equal_priors
+
+    dev_texts = []
+    for place, (domain, text) in enumerate(texts.items()):
+        if text is not None:
+            num_blocks = text.logprobs_EX.shape[1] // block_size  # full ones, as for cached priors
+            scores_EX, documents_N = text.logprobs_EX[:, : num_blocks * block_size], text.documents_N[:num_blocks]
+            dev_texts.append(DevText(domain, scores_EX, block_size, documents_N, own(place, text)))
+    if len(dev_texts) < 2:
+        return None
+    return Fit(calibrate_from_equal_priors(dev_texts), tuple(text.domain for text in dev_texts))
+
+
+def fit_row(seed: int, fit: Fit) -> Row:
+    """The rule of a seed, and its cross-fitted gain on dev text: of all experts, and without each domain's own."""
+    fitted, rule = fit.calibration, fit.rule
+    left_out = fitted.by_view.get("left out")
+    return {
+        "seed": seed,
+        "decay": rule.decay,
+        "power": rule.power,
+        "slow decay": rule.slow_decay if rule.slow_power else None,
+        "slow power": rule.slow_power or None,
+        "is kept": fitted.keeps,
+        "dev domains": len(fit.domains),
+        **interval_columns(fitted.gain, "gain, %"),
+        "left out, %": left_out.value if left_out else None,
+    }
+
+
+def comparison(resampled: Resampled, own: Hashable, other: Hashable, domains: Sequence[str]) -> Row:
+    """Perplexities of two systems on the same text, their difference and which is less; empty where one is missing."""
+    difference = resampled.difference(own, other, domains)
+    change = resampled.changes([Change(own, other, domain) for domain in domains])
+    if not difference or not change:
+        return {}
+    return {
+        "calibrated": resampled.value(own, domains),
+        "other": resampled.value(other, domains),
+        "difference": asdict(difference),
+        "change": asdict(change),
+        "side": side_of(difference, change),
+    }
+
+
+def side_of(*estimates: Estimate) -> str:
+    """`less` or `more` perplexity if the intervals and every seed say so, in perplexity and in %, else `undecided`."""
+    if all(one.high < 0 and max(one.by_seed) < 0 for one in estimates):
+        return "less"
+    return "more" if all(one.low > 0 and min(one.by_seed) > 0 for one in estimates) else "undecided"

@@ -1,0 +1,198 @@
+"""The losses and posteriors that DEMix's claims are about, from stored scores.
+
+The experts' scores of one text become one loss for each way of using them; a way whose scores are not there yet is left
+out. Nothing here reads the registry. Shapes: E experts, X tokens, N blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.config import Evidence
+from engine.mixing.evidence import AnyEvidence
+from engine.statistics.bootstrap import Ints, Loss
+from engine.statistics.estimates import Floats
+from workbench_studies.core.calibration import Fit, fit
+from workbench_studies.core.scored import Loaded, Measured, ScoredText, Scores, Subject
+from workbench_studies.demix.names import (
+    CALIBRATED,
+    GRID,
+    READINGS,
+    DemixRun,
+    Reading,
+    System,
+    by_evidence,
+    demix_dapt,
+    dense_dapt,
+    own,
+    single_expert,
+    system,
+)
+from workbench_studies.demix.sizes import DemixSize
+
+_DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
+EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Posteriors of the experts on a domain's held-out text (figures 4, 7 and 8), by the paper's reading."""
+
+    experts: tuple[str, ...]
+    posterior_EN: Floats  # after each block, from a uniform prior in each
+    updating_EN: Floats  # the updating prior before each block and after the last
+    documents_N: Ints  # in which each block begins
+
+
+@dataclass
+class DemixMeasured(Measured):
+    """Losses, what held-out text says of the experts, and the calibrated evidence."""
+
+    beliefs: dict[tuple[int, str], Belief] = field(default_factory=dict)  # by seed and domain
+    fits: dict[int, Fit] = field(default_factory=dict)  # by seed; only where dev text allows
+
+
+@dataclass(frozen=True)
+class DemixSubject(Subject):
+    """With the domains that a model is trained without."""
+
+    size: DemixSize
+    removed: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> list[DemixRun]:
+        return [DemixRun(self.name, seed) for seed in range(self.seeds)]
+
+
+def measure(subject: DemixSubject, scores: Scores, measured: DemixMeasured) -> Iterator[str]:
+    """Fills `measured`; says after each seed and domain where it is."""
+    for run in subject.runs:
+        if calibrated := _fit(subject, scores, run):
+            measured.fits[run.seed] = calibrated
+        for domain in subject.everywhere:
+            _Text(subject.size, domain, scores, subject, run, measured).measure()
+            yield f"seed {run.seed}, {domain}"
+
+
+def _fit(subject: DemixSubject, scores: Scores, run: DemixRun) -> Fit | None:
+    """A seed's evidence, fitted on dev text of the training domains; no other text is opened."""
+    experts = run.experts("demix", subject.domains)
+    texts = {domain: ScoredText(subject.size, domain, scores).load(experts, "dev") for domain in subject.domains}
+    return fit(texts, subject.size.block_size)
+
+
+@dataclass(frozen=True)
+class _Text(ScoredText):
+    """The scores of one domain under the models of one seed."""
+
+    subject: DemixSubject
+    run: DemixRun
+    measured: DemixMeasured
+
+    def measure(self) -> None:
+        """Adds every loss and belief that the stored scores give."""
+        self._measure_baselines()
+        self._measure_demix()
+        self._measure_adapted()
+        self._measure_removed()
+
+    def _measure_baselines(self) -> None:
+        for method in _DENSE:
+            self._keep(System(method), self.one(self.run.expert(method, self.domain)))
+        tokens = self.run.experts("domain-token", self.subject.domains)
+        self._keep(System("domain-token"), self._given_or_best(tokens))
+
+    def _measure_demix(self) -> None:
+        experts = self.run.experts("demix", self.subject.domains)
+        test = self.load(experts, "test")
+        if test is None:
+            return
+        for place, home in enumerate(self.subject.domains):
+            self._keep(single_expert(home), self.loss(test, test.logprobs_EX[place]))
+        self._keep(System("naive"), self._given_or_best(experts))
+        if self.domain in self.subject.domains:
+            self._keep(System("interleaved"), self.one(own(self.run.interleaved, self.domain)))
+        self._measure_mixtures(test, self.load(experts, "dev"))
+        self._believe(experts)
+
+    def _measure_mixtures(self, test: Loaded, dev: Loaded | None) -> None:
+        from engine.mixing.fixed import FixedGate
+        from engine.mixing.posterior import PosteriorGate, UpdatingGate
+
+        equal = [1.0] * len(test.logprobs_EX)
+        self._keep(System("average"), self.mixed(FixedGate(equal), test))
+        rules = {reading: rule for reading in (*READINGS, CALIBRATED) if (rule := self._rule(reading)) is not None}
+        grid = {one: one.evidence for one in GRID.values() if one.evidence != "calibrated"}
+        for reading, rule in {**rules, **grid}.items():
+            updating = UpdatingGate(
+                equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.size.block_size
+            )
+            self._keep(system("updating", reading), self.mixed(updating, test))
+        for reading, rule in {by_evidence(reading.evidence): rule for reading, rule in rules.items()}.items():
+            self._keep(system("uniform", reading), self.mixed(PosteriorGate(equal, rule), test))
+            self._keep(system("cached", reading), self.cached(test, dev, rule))
+
+    def _rule(self, reading: Reading) -> AnyEvidence | None:
+        """The evidence of a reading in this seed; None of a calibrated one that could not be fitted."""
+        if reading.evidence != "calibrated":
+            return reading.evidence
+        return self.measured.fits[self.run.seed].rule if self.run.seed in self.measured.fits else None
+
+    def _measure_adapted(self) -> None:
+        first = self.run.experts("demix", self.subject.domains)
+        added = [self.run.added(novel) for novel in self.subject.novel]
+        for evidence in EVIDENCES:
+            reading = by_evidence(evidence)
+            self._keep(system("grown", reading), self._mixture_of([*first, *added], evidence))
+            for novel, expert in zip(self.subject.novel, added, strict=True):
+                self._keep(demix_dapt(novel, reading), self._mixture_of([*first, expert], evidence))
+        for novel in self.subject.novel:
+            self._keep(dense_dapt(novel), self.one(own(self.run.adapted(novel), novel)))
+
+    def _measure_removed(self) -> None:
+        if self.domain not in self.subject.domains:
+            return
+        others = [domain for domain in self.subject.domains if domain != self.domain]
+        left = self.run.experts("demix", others)
+        retrained = [own(self.run.without(self.domain), domain) for domain in others]
+        for evidence in EVIDENCES:
+            reading = by_evidence(evidence)
+            self._keep(system("minus expert", reading), self._mixture_of(left, evidence))
+            self._keep(system("minus domain", reading), self._mixture_of(retrained, evidence))
+
+    def _believe(self, experts: Sequence[str]) -> None:
+        from engine.analysis.inference_modes import trajectory
+        from engine.mixing.posterior import UpdatingGate, end_of_block_posteriors
+
+        dev = self.load(experts, "dev")
+        if dev is None:
+            return
+        gate = UpdatingGate([1.0] * len(experts), update_every=self.subject.size.block_size)
+        blocks_ENT = self.full_blocks(dev)
+        self.measured.prior_blocks[self.domain] = self.num_prior_blocks(blocks_ENT)
+        self.measured.beliefs[self.run.seed, self.domain] = Belief(
+            tuple(experts),
+            end_of_block_posteriors(gate, blocks_ENT).numpy(),
+            trajectory(gate, blocks_ENT).numpy(),
+            dev.documents_N[: blocks_ENT.shape[1]],
+        )
+
+    # losses ---------------------------------------------------------------------------------------
+
+    def _keep(self, name: System, loss: Loss | None) -> None:
+        if loss is not None:
+            self.measured.losses[name, self.run.seed, self.domain] = loss
+
+    def _given_or_best(self, experts: Sequence[str]) -> Loss | None:
+        """The domain's own expert; where it has none, the one with the lowest perplexity on this very text (§5.3)."""
+        if self.domain in self.subject.domains:
+            return self.one(experts[self.subject.domains.index(self.domain)])
+        test = self.load(experts, "test")
+        return None if test is None else self.loss(test, test.logprobs_EX[int(test.logprobs_EX.sum(1).argmax())])
+
+    def _mixture_of(self, experts: Sequence[str], evidence: Evidence) -> Loss | None:
+        """The mixture of these experts with a cached prior."""
+        test = self.load(experts, "test")
+        return None if test is None else self.cached(test, self.load(experts, "dev"), evidence)

@@ -1,0 +1,141 @@
+"""The arms behind each table and figure, of a size. An arm in several groups is trained once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from workbench_studies.mode.names import Arm, On
+from workbench_studies.mode.paper import Row
+from workbench_studies.mode.sizes import ModeSize
+
+Group = Literal["table 1", "steps", "rates", "table 2", "table 3", "figure 3", "figure 5"]
+STAGE_1: tuple[On, ...] = ("first", "second")
+_SEARCHED: tuple[Row, ...] = ("full", "lora", "one")
+
+
+def table_1(size: ModeSize) -> dict[Row, Arm]:
+    """Its rows, all trained on both targets at last."""
+    return {
+        "full": Arm("full"),
+        "lora": Arm("lora", lora=size.lora),
+        "one": Arm("mode", shape=size.mode),
+        "two": Arm("mode", shape=size.mode, num_parts=2),
+        "frozen": Arm("frozen"),
+        "composed": Arm("composed"),
+    }
+
+
+def single(size: ModeSize, on: On) -> Arm:
+    """The expert of stage 1 on one target."""
+    return Arm("mode", on=on, shape=size.mode)
+
+
+def copied(size: ModeSize) -> Arm:
+    """One expert on both targets that starts as a copy of the backbone's layers, as the workbench's own do."""
+    return Arm("mode", shape=replace(size.mode, init="copy"))
+
+
+def longer(size: ModeSize) -> dict[Row, Arm]:
+    """What is compared with the composed model, with as many steps as it and its experts had together."""
+    rows = table_1(size)
+    return {row: replace(rows[row], longer=size.longer) for row in ("full", "lora", "two")}
+
+
+def by_rate(size: ModeSize) -> dict[Row, dict[float, Arm]]:
+    """Methods without a first stage at several rates, the lowest first; one of these is the size's own."""
+    rows, own = table_1(size), size.training.peak_rate
+    rates = sorted({*size.rates, own})
+    return {row: {one: replace(rows[row], rate=None if one == own else one) for one in rates} for row in _SEARCHED}
+
+
+def by_rank(size: ModeSize) -> dict[int, Arm]:
+    """Table 2: on the second target, the change scaled alike for every rank."""
+    scale = size.lora.alpha / size.lora.rank
+    shapes = {rank: replace(size.lora, rank=rank, alpha=scale * rank) for rank in sorted({*size.ranks, size.lora.rank})}
+    return {rank: Arm("lora", on="second", lora=shape) for rank, shape in shapes.items()}
+
+
+def in_ffn(size: ModeSize) -> Arm:
+    """Table 2: feed-forward networks are changed, too."""
+    return Arm("lora", on="second", lora=replace(size.lora, targets="all"))
+
+
+def in_embeddings(size: ModeSize) -> Arm:
+    """Table 2: token vectors are changed, too."""
+    return Arm("lora", on="second", lora=replace(size.lora, embeddings=True))
+
+
+def in_both(size: ModeSize) -> Arm:
+    """Table 2: feed-forward networks and token vectors are changed, too."""
+    return Arm("lora", on="second", lora=replace(size.lora, targets="all", embeddings=True))
+
+
+def by_shape(size: ModeSize) -> dict[tuple[int, int], Arm]:
+    """Table 3: on the second target, by blocks and by the expert's layers in each."""
+    return {
+        cell: Arm("mode", on="second", shape=replace(size.mode, num_blocks=cell[0], expert_layers=cell[1]))
+        for cell in size.grid
+    }
+
+
+def by_layers(size: ModeSize) -> dict[int, Arm]:
+    """Figure 3: experts of more layers in each of the same blocks."""
+    layers = sorted({*size.layers, size.mode.expert_layers})
+    return {one: Arm("mode", on="second", shape=replace(size.mode, expert_layers=one)) for one in layers}
+
+
+def by_sequences(size: ModeSize) -> dict[Literal["lora", "mode"], dict[int | None, Arm]]:
+    """Figure 3: on so many sequences of the second target; None is all, and comes last."""
+    arms: dict[Literal["lora", "mode"], Arm] = {
+        "lora": Arm("lora", on="second", lora=size.lora),
+        "mode": single(size, "second"),
+    }
+    return {method: _on(arm, size.sequences) for method, arm in arms.items()}
+
+
+def by_mixture(size: ModeSize) -> dict[Row, dict[int | None, Arm]]:
+    """Figure 5: on so many sequences of each target; the baselines on the fewest and on all."""
+    return {
+        row: _on(arm, size.mixed_sequences if row in ("frozen", "composed") else size.mixed_sequences[:1])
+        for row, arm in table_1(size).items()
+        if row != "one"
+    }
+
+
+def _on(arm: Arm, amounts: tuple[int, ...]) -> dict[int | None, Arm]:
+    return {amount: replace(arm, sequences=amount) for amount in (*amounts, None)}
+
+
+def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
+    """Every arm once, in the first group that needs it; the most telling ones come first."""
+    text: dict[Group, list[Arm]] = {
+        "table 1": [*(single(size, on) for on in STAGE_1), *table_1(size).values(), copied(size)],
+        "steps": list(longer(size).values()),
+        "rates": [arm for of_row in by_rate(size).values() for arm in of_row.values()],
+        "table 2": [*by_rank(size).values(), in_ffn(size), in_embeddings(size), in_both(size)],
+        "table 3": list(by_shape(size).values()),
+        "figure 3": [
+            *by_layers(size).values(),
+            *(arm for of_method in by_sequences(size).values() for arm in of_method.values()),
+        ],
+        "figure 5": [arm for of_row in by_mixture(size).values() for arm in of_row.values()],
+    }
+    first: dict[Arm, Group] = {}
+    for group, arms in text.items():
+        for arm in arms:
+            first.setdefault(arm, group)
+    return {group: [arm for arm, of in first.items() if of == group] for group in text}
+
+
+def seeds_of(size: ModeSize, group: Group, seeds: int) -> int:
+    """How many of the seeds train a group's arms: all of those that table 1 and equal steps are about."""
+    if group in ("table 1", "steps") or size.ablation_seeds is None:
+        return seeds
+    return min(seeds, size.ablation_seeds)
+
+
+def arms_of(size: ModeSize) -> list[Arm]:
+    """Every arm of a size but the backbone."""
+    return [arm for group in groups_of(size).values() for arm in group]

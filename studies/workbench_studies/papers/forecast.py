@@ -1,0 +1,201 @@
+"""What a replication will take, and what it cannot test, before its first job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.analysis.pace import Pace
+from engine.methods.registry import get_method
+from engine.statistics.bootstrap import Resampled
+from engine.text.formats import read_records
+from engine.text.records import Record
+from engine.text.split import TEST_SHARE
+from engine.text.streams import TextFile, find_files
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.plans import Step
+from workbench_studies.cbtm.claims import judge as judge_cbtm
+from workbench_studies.cbtm.evidence import CbtmEvidence
+from workbench_studies.cbtm.scored import CbtmMeasured, CbtmSubject
+from workbench_studies.core.sizes import ENOUGH_DOCUMENTS
+from workbench_studies.core.verdicts import NO_SCORES, Verdict
+from workbench_studies.demix.claims import judge as judge_demix
+from workbench_studies.demix.evidence import DemixEvidence
+from workbench_studies.demix.names import PAPER
+from workbench_studies.demix.scored import DemixMeasured, DemixSubject
+from workbench_studies.kinds.replicate import Replicate
+from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
+from workbench_studies.kinds.replicate_demix import ReplicateDemix
+from workbench_studies.kinds.replicate_mode import ReplicateMode
+from workbench_studies.mode.claims import judge as judge_mode
+from workbench_studies.mode.evidence import ModeEvidence
+from workbench_studies.mode.scored import ModeMeasured, ModeSubject
+from workbench_studies.papers.plan import plan
+from workbench_studies.papers.work import cost_of_token, tokens_per_step
+
+_PARAMETER_BYTES = 4
+_SCORE_BYTES = 8  # a token's log-likelihood, whether it was right, and its place
+_EXPANDED = 5  # times the size of a compressed file, about
+
+
+@dataclass(frozen=True)
+class UntestableClaim:
+    where: str
+    sentence: str
+    why: str
+
+
+@dataclass(frozen=True)
+class FewDocuments:
+    """A novel domain of which fewer test documents will be read than its intervals should have, and about how many."""
+
+    domain: str
+    about: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Jobs by kind, those that are done, the time and disk that the others take, and the claims left untested."""
+
+    name: str
+    jobs: Mapping[str, int]
+    num_jobs: int
+    num_done: int
+    trained_tokens: int
+    scored_tokens: int
+    seconds: float
+    how: str
+    disk_bytes: int
+    num_claims: int
+    untestable: list[UntestableClaim]
+    few_documents: list[FewDocuments] = field(default_factory=list)
+
+
+def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Forecast:
+    """The time of a plan's steps at a measured pace; `done` holds the keys of steps that need not run."""
+    steps = plan(spec)
+    waiting = [step for step in steps if step.key not in done]
+    trained, scored = sum(map(_trained, waiting)), sum(_scored(step, _members(steps)) for step in waiting)
+    weighed = sum(_trained(step) * cost_of_token(step, spec) for step in waiting)
+    seconds = weighed / pace.trained + scored / pace.scored + len(waiting) * pace.start_seconds
+    verdicts = _without_scores(spec)
+    untestable = [
+        UntestableClaim(one.claim.where, one.claim.sentence, one.why) for one in verdicts if one.why != NO_SCORES
+    ]
+    return Forecast(
+        spec.name,
+        dict(Counter(step.spec.model_dump()["kind"] for step in waiting)),
+        len(steps),
+        len(steps) - len(waiting),
+        trained,
+        scored,
+        seconds,
+        _how(pace),
+        _disk(spec, waiting, pace, scored),
+        len(verdicts),
+        untestable,
+        list(_few_documents(spec)),
+    )
+
+
+def _how(pace: Pace) -> str:
+    return (
+        f"Measured now on {pace.device} with a fresh model of this size ({pace.num_parameters:,} parameters): "
+        f"{pace.trained:,.0f} tokens/s in training, {pace.scored:,.0f} tokens/s in scoring, {pace.start_seconds:.1f} s "
+        "to start a job. A training beside a frozen model counts by its operations. Clusters, layers of experts in "
+        "scoring, and the report itself are not counted."
+    )
+
+
+def _trained(step: Step) -> int:
+    training = getattr(step.spec, "training", None)
+    return training.num_steps * tokens_per_step(step) if training is not None else 0
+
+
+def _scored(step: Step, members: Mapping[str, int]) -> int:
+    """Tokens times experts that a step scores: held-out text, or the evaluations during a training."""
+    if isinstance(step.spec, Evaluate):
+        experts = len(step.spec.experts) or members.get(step.spec.mixture, 1)
+        return experts * len(step.spec.domains) * (step.spec.max_tokens or 0)
+    training = getattr(step.spec, "training", None)
+    if training is None or not training.evaluate_every:
+        return 0
+    domains = len(getattr(step.spec, "domains", ())) or 1 + len(getattr(step.spec, "watch", ()))
+    times = training.num_steps // training.evaluate_every
+    return int(times * domains * training.evaluation_blocks * training.block_size)
+
+
+def _members(steps: Collection[Step]) -> dict[str, int]:
+    """The number of experts of every mixture that the plan makes."""
+    members: dict[str, int] = {}
+    for step in steps:
+        match step.spec:
+            case TrainJoint(name=name, method=method, domains=domains):
+                members[name] = 1 if get_method(method).only_expert else len(domains)
+            case MakeMixture(name=name, experts=experts):
+                members[name] = len(experts)
+    return members
+
+
+def _few_documents(spec: Replicate) -> Iterator[FewDocuments]:
+    """The novel domains that are imported from files with too few documents, or of which too few blocks are scored."""
+    blocks = spec.budget.test_tokens // spec.budget.block_size
+    imported = {text.name: text for text in spec.imports}
+    for domain in spec.novel:
+        about = blocks
+        if domain in imported:
+            about = min(blocks, round(TEST_SHARE * _num_documents(imported[domain])))
+        if about < ENOUGH_DOCUMENTS:
+            yield FewDocuments(domain, about)
+
+
+def _num_documents(text: ImportCorpus) -> int:
+    """The documents of a file up to its share of bytes, each as many as it is cut into."""
+    number = num_bytes = 0
+    files = (file for file in find_files(Path(text.path)) if isinstance(file, TextFile))
+    for record in (one for file in files for one in read_records(file, (text.text_field,), lambda _: None)):
+        document = record.values.get(text.text_field) if isinstance(record, Record) else None
+        if not isinstance(document, str) or not document:
+            continue
+        number += -(-len(document) // text.piece_length) if text.piece_length else 1
+        num_bytes += len(document.encode())
+        if text.max_bytes is not None and num_bytes >= text.max_bytes:
+            break
+    return number
+
+
+def _disk(spec: Replicate, waiting: Collection[Step], pace: Pace, scored: int) -> int:
+    """Text, one model for each expert that is trained, the largest checkpoint, and scores."""
+    members = _members(waiting)
+    models = sum(members.get(getattr(step.spec, "name", ""), 1) for step in waiting if _trained(step))
+    model = _PARAMETER_BYTES * pace.num_parameters
+    imported = [text for text in spec.imports if any(step.spec == text for step in waiting)]
+    texts = sum(_text_bytes(Path(text.path), text.max_bytes) for text in imported)
+    return texts + (models + 3) * model + _SCORE_BYTES * scored
+
+
+def _text_bytes(path: Path, max_bytes: int | None) -> int:
+    size = path.stat().st_size * (_EXPANDED if path.suffix in (".xz", ".gz", ".bz2", ".zst") else 1)
+    return size if max_bytes is None else min(size, max_bytes)
+
+
+def _without_scores(spec: Replicate) -> list[Verdict]:
+    """The verdicts before anything was measured: what scores could decide has no other reason than that."""
+    domains, novel = tuple(spec.domains), tuple(spec.novel)
+    match spec:
+        case ReplicateDemix():
+            demix = DemixSubject(spec.name, spec.seeds, domains, novel, spec.budget, tuple(spec.removed))
+            return judge_demix(DemixEvidence(demix, DemixMeasured(), Resampled({}), None), PAPER)
+        case ReplicateCbtm():
+            cbtm = CbtmSubject(spec.name, spec.seeds, domains, novel, spec.budget, bool(spec.tasks))
+            return judge_cbtm(CbtmEvidence(cbtm, CbtmMeasured(), Resampled({})))
+        case ReplicateMode():
+            first, second = spec.targets
+            mode = ModeSubject(spec.name, spec.seeds, domains, novel, spec.budget, (first, second), spec.retention)
+            return judge_mode(ModeEvidence(mode, ModeMeasured(), Resampled({})))
+    return []

@@ -1,0 +1,171 @@
+"""Reports kept in a folder, as Markdown with their findings as JSON, and the index and sentences made from them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from workbench_studies.core.findings import Findings, cautions
+from workbench_studies.core.forest import MARKS_IN_ORDER, look_of
+from workbench_studies.core.report import seeds_words
+from workbench_studies.core.sizes import SMOKE, TOO_SHORT
+from workbench_studies.papers.catalog import DEMIX, PAPERS
+from workbench_studies.papers.kept_words import in_short, model_words, place_of, where_they_hold
+from workbench_studies.papers.markdown import markdown
+from workbench_studies.papers.page import page
+from workbench_studies.papers.todays_rule import in_todays_words
+
+_LARGE = ("curves", "forgetting", "pictures", "jobs")  # per step, per block or per job; the Markdown has their tables
+INDEX = ("<!-- index of reports -->", "<!-- end of the index -->")
+IN_SHORT = ("<!-- kept reports in short -->", "<!-- end of the reports in short -->")
+RESULTS = ("<!-- results of replications -->", "<!-- end of the results -->")
+
+
+def keep(
+    findings: Findings,
+    folder: Path,
+    *,
+    with_text: bool = True,
+    with_charts: bool = False,
+    readme: Path | None = None,
+) -> list[Path]:
+    """Writes NAME.md and NAME.json into a folder, with charts NAME.html, too; updates the index in its README.md.
+
+    `readme` is a further page, whose sentences on replications are written again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    findings = findings if with_text else without_text(findings)
+    small = {name: value for name, value in findings.items() if name not in _LARGE}
+    texts = {"md": markdown(findings), "json": json.dumps(small, indent=1, ensure_ascii=False) + "\n"}
+    if with_charts:
+        texts["html"] = page(findings)
+    paths = [folder / f"{findings['name']}.{ending}" for ending in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
+    write_again(folder, readme)
+    return paths
+
+
+def write_again(folder: Path, readme: Path | None = None) -> None:
+    """Writes what follows from the numbers in a folder: its README.md, and the sentences of a page elsewhere."""
+    reports, own = read_kept(folder), folder / "README.md"
+    before = own.read_text(encoding="utf-8") if own.is_file() else "# Replications\n"
+    own.write_text(between(between(before, INDEX, index(reports)), IN_SHORT, in_short(reports)), encoding="utf-8")
+    if readme is not None:
+        link = Path(os.path.relpath(folder, readme.parent)).as_posix()
+        words = results(reports, link, without_numbers(folder))
+        readme.write_text(between(readme.read_text(encoding="utf-8"), RESULTS, words), encoding="utf-8")
+
+
+def without_numbers(folder: Path) -> list[str]:
+    """The names of reports that are kept as pages only: they were written, and judged, before numbers were kept."""
+    return [
+        path.stem
+        for path in sorted(folder.glob("*.md"))
+        if " replicated: " in path.read_text("utf-8").partition("\n")[0] and not path.with_suffix(".json").exists()
+    ]
+
+
+def without_text(findings: Findings) -> Findings:
+    """Findings without the lines of the corpus, whose licence may not be known; how much text there is stays."""
+    samples = [{**sample, "lines": []} for sample in findings.get("samples", ())]
+    return {**findings, "samples": samples}
+
+
+def is_kept(value: object) -> bool:
+    """Whether the content of a JSON file is findings of a replication."""
+    return isinstance(value, dict) and {"name", "paper", "claims"} <= value.keys()
+
+
+def read_kept(folder: Path) -> list[Findings]:
+    """The findings in a folder, in the order of papers, then of corpus and size; other JSON files are left aside."""
+    stored = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json")))
+    kept: list[Findings] = [in_todays_words(one) for one in stored if is_kept(one)]
+    papers = list(PAPERS)
+    return sorted(kept, key=lambda one: (papers.index(one["paper"]), one["corpus"], one["size"], one["name"]))
+
+
+def between(text: str, markers: tuple[str, str], words: str) -> str:
+    """A text with other words between two markers, which are added at its end if they are not there."""
+    start, end = markers
+    if start not in text or end not in text:
+        text = f"{text.rstrip()}\n\n{start}\n{end}\n"
+    before, rest = text.split(start, 1)
+    return f"{before}{start}\n\n{words}\n\n{end}{rest.split(end, 1)[1]}"
+
+
+def index(reports: Sequence[Findings]) -> str:
+    """A table of one row for each paper, corpus and size: the newest report of each."""
+    newest: dict[tuple[str, str, str], Findings] = {}
+    for one in sorted(reports, key=lambda report: str(report["date"])):
+        newest[one["paper"], one["corpus"], one["size"]] = one
+    rows = [
+        f"| {PAPERS[one['paper']].title} | {one['corpus']} | {one['size']} | {seeds_words(one)} | {one['date']} | "
+        f"{' | '.join(map(str, counts(one).values()))} | [report]({one['name']}.md), [numbers]({one['name']}.json) |"
+        for one in reports
+        if newest[one["paper"], one["corpus"], one["size"]] is one
+    ]
+    heads = ["paper", "corpus", "size", "seeds", "date", *MARKS_IN_ORDER, "files"]
+    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows])
+
+
+def counts(findings: Findings) -> Mapping[str, int]:
+    """The number of claims with each mark."""
+    words = [look_of(claim).words for claim in findings["claims"]]
+    return {mark: words.count(mark) for mark in MARKS_IN_ORDER}
+
+
+def results(reports: Sequence[Findings], folder: str, without_numbers: Sequence[str] = ()) -> str:
+    """The README's sentences on the reports in a folder: the marks of each, and where the main claims hold."""
+    shown = [one for one in reports if one["size"] != SMOKE]
+    if not shown:
+        return "No report is kept yet."
+    telling, tried = ([one for one in shown if (one["size"] in TOO_SHORT) is short] for short in (False, True))
+    lines = [*(f"- {_sentence(one, folder)}" for one in telling), "", _tried(shown), "", _IMPLIED]
+    if holding := where_they_hold(telling):
+        lines += ["", "What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
+    if tried:
+        links = ", ".join(
+            f"[{PAPERS[one['paper']].title} on {place_of(one)}]({folder}/{one['name']}.md)" for one in tried
+        )
+        lines += ["", f"{_TOO_SHORT} {links}.{_range_by_seed(tried)}"]
+    if without_numbers:
+        links = ", ".join(f"[{name}]({folder}/{name}.md)" for name in without_numbers)
+        lines += ["", f"Judged by an earlier rule, two seeds, and kept without their numbers: {links}."]
+    return "\n".join(lines)
+
+
+_IMPLIED = (
+    "Implied is what could not have come out otherwise, such as that a frozen base does not forget, or what repeats "
+    "the numbers of another claim; it does not count as reproduced."
+)
+_TOO_SHORT = "Not counted here, since trainings of this size are too short to tell DEMix from Dense:"
+
+
+def _range_by_seed(reports: Sequence[Findings]) -> str:
+    """How far the seeds of DEMix's first claim lie apart, as a sentence; empty without."""
+    claims = [claim for one in reports if one["paper"] == DEMIX.name for claim in one["claims"][:1] if claim["by_seed"]]
+    ranges = [f"from {min(one['by_seed']):+.1f} to {max(one['by_seed']):+.1f} {one['unit']}" for one in claims]
+    return f" DEMix less Dense on the training domains is {', '.join(ranges)}, by the seed." if ranges else ""
+
+
+def _tried(reports: Sequence[Findings]) -> str:
+    """`Tried on: DEMix 2 corpora (books, news); MoDE 1 corpus (books).`"""
+    by_paper: dict[str, set[str]] = {}
+    for one in reports:
+        by_paper.setdefault(PAPERS[one["paper"]].title, set()).add(str(one["corpus"]))
+    words = [
+        f"{title} {len(corpora)} {'corpus' if len(corpora) == 1 else 'corpora'} ({', '.join(sorted(corpora))})"
+        for title, corpora in by_paper.items()
+    ]
+    return f"Tried on: {'; '.join(words)}."
+
+
+def _sentence(findings: Findings, folder: str) -> str:
+    """`[DEMix](…) on books (tiny, 2 seeds): of 33 claims 17 reproduced, 5 contradicted, ….`"""
+    numbers = ", ".join(f"{number} {mark}" for mark, number in counts(findings).items() if number)
+    link = f"[{PAPERS[findings['paper']].title}]({folder}/{findings['name']}.md)"
+    counted = f"{link} on {place_of(findings)}: of {len(findings['claims'])} claims {numbers}."
+    return " ".join([counted, *cautions(findings), model_words(findings)])

@@ -1,0 +1,13 @@
+"""A replication as a plan of ordinary jobs, derived from its spec."""
+
+from __future__ import annotations
+
+from workbench.plans import Step
+from workbench_studies.kinds.replicate import Replicate
+from workbench_studies.papers.catalog import PAPERS
+
+
+def plan(spec: Replicate) -> list[Step]:
+    """Every job of a replication in the order in which they should start; the last one writes the report."""
+    steps = PAPERS[spec.paper].steps(spec)
+    return [*steps, Step("report", spec, f"{spec.name}: report", tuple(step.key for step in steps))]

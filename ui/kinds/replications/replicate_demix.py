@@ -1,7 +1,0 @@
-"""Reporting on a replication of DEMix."""
-
-from __future__ import annotations
-
-from ui.kinds.replications.report_screen import REPORT_SCREEN
-
-SCREEN = REPORT_SCREEN
