@@ -1,4 +1,4 @@
-"""The HTML of an answer: words tinted by their leading expert, the strip below them, mean weights, files.
+"""The HTML of an answer: the data of its tokens, which the page draws, mean weights, files.
 
 Generated text, names and sentences are escaped: a model may generate HTML.
 """
@@ -6,6 +6,7 @@ Generated text, names and sentences are escaped: a model may generate HTML.
 from __future__ import annotations
 
 import html
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +16,8 @@ from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
 from ui.playground.ablation_view import losses_html
 from ui.playground.mode_gates import inside_html
-from ui.playground.tints import strip_svg, tinted_tokens
 from ui.present.charts.colours import Looks, chip, in_order
+from ui.present.charts.token_view import Part, Passage, TokenData, weight_data
 from ui.present.charts.trajectories import leaders, legend
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import rows_inside
@@ -29,6 +30,8 @@ ENDINGS = {
 }
 
 LEGEND = 7  # experts named in a line
+SHOWN = 24  # experts with a colour of their own in an answer
+PARTS: tuple[Part, ...] = ("text", "strip")
 TINTS = "The mark before a run of words is its leading expert; a stronger tint is a larger weight."
 CONTINUES = " …</p>"  # what a status line ends with while an answer grows; Stop ends it in the browser
 
@@ -95,54 +98,72 @@ class Answer:
 
 def answer_html(answer: Answer, diff: str = "") -> str:
     """The HTML of an answer; with the HTML of a diff in the place of its words, which then stand below it."""
-    rest = html.escape(answer.done.text) if answer.done else ""
-    if answer.is_blind:
-        words = "".join(f'<span class="token">{html.escape(text)}</span>' for text in answer.texts)
-        return f"{_text(answer, words + rest)}{_state(answer)}"
-    words, strip, colours = _tinted(answer)
-    table = _weights_table(answer) if answer.weights else ""
-    inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
-    text = _text(answer, words + rest)
+    if answer.is_blind or not answer.texts:
+        state = _state(answer)
+        return f"{_text(answer)}{state}" if answer.is_blind else f"{_text(answer)}{state}{_more(answer)}"
+    text = _tokens(answer)
     if diff:
         tints = f'<details class="more"><summary>Show tints</summary>{text}</details>'
         text = f'<div class="generated diff" tabindex="0" role="group" aria-label="Differences">{diff}</div>{tints}'
-    details = f"{colours}{table}{inside}{_manifest(answer.manifest)}"
+    return f"{text}{_state(answer)}{_more(answer)}"
+
+
+def _before(answer: Answer) -> list[Passage]:
+    """The prompt or the conversation."""
+    turns = [Passage(kind="turn", who=turn["role"].capitalize(), text=turn["content"]) for turn in answer.turns]
+    return turns or [Passage(kind="prompt", who="", text=answer.prompt)]
+
+
+def _text(answer: Answer) -> str:
+    """The prompt or the conversation, then the text without its tokens."""
+    before = "".join(
+        f'<span class="{passage["kind"]}">{_who(passage)}{html.escape(passage["text"])}</span>'
+        for passage in _before(answer)
+    )
+    words = html.escape(answer.generated)
+    return f'<div class="generated" tabindex="0" role="group" aria-label="Answer">{before}{words}</div>'
+
+
+def _who(passage: Passage) -> str:
+    return f"<b>{html.escape(passage['who'])}</b> " if passage["who"] else ""
+
+
+def _tokens(answer: Answer) -> str:
+    """Where the page draws the tokens, by their experts or by the parts of a single expert."""
+    expert = _single_expert_with_parts(answer)
+    names, rows, looks = list(answer.columns), answer.weights, answer.looks
+    if expert:
+        names, looks = [BACKBONE, *answer.parts[expert]], in_order(answer.parts[expert])
+        rows = rows_inside(answer.gates, expert, answer.parts[expert])
+    data = weight_data(
+        answer.texts, rows, names, [looks.expert(name) for name in names], label="Answer", parts=PARTS, num_shown=SHOWN
+    )
+    whole = TokenData(**data, before=_before(answer), after=answer.done.text if answer.done else "")
+    return f'<div class="tokens" data-tokens="{html.escape(json.dumps(whole, ensure_ascii=False))}"></div>'
+
+
+def _more(answer: Answer) -> str:
+    """What is told below a text: an ablation, the weights, and the files."""
+    table = _weights_table(answer) if answer.weights else ""
+    inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
+    details = f"{_legend_of_parts(answer)}{table}{inside}{_manifest(answer.manifest)}"
     return (
-        f"{text}{strip}{_state(answer)}{losses_html(answer.without)}"
+        f"{losses_html(answer.without)}"
         f'<details class="more"><summary>Weights and files</summary><div tabindex="0">{details}</div></details>'
     )
 
 
-def _text(answer: Answer, words: str) -> str:
-    """The prompt or the conversation, then the words of the answer."""
-    turns = "".join(
-        f'<span class="turn"><b>{html.escape(turn["role"].capitalize())}</b> {html.escape(turn["content"])}</span>'
-        for turn in answer.turns
-    )
-    before = turns or f'<span class="prompt">{html.escape(answer.prompt)}</span>'
-    return f'<div class="generated" tabindex="0" role="group" aria-label="Answer">{before}{words}</div>'
-
-
-def _tinted(answer: Answer) -> tuple[str, str, str]:
-    """The words tinted by expert, or by the parts of a single expert, the strip, and a legend of the parts."""
-    if not answer.texts:
-        return "", "", ""
-    expert = _single_expert_with_parts(answer)
-    if not expert:
-        looks = [answer.looks.expert(name) for name in answer.columns]
-        words = tinted_tokens(answer.texts, answer.weights, answer.columns, looks)
-        return words, strip_svg(answer.weights, answer.columns, looks), ""
+def _legend_of_parts(answer: Answer) -> str:
+    """The legend of words that are coloured by the parts of a single expert."""
+    if not answer.texts or not (expert := _single_expert_with_parts(answer)):
+        return ""
     parts = answer.parts[expert]
-    names, rows = [BACKBONE, *parts], rows_inside(answer.gates, expert, parts)
-    of_parts = in_order(parts)
-    looks = [of_parts.expert(name) for name in names]
     caption = (
         f"Words coloured by the leading part of {html.escape(expert)}, or its backbone, on average over the blocks. "
         "The legend gives the number of words of each."
     )
-    words = tinted_tokens(answer.texts, rows, names, looks)
-    strip = strip_svg(rows, names, looks)
-    return words, strip, f'{legend(names, leaders(rows), of_parts)}<p class="reading">{caption}</p>'
+    leading = leaders(rows_inside(answer.gates, expert, parts))
+    return f'{legend([BACKBONE, *parts], leading, in_order(parts))}<p class="reading">{caption}</p>'
 
 
 def _single_expert_with_parts(answer: Answer) -> str:
