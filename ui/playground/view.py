@@ -8,13 +8,14 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from typing import Any
 
 from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
-from ui.playground.ablation_view import losses_html
 from ui.playground.mode_gates import inside_html
 from ui.present.charts.colours import Looks, chip, in_order
 from ui.present.charts.token_view import Part, Passage, TokenData, weight_data
@@ -31,6 +32,7 @@ ENDINGS = {
 
 LEGEND = 7  # experts named in a line
 SHOWN = 24  # experts with a colour of their own in an answer
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")  # of a diff
 PARTS: tuple[Part, ...] = ("text", "strip")
 TINTS = "The mark before a run of words is its leading expert; a stronger tint is a larger weight."
 CONTINUES = " …</p>"  # what a status line ends with while an answer grows; Stop ends it in the browser
@@ -131,19 +133,20 @@ def _who(passage: Passage) -> str:
 def _tokens(answer: Answer) -> str:
     """Where the page draws the tokens, by their experts or by the parts of a single expert."""
     expert = _single_expert_with_parts(answer)
-    names, rows, looks = list(answer.columns), answer.weights, answer.looks
+    names, looks = list(answer.columns), answer.looks
+    rows: Sequence[Sequence[float]] = answer.weights
     if expert:
         names, looks = [BACKBONE, *answer.parts[expert]], in_order(answer.parts[expert])
         rows = rows_inside(answer.gates, expert, answer.parts[expert])
     data = weight_data(
         answer.texts, rows, names, [looks.expert(name) for name in names], label="Answer", parts=PARTS, num_shown=SHOWN
     )
-    whole = TokenData(**data, before=_before(answer), after=answer.done.text if answer.done else "")
-    return f'<div class="tokens" data-tokens="{html.escape(json.dumps(whole, ensure_ascii=False))}"></div>'
+    complete = TokenData(**data, before=_before(answer), after=answer.done.text if answer.done else "")
+    return f'<div class="tokens" data-tokens="{html.escape(json.dumps(complete, ensure_ascii=False))}"></div>'
 
 
 def _more(answer: Answer) -> str:
-    """What is told below a text: an ablation, the weights, and the files."""
+    """Below the text: an ablation, the weights, and the files."""
     table = _weights_table(answer) if answer.weights else ""
     inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
     details = f"{_legend_of_parts(answer)}{table}{inside}{_manifest(answer.manifest)}"
@@ -282,3 +285,55 @@ def next_html(token: Token, looks: Looks) -> str:
         f"<code>{html.escape(repr(one.text))}</code> {math.exp(one.logprob):.0%}" for one in token.candidates
     )
     return f'<p class="next">Next: {experts}{" · " if words else ""}{words}</p>'
+
+
+def losses_html(without: Sequence[Without]) -> str:
+    """A table of perplexities, the greatest first; the first item of `without` is the text with all experts."""
+    if not without:
+        return ""
+    full, *others = without
+    ranked = sorted(others, key=lambda result: -result.perplexity)
+    rows = "".join(_loss(result, full.perplexity) for result in ranked)
+    body = rows or '<tr><td colspan="4">Nothing can be left out: there is one expert, without parts.</td></tr>'
+    return (
+        "<table><caption>Ablation</caption><thead><tr><th>Without</th>"
+        '<th class="number">Perplexity</th><th class="number">Change</th><th>Greatest loss at</th></tr></thead>'
+        f'<tbody>{body}</tbody></table><p class="reading">Prompt and answer, scored again with one '
+        f"expert or part left out at a time. With all of them the perplexity is {full.perplexity:,.2f}; where it is "
+        "lower without one, the text is likelier without it.</p>"
+    )
+
+
+def _loss(result: Without, full: float) -> str:
+    word, nats = result.lost_most
+    loss = f"<code>{html.escape(repr(word))}</code> ({nats:+.2f} nats)" if nats < 0 else "nowhere"
+    return (
+        f'<tr><td>{html.escape(result.name)}</td><td class="number">{result.perplexity:,.2f}</td>'
+        f'<td class="number">{result.perplexity / full - 1:+.1%}</td><td>{loss}</td></tr>'
+    )
+
+
+def diff_html(before: Answer, after: Answer, letter: str) -> str:
+    """The words of one answer against those of another, which stands in the pane of this letter."""
+    if before.generated == after.generated:
+        return f'<p class="same">The same text as {letter}.</p>'
+    pairs = zip(before.token_ids, after.token_ids, strict=False)
+    longest = min(len(before.token_ids), len(after.token_ids))
+    same = next((place for place, (old, new) in enumerate(pairs) if old != new), longest)
+    sentence = f"The first {same} tokens are those of {letter}. Then:" if same else f"Differs from {letter} at once:"
+    changes = words_diff("".join(before.texts[same:]), "".join(after.texts[same:]))
+    return f'<p class="same">{sentence}</p>{changes}'
+
+
+def words_diff(before: str, after: str) -> str:
+    """HTML of the words that went (`del`), came (`ins`) and stayed."""
+    old, new = _WORDS.findall(before), _WORDS.findall(after)
+    parts = []
+    for what, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        gone, came = html.escape("".join(old[start:end])), html.escape("".join(new[first:last]))
+        if what == "equal":
+            parts.append(came)
+            continue
+        parts += [f"<del>{gone}</del>"] if gone else []
+        parts += [f"<ins>{came}</ins>"] if came else []
+    return "".join(parts)

@@ -19,7 +19,7 @@ from ui.api.app import create_app
 from ui.playground import app, grid
 from ui.playground.player import Player
 from ui.playground.rounds import NUM_PANES, Memory
-from ui.playground.words_diff import words_diff
+from ui.playground.view import words_diff
 from workbench.settings import Settings
 
 

@@ -24,7 +24,7 @@ function drawTokens(root, data) {
     return one;
   };
 
-  // The frame is made once for the same parts, so that focus and selection outlive new tokens.
+  // The frame stays as long as the parts are the same, so that focus and selection outlive new tokens.
   const wanted = JSON.stringify([data && data.parts, data && data.titles, data && data.captions, data && data.before, !!weights]);
   let state = root.tokenView;
   if (!state || state.wanted !== wanted || !root.contains(state.text)) {

@@ -16,7 +16,7 @@ from ui.present.text.token_comparison import contrast_words, passage_words
 from ui.request_fields import ContrastFields
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
-from ui.widgets.elements.tokens import show_tokens
+from ui.widgets.elements.components import show_tokens
 from workbench.answers.posteriors import Passage, TokenComparison
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.settings import get_settings

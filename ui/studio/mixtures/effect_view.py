@@ -17,7 +17,7 @@ from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.server import kept_client
 from ui.widgets.background import fetch_from_scores
 from ui.widgets.data_table import as_csv
-from ui.widgets.elements.domain_bars import show_domain_bars
+from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
 from workbench.analysis.costs import expert_costs
 from workbench.answers.perplexities import MixedScores
