@@ -14,6 +14,7 @@ from ui.cli.output import day, print_done, print_json, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.classification import print_classification
 from ui.cli.printing.removal import print_certificate
+from ui.cli.things import get_card
 from ui.present.text.reports import read_words
 from workbench.registry.cards import ReportCard
 
@@ -62,7 +63,7 @@ def list_all(
 @app.command("show")
 def show(report: ReportId, as_json: Json = False) -> None:
     """Show a report with its numbers."""
-    card = _card(report)
+    card = get_card("report", report)
     if as_json:
         print_json(card)
     elif card.kind in _PRINTERS:
@@ -75,17 +76,8 @@ def show(report: ReportId, as_json: Json = False) -> None:
 def delete(report: ReportId, as_json: Json = False) -> None:
     """Delete a report with its pages; the experts and mixtures it is about are kept."""
     from workbench.registry.database import transaction
-    from workbench.registry.reports import delete_report
+    from workbench.registry.things import THINGS
 
-    card = _card(report)
     with transaction() as session:
-        delete_report(session, card.id)
+        card = THINGS["report"].delete_one(session, report)
     print_done({"deleted": card.id}, f"“{card.title}” ({card.id[:8]}) is deleted.", as_json)
-
-
-def _card(report: str) -> ReportCard:
-    from workbench.registry.database import reading
-    from workbench.registry.reports import get_report
-
-    with reading() as session:
-        return get_report(session, report)
