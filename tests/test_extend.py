@@ -53,14 +53,18 @@ def test_the_gate_of_the_page_is_the_one_that_its_own_tests_run() -> None:
     assert installed.splitlines() == [f"[{group}]", *(f"{name} = {place}" for name, place in offered.items())]
 
 
-def test_the_method_and_the_kind_of_the_page_are_those_that_their_own_tests_run() -> None:
+def test_the_method_the_kind_and_the_question_of_the_page_are_those_that_their_own_tests_run() -> None:
     for title, folder, names in (
         ("A method", TESTS / "toy_method" / "site" / "toy_method", ("descriptor", "placement")),
         ("A kind of job", TESTS / "toy_kind" / "toy_kind", ("kind", "runner", "screen")),
+        ("A question", TESTS / "toy_question", ("toy_question",)),
     ):
         assert blocks(title) == [(folder / f"{name}.py").read_text(encoding="utf-8") for name in names]
         [offered] = blocks(title, "toml")
-        [installed] = folder.parent.glob("*.dist-info/entry_points.txt")
+        [installed] = [
+            *folder.glob("*.dist-info/entry_points.txt"),
+            *folder.parent.glob("*.dist-info/entry_points.txt"),
+        ]
         assert offered.replace(' = "', " = ").replace('"\n', "\n").replace('project.entry-points."', "").replace(
             '"]', "]"
         ) == installed.read_text(encoding="utf-8")
