@@ -85,10 +85,8 @@ pythons:  ## The command line, the registry and the methods on other Pythons, th
 gpu:  ## What has to be tried and measured on a GPU, into gpu.json; GPU_PYTHON has torch for CUDA; TEXT=FOLDER replicates DEMix
 	$(GPU_PYTHON) -m benchmarks.gpu.measure --out gpu.json $(if $(TEXT),--text $(TEXT))
 
-bench:  ## Claims of speed, each a ratio measured in one run
-	@failed=; for claim in benchmarks/*.py; do \
-		echo "$$claim"; $(BIN)/python $$claim || failed="$$failed $$claim"; \
-	done; test -z "$$failed" || { echo "These ended with an error:$$failed"; exit 1; }
+bench:  ## Claims of speed, each a ratio measured in one run, then a table of goals and figures; QUICK=1 only tries that each runs
+	$(BIN)/python -m benchmarks.harness.run $(if $(QUICK),--quick)
 
 pictures: install-test  ## Pictures of all pages and the tour of the README, from a registry of its own (20 minutes or more)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/images/make.py

@@ -28,6 +28,7 @@ from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, Memory
 from ui.playground.theme import theme
 from ui.playground.view import CONTINUES, hint_html
+from ui.present.charts.token_view import CSS, DRAW
 from ui.present.forms.option_help import SAMPLING_HELP
 from workbench.store.temporary_files import GRADIO, temporary_folder
 
@@ -66,8 +67,8 @@ def mount(app: FastAPI, state: AppState) -> None:
         pwa=False,
         show_error=False,  # of an unexpected error, whose place is the log
         theme=theme(),
-        css=_source("page.css"),
-        js=_source("page.js"),
+        css=CSS + _source("page.css"),
+        js=f"() => {{\n{DRAW}\n({_source('page.js')})();\n}}",
     )
     mounted = next(one.app for one in app.routes if isinstance(one, Mount) and one.path == PATH)
     assert isinstance(mounted, Starlette)

@@ -26,8 +26,7 @@ from ui.playground.address import CHAT, panes_address
 from ui.playground.chips import chip_values, chips_chosen, chips_of, request_of
 from ui.playground.pacing import newest_of
 from ui.playground.rounds import LETTERS, NUM_PANES, Memory, PaneRequest, Round, count_of, pane_of
-from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
-from ui.playground.words_diff import diff_html
+from ui.playground.view import Answer, answer_html, diff_html, legend_html, next_html, problem_html, stored_html
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text

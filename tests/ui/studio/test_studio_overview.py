@@ -15,7 +15,7 @@ from tests.ui.studio.visits import STUDIO, answer_as, named, open_page, output
 from ui.client import Client
 from ui.studio.overview import first_visit
 from ui.studio.overview.contents import read_contents
-from ui.widgets.elements import living_picture
+from ui.widgets.elements import components
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import leases
 from workbench.job_records.jobs import create_job
@@ -161,7 +161,7 @@ def test_numbers_picture_and_reading_are_about_the_best_mixture(monkeypatch: pyt
         pictures.append(data)
         return ""
 
-    monkeypatch.setattr(living_picture, "show_picture", keep_picture)
+    monkeypatch.setattr(components, "show_picture", keep_picture)
     answer_as(monkeypatch, "mix", mixed)
     monkeypatch.setattr(Client, "posterior", read_text)
     app = measured(overview())

@@ -9,11 +9,12 @@ import typer
 
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, lists, name_column
+from ui.cli.listing import Column, created_column, name_column
 from ui.cli.options import InProcess, Json, RunOptions, Wait, build, split_commas, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.report import print_report
 from ui.cli.questions import prints_answer
+from ui.cli.things import add_list
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.formatting.shell_command import shell_command
@@ -51,19 +52,14 @@ _COLUMNS = (
 )
 
 
-@app.command("list")
-@lists(
+add_list(
+    app,
+    "expert",
     _COLUMNS,
-    empty="There is no expert yet. Train some with: workbench train joint NAME --seed-model S --domains A,B",
     noun="expert",
+    help="List experts. A stale expert was trained on a cluster whose documents have changed.",
+    empty="There is no expert yet. Train some with: workbench train joint NAME --seed-model S --domains A,B",
 )
-def list_all() -> list[ExpertCard]:
-    """List experts. A stale expert was trained on a cluster whose documents have changed."""
-    from workbench.registry.database import reading
-    from workbench.registry.experts import list_experts
-
-    with reading() as session:
-        return list_experts(session)
 
 
 @app.command("show")

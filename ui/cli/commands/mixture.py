@@ -14,7 +14,7 @@ import typer
 from engine.text.split_names import HeldOutSplit
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, lists, name_column
+from ui.cli.listing import Column, created_column, name_column
 from ui.cli.mix_options import (
     NO_CHANGES,
     Experts,
@@ -31,6 +31,7 @@ from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
 from ui.cli.printing.clustering import say_temperature
 from ui.cli.questions import prints_answer
+from ui.cli.things import add_list, get_card
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.text.calibration import how_to_read, proposal_words, surface_rows, text_words, verdict_words
@@ -77,29 +78,20 @@ def _sentence(spec: type[Spec], field: str) -> str:
     return spec.model_fields[field].description or ""
 
 
-@app.command("list")
-@lists(
+add_list(
+    app,
+    "mixture",
     _COLUMNS,
-    empty="There is no mixture yet. Train one with: workbench train joint NAME --seed-model S --domains A,B",
     noun="mixture",
+    help="List mixtures.",
+    empty="There is no mixture yet. Train one with: workbench train joint NAME --seed-model S --domains A,B",
 )
-def list_all() -> list[MixtureCard]:
-    """List mixtures."""
-    from workbench.registry.database import reading
-    from workbench.registry.mixtures import list_mixtures
-
-    with reading() as session:
-        return list_mixtures(session)
 
 
 @app.command("show")
 def show(name: MixtureName, as_json: Json = False) -> None:
     """Show a mixture: its experts, their weights and its gate."""
-    from workbench.registry.database import reading
-    from workbench.registry.mixtures import get_mixture
-
-    with reading() as session:
-        card = get_mixture(session, name)
+    card = get_card("mixture", name)
     _print(card, as_json)
     if not as_json:
         say_temperature(card)

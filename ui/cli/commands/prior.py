@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, lists, name_column
+from ui.cli.listing import Column, created_column, name_column
 from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from ui.cli.output import day, print_json, print_table, say, shown
 from ui.cli.questions import takes_question
+from ui.cli.things import add_delete, add_list, get_card
 from workbench.answers.posteriors import PriorSource
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import ask
@@ -29,19 +30,14 @@ _COLUMNS = (
 )
 
 
-@app.command("list")
-@lists(
+add_list(
+    app,
+    "prior",
     _COLUMNS,
-    empty="There is no prior yet. Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
     noun="prior",
+    help="List priors with the domains that they were estimated on.",
+    empty="There is no prior yet. Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
 )
-def list_all() -> list[PriorCard]:
-    """List priors with the domains that they were estimated on."""
-    from workbench.registry.database import reading
-    from workbench.registry.priors import list_priors
-
-    with reading() as session:
-        return list_priors(session)
 
 
 @app.command("estimate")
@@ -84,22 +80,10 @@ def set_prior(
 @app.command("show")
 def show(name: PriorName, as_json: Json = False) -> None:
     """Show a prior: the share of each expert, and its source."""
-    from workbench.registry.database import reading
-    from workbench.registry.priors import get_prior
-
-    with reading() as session:
-        _print(get_prior(session, name), as_json)
+    _print(get_card("prior", name), as_json)
 
 
-@app.command("delete")
-def delete(name: PriorName, as_json: Json = False) -> None:
-    """Delete a prior; the weights of mixtures stay the same."""
-    from workbench.registry.database import transaction
-    from workbench.registry.priors import delete_prior
-
-    with transaction() as session:
-        delete_prior(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
+add_delete(app, "prior", PriorName, "Delete a prior; the weights of mixtures stay the same.")
 
 
 def _print(card: PriorCard, as_json: bool) -> None:

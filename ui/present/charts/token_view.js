@@ -1,3 +1,4 @@
+const NAMED = 7, LEAST_WEIGHT = 0.005;  // experts named at a token: so many, and all of this weight
 const FULL_NATS = 3;  // the difference at which a tint is at its strongest
 
 function drawTokens(root, data) {
@@ -23,8 +24,8 @@ function drawTokens(root, data) {
     return one;
   };
 
-  // The frame is made once for the same parts, so that focus and selection outlive new tokens.
-  const wanted = JSON.stringify([data && data.parts, data && data.titles, data && data.captions, !!weights]);
+  // The frame stays as long as the parts are the same, so that focus and selection outlive new tokens.
+  const wanted = JSON.stringify([data && data.parts, data && data.titles, data && data.captions, data && data.before, !!weights]);
   let state = root.tokenView;
   if (!state || state.wanted !== wanted || !root.contains(state.text)) {
     root.replaceChildren();
@@ -53,9 +54,18 @@ function drawTokens(root, data) {
       root.append(state.detail);
       state.floats = true;
     }
+    for (const {kind, who, text} of (data && data.before) || []) {
+      const passage = make("span", kind);
+      if (who) passage.append(make("b", "", who), " ");
+      passage.append(text);
+      state.text.append(passage);
+    }
+    state.after = make("span");
+    state.text.append(state.after);
     state.text.tabIndex = 0;
     state.text.setAttribute("role", "group");
   }
+  state.after.textContent = (data && data.after) || "";
   state.text.classList.toggle("tv-differences", !weights);
   state.text.setAttribute("aria-label", `${(data && data.label) || "Text"}. Arrow keys go from token to token.`);
 
@@ -85,7 +95,7 @@ function drawTokens(root, data) {
       token.classList.add(differences[at] < 0 ? "tv-worse" : "tv-better");
       token.style.setProperty("--tv-tint", tint(Math.abs(differences[at]) / FULL_NATS));
     }
-    state.text.append(...nodes);
+    state.after.before(...nodes);
     state.nodes.push(nodes);
     state.keys.push(keyOf(at));
   }
@@ -164,7 +174,12 @@ function drawTokens(root, data) {
       return [[null, `${data.sides[0]} gives it ${verb} probability than ${data.sides[1]}`, nats(differences[at]), 0]];
     }
     const order = experts.map((_, place) => place).sort((a, b) => weights[at][b] - weights[at][a]);
-    return order.map((one) => [experts[one], experts[one].name, percent(weights[at][one]), weights[at][one]]);
+    let named = order.filter((one, rank) => rank < NAMED || weights[at][one] >= LEAST_WEIGHT);
+    if (order.length - named.length === 1) named = order;
+    const others = order.slice(named.length);
+    const listed = named.map((one) => [experts[one], experts[one].name, percent(weights[at][one]), weights[at][one]]);
+    const rest = others.reduce((sum, one) => sum + weights[at][one], 0);
+    return others.length ? [...listed, [null, `${others.length} others`, percent(rest), rest]] : listed;
   };
   const fill = (at) => {
     const table = make("table"), title = make("p");
@@ -175,6 +190,7 @@ function drawTokens(root, data) {
       if (expert) head.append(chip(expert));
       head.append(words);
       row.append(head);
+      if (!expert && weights) row.insertCell();
       if (expert) {
         const bar = make("div"), cell = make("td", "tv-bar");
         bar.style.background = expert.colour;

@@ -29,6 +29,14 @@ class Drawn(TypedDict):
     letters: str
 
 
+class Passage(TypedDict):
+    """A text before the tokens, with the name of who says it, if anybody; `kind` is its class in CSS."""
+
+    kind: str
+    who: str
+    text: str
+
+
 class TokenData(TypedDict, total=False):
     """The data that the script draws. Either `weights` with `leads` and `shares`, or `differences`, is given."""
 
@@ -36,7 +44,9 @@ class TokenData(TypedDict, total=False):
     parts: Sequence[Part]  # in their order; without `detail` the numbers float beside the token
     titles: Mapping[Part, str]  # a part without one joins the part before it, if that has one
     captions: Mapping[Part, str]
+    before: Sequence[Passage]  # what stands before the tokens
     tokens: Sequence[str]
+    after: str  # text that is of no token yet
     experts: Sequence[Drawn]
     weights: Weights  # token × drawn expert
     leads: Sequence[int]  # the drawn expert that leads at each token
@@ -55,12 +65,13 @@ def weight_data(
     parts: Sequence[Part] = ("text", "strip", "legend"),
     titles: Mapping[Part, str] | None = None,
     captions: Mapping[Part, str] | None = None,
+    num_shown: int = SHOWN,
 ) -> TokenData:
     """The data of tokens and the weight of each expert at each of them; `looks` has one for each expert.
 
-    The seven experts with the greatest mean weight keep their own colour. All others are one, in grey.
+    The `num_shown` experts with the greatest mean weight keep their own colour. All others are one, in grey.
     """
-    kept = _most_weighty(weights, len(experts))
+    kept = _most_weighty(weights, len(experts), num_shown)
     rest = [place for place in range(len(experts)) if place not in kept]
     drawn = [_drawn(experts[place], looks[place]) for place in kept]
     if rest:
@@ -102,12 +113,12 @@ def difference_data(
     }
 
 
-def _most_weighty(weights: Weights, num_experts: int) -> list[int]:
+def _most_weighty(weights: Weights, num_experts: int, num_shown: int) -> list[int]:
     """The places of the experts that are drawn one by one, in their order."""
-    if num_experts <= SHOWN + 1:  # one other expert is drawn as well as named
+    if num_experts <= num_shown + 1:  # one other expert is drawn as well as named
         return list(range(num_experts))
     sums = [sum(column) for column in zip(*weights, strict=True)] or [0.0] * num_experts
-    return sorted(sorted(range(num_experts), key=lambda place: -sums[place])[:SHOWN])
+    return sorted(sorted(range(num_experts), key=lambda place: -sums[place])[:num_shown])
 
 
 def _drawn(name: str, look: Look) -> Drawn:

@@ -14,7 +14,7 @@ from ui.present.text.formatting import plain, spoken
 from ui.present.text.token_comparison import contrast_words, passage_words
 from ui.widgets.address import choose_one
 from ui.widgets.background import ask_scores
-from ui.widgets.elements.tokens import show_tokens
+from ui.widgets.elements.components import show_tokens
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.questions.token_comparison import ContrastRequest, Passage, TokenComparison
 

@@ -16,7 +16,7 @@ from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.background import ask_scores
 from ui.widgets.data_table import as_csv
-from ui.widgets.elements.domain_bars import show_domain_bars
+from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
 from workbench.mixture_request import MixtureRequest
 from workbench.questions.costs import expert_costs

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from ui.generation.merge_streams import merge_streams
+from ui.playground.pacing import merge_streams
 
 
 def test_a_reader_who_leaves_closes_every_stream_and_no_traceback_is_logged() -> None:
