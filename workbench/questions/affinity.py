@@ -14,7 +14,7 @@ from engine.errors import EngineError
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.base import Answer
-from workbench.questions.question import Question
+from workbench.questions.question import Question, Split
 from workbench.registry.cards import ReportCard
 from workbench.registry.reports import list_reports
 from workbench.store.storage import Storage
@@ -63,7 +63,7 @@ class AffinityRequest(Question[Affinity]):
     rows = "cells"
 
     mixture: str | None = Field(None, description="Name of a mixture; left out: all experts.")
-    split: HeldOutSplit = Field("test", description="Which held-out part.")
+    split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> Affinity:
         """The overlap of two domains is the one measured last, and None where there is none of their present text."""

@@ -22,7 +22,7 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, load_distances, scored_domains
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command, shell_command
-from workbench.questions.question import Question
+from workbench.questions.question import Question, Split
 from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Clustering, Evaluation
@@ -89,7 +89,7 @@ class ClusterGridRequest(Question[ClusterGrid]):
     temperatures: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=list, max_length=50, description="Temperatures to compare; empty takes a usual choice."
     )
-    split: HeldOutSplit = Field("test", description="Which held-out part.")
+    split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> ClusterGrid:
         """Perplexities of a mixture by temperature (rows) and top-k (columns), experts alike in their prior.

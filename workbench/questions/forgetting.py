@@ -14,7 +14,7 @@ from engine.loading.plan import GenerationPlan
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
 from workbench.answers.base import Answer
-from workbench.questions.question import Question
+from workbench.questions.question import Question, Split
 from workbench.registry.experts import domains_of
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.planning import plan
@@ -63,7 +63,7 @@ class ForgettingRequest(Question[Forgetting]):
 
     before: str = Field(description="A mixture (or an expert) as it was.")
     after: str = Field(description="The mixture (or expert) that it became.")
-    split: HeldOutSplit = Field("test", description="Which held-out part.")
+    split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> Forgetting:
         """Each domain on which both were scored on the same tokens, and the mean change over the domains of each role.

@@ -11,11 +11,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
-from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
 from workbench.questions.prior_estimate import cached_prior_of
-from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question
+from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan
 from workbench.store.storage import Storage
@@ -83,7 +82,7 @@ class InferenceModesRequest(Question[InferenceModeComparison]):
     evidence: Evidence = "prefix"
     newest_weight: NewestWeight = PAPER_NEWEST_WEIGHT
     num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
-    split: HeldOutSplit = Field("test", description="Which held-out part.")
+    split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> InferenceModeComparison:
         """The cached prior of a domain is estimated on `num_blocks` blocks of its dev split."""

@@ -13,7 +13,7 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, most_shared_scores, shared_scores
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
-from workbench.questions.question import Question
+from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import can_be_parent, first_of_line
 from workbench.registry.mixtures import mixture_row
@@ -58,7 +58,7 @@ class NearestRequest(Question[ParentProposal]):
     mixture: str = Field(description="Name of a mixture: its experts are the possible parents.")
     domain: str = Field(description="Domain that a new expert is to learn.")
     num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Maximum number of scored blocks (paper: 100).")
-    split: HeldOutSplit = Field("dev", description="Which held-out part.")
+    split: Split = "dev"
 
     def answer(self, session: Session, storage: Storage) -> ParentProposal:
         """The parent that a training would choose, with the posterior of every possible one of the mixture.

@@ -12,7 +12,7 @@ from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable,
 from workbench.analysis.scores import mixed_perplexities, scored_domains
 from workbench.answers.base import Answer
 from workbench.mixture_request import MixtureRequest
-from workbench.questions.question import MixtureName, Question
+from workbench.questions.question import MixtureName, Question, Split
 from workbench.requests.body import MAX_NAMED, FieldError, Names
 from workbench.requests.gate_changes import AnyGateChange, gate_changes
 from workbench.requests.planning import plan
@@ -25,7 +25,7 @@ class PerplexitiesRequest(Question[PerplexityTable]):
     path = "perplexities"
 
     mixture: str | None = Field(None, description="Name of a mixture; left out: all experts.")
-    split: HeldOutSplit = Field("test", description="Which held-out part.")
+    split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> PerplexityTable:
         return perplexity_table(session, self.mixture, self.split)
@@ -62,7 +62,7 @@ class MixRequest(Question[MixedScores]):
     )
     gate: AnyGateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     prior: str | None = Field(None, description="Name of a stored prior, instead of weights.")
-    split: HeldOutSplit = Field("test", description="Which held-out part.")
+    split: Split = "test"
 
     @model_validator(mode="after")
     def _one_weighing(self) -> MixRequest:

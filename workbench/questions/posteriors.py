@@ -13,7 +13,7 @@ from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.base import Answer
-from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question
+from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan
 from workbench.store.storage import Storage
@@ -68,7 +68,7 @@ class PosteriorMapRequest(Question[PosteriorMap]):
         "updating", description="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks."
     )
     num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Maximum number of blocks of each domain (paper: 100).")
-    split: HeldOutSplit = Field("dev", description="Which held-out part.")
+    split: Split = "dev"
 
     def answer(self, session: Session, storage: Storage) -> PosteriorMap:
         """The posterior of each active expert after the first `num_blocks` full blocks of every scored domain.

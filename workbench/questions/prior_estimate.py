@@ -11,11 +11,10 @@ from sqlalchemy.orm import Session
 from engine.errors import ScoresError
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.papers import PAPER_BLOCKS
-from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.formatting.shell_command import evaluate_command
-from workbench.questions.question import Evidence, MixtureName, Question
+from workbench.questions.question import Evidence, MixtureName, Question, Split
 from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Evaluation
@@ -38,7 +37,7 @@ class PriorRequest(Question[EstimatedPrior]):
     domain: str = Field(description="Domain whose scored held-out text it is estimated on.")
     num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Exactly so many blocks (paper: 100).")
     evidence: Evidence = "prefix"
-    split: HeldOutSplit = Field("dev", description="Which held-out part.")
+    split: Split = "dev"
 
     def answer(self, session: Session, storage: Storage) -> EstimatedPrior:
         """Each expert's share.

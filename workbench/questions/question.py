@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.gates.updating import UpdatingGateConfig
 from engine.plugins import find_plugins
+from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
 from workbench.integrity.damage import naming_damage
 from workbench.registry.database import reading
@@ -35,6 +36,7 @@ _HELP = {one.name: one.metadata.get("description", "") for one in fields(Updatin
 Evidence = Annotated[AnyEvidence, Field(description=_HELP["evidence"])]
 NewestWeight = Annotated[float, Field(ge=0, le=1, description=_HELP["newest_weight"])]
 MixtureName = Annotated[str, Field(description="Name of a mixture.")]
+Split = Annotated[HeldOutSplit, Field(description="Which held-out part.")]
 
 
 class Question(RequestBody, Generic[AnswerType]):

@@ -20,7 +20,7 @@ from workbench.analysis.perplexity_tables import DomainMeasure, Measure, Perplex
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.questions.question import Question
+from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row, parameters_of
 from workbench.registry.seeds import made_of
@@ -101,7 +101,7 @@ class RetentionRequest(Question[Retention]):
     experts: list[str] = Field(
         default_factory=list, description="Experts to compare; empty takes all with scores on the domain."
     )
-    split: HeldOutSplit = Field("test", description="Which held-out part.")
+    split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> Retention:
         """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.

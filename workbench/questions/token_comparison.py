@@ -16,7 +16,7 @@ from engine.errors import ScoresError
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, places
 from workbench.answers.base import Answer
-from workbench.questions.question import Question
+from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.registry.tokenizers import chat_tokens_key, tokens_key
@@ -64,7 +64,7 @@ class ContrastRequest(Question[TokenComparison]):
     rival: str = Field(description="Name of the expert to compare it with, such as the domain's own.")
     num_passages: int = Field(3, ge=1, le=50, description="Passages at each end.")
     max_tokens: int = Field(200, ge=1, le=2000, description="Tokens shown of each.")
-    split: HeldOutSplit = Field("test", description="Which held-out part.")
+    split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> TokenComparison:
         """The scored passages, token by token.

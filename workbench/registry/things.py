@@ -13,22 +13,9 @@ from typing import Any, Literal, get_type_hints
 from sqlalchemy import select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from workbench import tables
 from workbench.registry import aliases, cards, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.clusters import clusterings
-from workbench.tables import (
-    Alias,
-    Clustering,
-    Comparison,
-    Corpus,
-    Domain,
-    Expert,
-    Job,
-    Mixture,
-    Prior,
-    Report,
-    SavedView,
-    SeedModel,
-)
 
 ThingKind = Literal[
     "corpus",
@@ -84,7 +71,7 @@ class Thing:
 THINGS: Mapping[str, Thing] = {
     "expert": Thing(
         noun="expert",
-        name_column=Expert.name,
+        name_column=tables.Expert.name,
         list_all=experts.list_experts,
         get=experts.get_expert,
         delete=experts.delete_expert,
@@ -93,7 +80,7 @@ THINGS: Mapping[str, Thing] = {
     ),
     "mixture": Thing(
         noun="mixture",
-        name_column=Mixture.name,
+        name_column=tables.Mixture.name,
         list_all=mixtures.list_mixtures,
         get=mixtures.get_mixture,
         delete=mixtures.delete_mixture,
@@ -104,7 +91,7 @@ THINGS: Mapping[str, Thing] = {
         noun="alias",
         shown="One alias, such as law@production.",
         plural="aliases",
-        name_column=Alias.name,
+        name_column=tables.Alias.name,
         list_all=aliases.list_aliases,
         get=aliases.get_alias,
         delete=aliases.delete_alias,
@@ -115,7 +102,7 @@ THINGS: Mapping[str, Thing] = {
         noun="saved view",
         shown="One saved view.",
         path="views",
-        name_column=SavedView.name,
+        name_column=tables.SavedView.name,
         list_all=views.list_views,
         get=views.get_view,
         delete=views.delete_view,
@@ -124,7 +111,7 @@ THINGS: Mapping[str, Thing] = {
     ),
     "domain": Thing(
         noun="domain",
-        name_column=Domain.name,
+        name_column=tables.Domain.name,
         list_all=corpora.list_domains,
         get=corpora.get_domain,
         listed="Every domain with its corpus and the size of each split.",
@@ -132,7 +119,7 @@ THINGS: Mapping[str, Thing] = {
     "corpus": Thing(
         noun="corpus",
         plural="corpora",
-        name_column=Corpus.name,
+        name_column=tables.Corpus.name,
         list_all=corpora.list_corpora,
         get=corpora.get_corpus,
         delete=corpora.delete_corpus,
@@ -143,7 +130,7 @@ THINGS: Mapping[str, Thing] = {
     "seed": Thing(
         noun="seed model",
         path="seeds",
-        name_column=SeedModel.name,
+        name_column=tables.SeedModel.name,
         list_all=seeds.list_seeds,
         get=seeds.get_seed,
         delete=seeds.delete_seed,
@@ -152,7 +139,7 @@ THINGS: Mapping[str, Thing] = {
     ),
     "clustering": Thing(
         noun="clustering",
-        name_column=Clustering.name,
+        name_column=tables.Clustering.name,
         list_all=clusterings.list_clusterings,
         get=clusterings.get_clustering,
         delete=clusterings.delete_clustering,
@@ -161,7 +148,7 @@ THINGS: Mapping[str, Thing] = {
     ),
     "prior": Thing(
         noun="prior",
-        name_column=Prior.name,
+        name_column=tables.Prior.name,
         list_all=priors.list_priors,
         get=priors.get_prior,
         delete=priors.delete_prior,
@@ -170,7 +157,7 @@ THINGS: Mapping[str, Thing] = {
     ),
     "report": Thing(
         noun="report",
-        name_column=Report.id,
+        name_column=tables.Report.id,
         list_all=reports.list_reports,
         get=reports.get_report,
         delete=reports.delete_report,
@@ -178,7 +165,11 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes a report with its pages; the experts and mixtures that it is about are kept.",
     ),
 }
-_IDS: Mapping[str, InstrumentedAttribute[str]] = {"job": Job.id, "comparison": Comparison.id, "report": Report.id}
+_IDS: Mapping[str, InstrumentedAttribute[str]] = {
+    "job": tables.Job.id,
+    "comparison": tables.Comparison.id,
+    "report": tables.Report.id,
+}
 
 
 def names_from(session: Session, kind: ThingKind, start: str, limit: int = 50) -> list[str]:
