@@ -52,8 +52,8 @@ def read_sizes(module: str, kind: type[SizeType]) -> Mapping[SizeName, SizeType]
     A size may begin with another (`base`), of which it changes some values; `without` names the fields that are None.
     """
     tables = tomllib.loads(Path(module).with_name("sizes.toml").read_text(encoding="utf-8"))
-    adapter = TypeAdapter(kind)
-    return {name: adapter.validate_python(_values(tables, name)) for name in tables if name in get_args(SizeName)}
+    adapter, names = TypeAdapter(kind), get_args(SizeName)
+    return {name: adapter.validate_python(_values(tables, name)) for name in names if name in tables}
 
 
 def _values(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
