@@ -30,7 +30,7 @@ import httpx
 from playwright.sync_api import Page, sync_playwright
 from toggle_browser import PATIENCE, free_port, streamlit, workbench
 
-from ui.present.pages import PAGES
+from ui.pages.catalog import all_pages
 
 NUM_STREAMS = 4
 PEER = """
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--seed-model", default="demo", help="the training starts from it")
     parser.add_argument("--rounds", type=int, default=5, help="visits of every page, after a first that is not counted")
     options = parser.parse_args()
-    entries = list(dict.fromkeys(page.entry for page in PAGES))
+    entries = list(dict.fromkeys(page.entry for page in all_pages()))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         home = copied_or_made(options.home, Path(folder) / "home")
         studio, api = stack.enter_context(workbench_with_api(home))

@@ -18,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from engine.errors import Problem
 
@@ -48,6 +48,15 @@ def find_plugins(
             raise BadPlugin(f"Two plug-ins are named “{name}”; {origin} is the second.", "Rename or remove it.")
         descriptors[name] = value
     return descriptors
+
+
+def load_object(path: str) -> Any:
+    """What a descriptor names as `package.module:attribute`, imported only now. Raises BadPlugin."""
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadPlugin(f"{path} cannot be imported: {error}.", "Repair or uninstall its package.") from error
 
 
 def _each(origins: list[tuple[str, object]]) -> Iterator[tuple[str, object]]:

@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 
 from ui.api.app import create_app
 from ui.cli.command_table import CommandTable
-from ui.present.pages import PAGES
+from ui.pages.catalog import all_pages
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -99,7 +99,7 @@ def test_the_kept_proxy_sends_every_route_of_the_api_there_and_no_page_of_the_st
     served = {path.split("/")[1] for path in {*app.openapi()["paths"], *mounted, "/metrics"}} - both
     assert {path.split("/")[1] for path in line.split()} == served
     assert all({f"/{name}/*", f"/{name}"} & set(line.split()) for name in served)
-    studio = {page.address for page in PAGES} | {"static", "media", "component", "_stcore"}
+    studio = {page.address for page in all_pages()} | {"static", "media", "component", "_stcore"}
     assert served.isdisjoint(studio)
 
 

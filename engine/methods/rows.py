@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from engine.methods.base import Method, SeedOrigin, StoredExpert
 from engine.methods.base_card import CARD_METHOD, stored_placement
 from engine.models import flops
 from engine.models.flops import Shape
+from engine.plugins import load_object
 
 if TYPE_CHECKING:
     import torch
@@ -41,8 +41,7 @@ class RowMethod(Method):
 
     def new_placement(self) -> Placement:
         """The placement of a model's experts."""
-        module, _, name = self.placement.partition(":")
-        placement: Placement = getattr(import_module(module), name)(self)
+        placement: Placement = load_object(self.placement)(self)
         return placement
 
     def opens(self, card: Mapping[str, Any], base: Path) -> bool:

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
 
 from tests.browser.conftest import QUICK, RunningWorkbench, free_port
 from tests.browser.test_login import running
-from ui.present.pages import PAGES
+from ui.pages.catalog import all_pages
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -104,7 +104,7 @@ def faults_of(servers: RunningWorkbench, chromium: Browser) -> str:
         context = chromium.new_context(color_scheme=theme, viewport=WIDE)
         page = context.new_page()
         page.set_default_timeout(QUICK)
-        for one in PAGES:
+        for one in all_pages():
             open_page(page, f"{servers.studio}/{one.address}")
             faults += [f"{one.title}, {theme}: {fault}" for fault in serious(page)]
             for size in (TABLET, PHONE):

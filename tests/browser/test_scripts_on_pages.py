@@ -13,7 +13,7 @@ from tests.browser.conftest import RunningWorkbench, up_in
 from tests.browser.hostile_home import make_hostile
 from tests.browser.test_accessibility import SETTLED, open_page
 from tests.browser.test_hundred_scripts import OPEN, PAYLOADS, Window, window  # noqa: F401  # a fixture
-from ui.present.pages import PAGES
+from ui.pages.catalog import all_pages
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -31,7 +31,7 @@ def hostile(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield servers
 
 
-@pytest.mark.parametrize("address", [page.address for page in PAGES])
+@pytest.mark.parametrize("address", [page.address for page in all_pages()])
 def test_no_script_runs_on_a_page_of_the_studio(address: str, hostile: RunningWorkbench, window: Window) -> None:  # noqa: F811
     open_page(window.page, f"{hostile.studio}/{address}")
     tabs = window.page.get_by_role("tab").filter(visible=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
 from typing import Any
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPlugin, load_object
 from ui.kinds.screen import Result, Screen, TrainForm
 from ui.present.forms.questions import Offers
 from workbench.kinds.catalog import known_kinds
@@ -24,7 +23,7 @@ def screen_of(name: str) -> Screen:
     if kind is None:  # the package of an old job was uninstalled
         return Screen(command=None, sentence=generic_sentence, link=None, form=None)
     path = screen_path(kind)
-    return _load(kind, path) if path else _generic_screen(kind)
+    return _load(path) if path else _generic_screen(kind)
 
 
 def train_forms() -> dict[str, TrainForm]:
@@ -50,15 +49,8 @@ def generic_sentence(result: Result) -> str:
     return f"{', '.join(values)}." if values else ""
 
 
-def _load(kind: Kind[Any], path: str) -> Screen:
-    module, _, attribute = path.partition(":")
-    try:
-        screen = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise BadPlugin(
-            f"The screen {path} of the kind “{kind.name}” cannot be imported: {error}.",
-            "Repair or uninstall its package.",
-        ) from error
+def _load(path: str) -> Screen:
+    screen = load_object(path)
     if not isinstance(screen, Screen):
         raise BadPlugin(f"{path} is a {type(screen).__name__}, not a Screen.", "Correct it or uninstall its package.")
     return screen

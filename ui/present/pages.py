@@ -1,4 +1,4 @@
-"""The studio's pages: the script of each page, as links name it, with its title and icon.
+"""The studio's pages: the script of each page, as links name it, with its title, its icon and its command.
 
 The scripts are not in a folder called `pages`: next to a script with such a folder, Streamlit answers the first visit
 of a page's address with that file alone, without the studio around it.
@@ -6,17 +6,20 @@ of a page's address with that file alone, without the studio around it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import NamedTuple
 
 
-class Page(NamedTuple):
-    """One page of the studio. `entry` is its entry in the navigation; an entry opens the first page that has it."""
+@dataclass(frozen=True)
+class Page:
+    """One page of the studio. The pages of one `entry` of the navigation share it; it opens the first of them."""
 
-    script: str
+    script: str  # relative to the studio's folder; absolute in another package
     title: str
     icon: str
     entry: str
+    command: str  # what shows or does the same in a terminal, after `workbench`
+    after: str = ""  # the address of the page that it follows, for a page of another package
 
     @property
     def address(self) -> str:
@@ -24,39 +27,17 @@ class Page(NamedTuple):
         return PurePath(self.script).stem.removesuffix("_page")
 
 
-OVERVIEW = Page("app_pages/overview.py", "Overview", ":material/home:", "Overview")
-CORPORA = Page("app_pages/corpora.py", "Domains", ":material/library_books:", "Data")
-CLUSTERS = Page("app_pages/clusters.py", "Clusters", ":material/bubble_chart:", "Data")
-TRAIN = Page("app_pages/train.py", "New training", ":material/model_training:", "Train")
-JOBS = Page("app_pages/jobs_page.py", "Jobs", ":material/list_alt:", "Train")
-EXPERTS = Page("app_pages/experts.py", "Experts", ":material/groups:", "Experts")
-MIXTURES = Page("app_pages/mixtures.py", "Mixtures", ":material/tune:", "Mixtures")
-SPECIALIZATION = Page("app_pages/specialization.py", "Specialization", ":material/grid_on:", "Explain")
-POSTERIORS = Page("app_pages/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
-PLAYGROUND = Page("app_pages/playground.py", "Playground", ":material/forum:", "Playground")
-REPORTS = Page("app_pages/reports.py", "Reports", ":material/description:", "Reports")
-REPLICATIONS = Page("app_pages/replications.py", "Replication", ":material/experiment:", "Reports")
-SELFCHECK = Page("app_pages/selfcheck.py", "Self-check", ":material/rule:", "Reports")
+OVERVIEW = Page("app_pages/overview.py", "Overview", ":material/home:", "Overview", "doctor")
+CORPORA = Page("app_pages/corpora.py", "Domains", ":material/library_books:", "Data", "corpus list")
+CLUSTERS = Page("app_pages/clusters.py", "Clusters", ":material/bubble_chart:", "Data", "cluster list")
+TRAIN = Page("app_pages/train.py", "New training", ":material/model_training:", "Train", "train")
+JOBS = Page("app_pages/jobs_page.py", "Jobs", ":material/list_alt:", "Train", "job list")
+EXPERTS = Page("app_pages/experts.py", "Experts", ":material/groups:", "Experts", "expert list")
+MIXTURES = Page("app_pages/mixtures.py", "Mixtures", ":material/tune:", "Mixtures", "mixture list")
+SPECIALIZATION = Page("app_pages/specialization.py", "Specialization", ":material/grid_on:", "Explain", "evaluate show")
+POSTERIORS = Page("app_pages/posteriors.py", "Posteriors", ":material/show_chart:", "Explain", "evaluate posteriors")
+PLAYGROUND = Page("app_pages/playground.py", "Playground", ":material/forum:", "Playground", "generate")
+REPORTS = Page("app_pages/reports.py", "Reports", ":material/description:", "Reports", "report list")
+SELFCHECK = Page("app_pages/selfcheck.py", "Self-check", ":material/rule:", "Reports", "selfcheck")
 COMPOSITION, EVALUATION = "MoDE composition", "Evaluation"  # what the page Train makes
 SHARED_TEXT, LEARNED_AND_KEPT = "Overlap", "Learning vs. forgetting"  # views of the specialization
-
-PAGES = (
-    OVERVIEW,
-    CORPORA,
-    CLUSTERS,
-    TRAIN,
-    JOBS,
-    EXPERTS,
-    MIXTURES,
-    SPECIALIZATION,
-    POSTERIORS,
-    PLAYGROUND,
-    REPORTS,
-    REPLICATIONS,
-    SELFCHECK,
-)
-
-
-def pages_of(entry: str) -> list[Page]:
-    """The pages of an entry of the navigation; it opens the first."""
-    return [page for page in PAGES if page.entry == entry]

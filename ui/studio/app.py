@@ -8,7 +8,8 @@ import pandas  # noqa: F401  # imported before any page draws: Plotly would take
 import streamlit as st
 from streamlit import net_util
 
-from ui.present.pages import OVERVIEW, PAGES, Page, pages_of
+from ui.pages.catalog import all_pages, pages_of
+from ui.present.pages import OVERVIEW, Page
 from ui.present.text.formatting import plain
 from ui.widgets import address
 from ui.widgets.elements.connection import watch_connection
@@ -26,7 +27,7 @@ _HERE = "<style>[data-testid$='NavLink'][href$='/{address}'] {{ background: var(
 
 def main() -> None:
     """Draws the page that the address names, below the navigation."""
-    pages = {_st_page(page): page for page in PAGES}
+    pages = {_st_page(page): page for page in all_pages()}
     here = st.navigation(list(pages), position="top")
     page = next(page for st_page, page in pages.items() if st_page == here)
     st.set_page_config(page_title=f"{page.title} · {BRAND}", page_icon=str(ICON), layout="wide")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from ui.pages.catalog import all_pages, pages_of
 from ui.present.next_steps import Suggestion
-from ui.present.pages import PAGES, Page, pages_of
+from ui.present.pages import Page
 
 
 def show_entries(page: Page) -> None:
@@ -15,7 +16,7 @@ def show_entries(page: Page) -> None:
     There Streamlit puts its own into a drawer, which stays open over the page that was chosen.
     """
     with st.container(horizontal=True, key="entries"):
-        for one in (one for one in PAGES if one is pages_of(one.entry)[0]):
+        for one in (one for one in all_pages() if one is pages_of(one.entry)[0]):
             with st.container(width="content", key="entry_here" if one.entry == page.entry else None):
                 st.page_link(one.script, label=one.entry, icon="")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ui.kinds.screen import ResultLink, Screen
-from ui.present.pages import REPLICATIONS
+from ui.pages.replications import PAGE
 
 REPORT_SCREEN = Screen(
     command=None,
     sentence=lambda result: str(result["summary"]),
-    link=ResultLink(REPLICATIONS, "See the claims", lambda result: {"replication.name": result["name"]}),
+    link=ResultLink(PAGE, "See the claims", lambda result: {"replication.name": result["name"]}),
     form=None,
 )

@@ -23,7 +23,7 @@ def test_a_kind_has_a_generator_that_runs_it(name: str) -> None:
 @pytest.mark.parametrize("path", ["no_such_package.runner:run", "jobs.kinds.analysis.evaluate:no_such_function"])
 def test_a_runner_that_cannot_be_imported_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_kinds(), "evaluate", replace(known_kinds()["evaluate"], runner=path))
-    with pytest.raises(BadPlugin, match=f"The runner {path} of the kind “evaluate” cannot be imported"):
+    with pytest.raises(BadPlugin, match=f"{path} cannot be imported"):
         load_runner("evaluate")
 
 

@@ -138,7 +138,12 @@ def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str])
     assert "There is no report" in capsys.readouterr().out
     with transaction() as session:
         kept = certify(session, "both/law", "both")
-        other = reports.register_report(session, "overlap", "Bigram overlap of 2 domains", {})
+        other = reports.register_report(
+            session,
+            "overlap",
+            "Bigram overlap of 2 domains",
+            {"domains": ["law", "sea"], "overlap": [[1.0, 0.25], [0.25, 1.0]]},
+        )
     assert main(["report", "list", "--kind", "removal", "--json"]) == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [kept.id]
     assert main(["report", "list"]) == 0

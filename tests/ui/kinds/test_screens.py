@@ -12,7 +12,7 @@ from engine.plugins import BadPlugin
 from tests.kind_samples import RESULTS, SPECS
 from ui.kinds.catalog import generic_sentence, screen_of, screen_path, train_forms
 from ui.kinds.screen import Screen
-from ui.present.pages import PAGES
+from ui.pages.catalog import all_pages
 from ui.widgets.fields import Answers
 from workbench.kinds.catalog import known_kinds
 
@@ -23,7 +23,7 @@ def test_a_kind_has_a_screen_of_its_own(name: str) -> None:
     screen = screen_of(name)
     assert screen.sentence(RESULTS[name]).endswith(".")
     if screen.link:
-        assert screen.link.page in PAGES
+        assert screen.link.page in all_pages()
         assert all("." in key or key in ("part", "domain", "mixture") for key in screen.link.state(RESULTS[name]))
     if screen.form:
         assert screen.form.about.endswith(".")

@@ -15,6 +15,7 @@ from tests.ui.studio.action_twins import ACTIONS, PLANNED_KINDS, PLAYGROUND, STU
 from ui.api.app import create_app
 from ui.cli.command_table import CommandTable
 from ui.kinds.catalog import screen_of
+from ui.pages.catalog import all_pages
 from workbench.kinds.catalog import known_kinds
 from workbench.settings import Settings
 
@@ -132,6 +133,12 @@ def test_every_kind_of_job_has_a_command(kind: str) -> None:
     line = command({}).removeprefix("workbench ") if command else PLANNED_KINDS.get(kind, "")
     words = " ".join(word for word in line.split()[:2] if not word.startswith("-"))
     assert is_command(CommandTable(), words), f"Name the command of “{kind}” in its SCREEN in ui/kinds."
+
+
+def test_every_page_has_a_command_which_the_documents_name() -> None:
+    assert [page.address for page in all_pages() if not is_command(CommandTable(), page.command)] == []
+    document = (ROOT.parent / "docs" / "pages.md").read_text(encoding="utf-8")
+    assert {f"| {page.title} | `workbench {page.command}` |" for page in all_pages()} <= set(document.splitlines())
 
 
 def test_a_new_button_is_seen() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ui.present.pages import OVERVIEW, PAGES
+from ui.pages.catalog import all_pages
+from ui.present.pages import OVERVIEW
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "images"
@@ -30,7 +31,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_page_has_a_picture() -> None:
-    names = {page.address if page is not OVERVIEW else "overview" for page in PAGES}
+    names = {page.address if page is not OVERVIEW else "overview" for page in all_pages()}
     assert names <= {Path(name).stem for name in PICTURES}
 
 

@@ -24,14 +24,13 @@ from ui.cli.mix_options import (
 )
 from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
 from ui.cli.output import print_json, print_rows, print_table, say
-from ui.cli.printing.removal import print_removal
 from ui.errors import BadUsage
 from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
 from ui.present.text.correlations import affinity_words
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
 from ui.present.text.measures import in_percent, table_measure_words, unknown_accuracy_words
 from ui.present.text.posteriors import posterior_title, stable_words
-from ui.present.text.removal import not_removed
+from ui.present.text.removal import not_removed, perplexity_rows
 from ui.present.text.retention import (
     domain_rows,
     left_out_words,
@@ -231,7 +230,7 @@ def removal(
     if as_json:
         print_json(answer)
         return
-    print_removal(answer.rows)
+    print_rows(perplexity_rows(answer.rows), empty="No rows.")
     for row in answer.rows:
         if row.why:
             say(f"{row.domain}: {row.why}")

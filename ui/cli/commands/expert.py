@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -13,8 +14,7 @@ from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.options import HeldOut, InProcess, Json, RunOptions, Wait, build, split_commas, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
-from ui.cli.printing.addition import print_addition
-from ui.cli.printing.removal import print_certificate
+from ui.cli.printing.report import print_report
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.formatting.shell_command import shell_command
@@ -25,7 +25,7 @@ from workbench.kinds.training.import_expert import ImportExpert
 from workbench.kinds.training.pack_expert import PackExpert
 from workbench.kinds.training.push_expert import PushExpert
 from workbench.kinds.training.unpack_expert import UnpackExpert
-from workbench.registry.cards import ExpertCard
+from workbench.registry.cards import ExpertCard, ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -182,7 +182,7 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
     if as_json:
         print_json(certificates)
     elif certificates:
-        print_addition(certificates[0], len(certificates) - 1)
+        _print_newest(certificates)
     else:
         line = shell_command("expert", "certify", name, "--mixture", "MIXTURE")
         say(f"The addition of “{name}” is not certified yet. Certify it with: {line}")
@@ -277,7 +277,11 @@ def removals(
     if not certificates:
         say(f"The removal of “{name}” is not certified yet. Certify it with: {_certify_line(name, 'MIXTURE')}")
         return
-    print_certificate(certificates[0])
+    _print_newest(certificates)
+
+
+def _print_newest(certificates: Sequence[ReportCard]) -> None:
+    print_report(certificates[0])
     if len(certificates) > 1:
         say(f"{pluralize(len(certificates) - 1, 'older certificate')}: --json prints them all.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -10,11 +9,9 @@ import typer
 from ui.cli.completion import names_of
 from ui.cli.listing import Column, created_column, lists
 from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_json, say
-from ui.cli.printing.addition import print_addition
-from ui.cli.printing.classification import print_classification
-from ui.cli.printing.removal import print_certificate
-from ui.present.text.reports import read_words
+from ui.cli.output import day, print_done, print_json
+from ui.cli.printing.report import print_report
+from ui.reports.catalog import report_sentence, report_types
 from workbench.registry.cards import ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -22,12 +19,6 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 ReportId = Annotated[
     str, typer.Argument(help="Id of a report, or its first digits.", autocompletion=names_of("report"))
 ]
-_PRINTERS: dict[str, Callable[[ReportCard], None]] = {
-    "addition": print_addition,
-    "removal": print_certificate,
-    "classification": print_classification,
-}
-
 
 _PASSED = {True: "yes", False: "NO", None: ""}
 _COLUMNS = (
@@ -36,7 +27,7 @@ _COLUMNS = (
     Column("Report", lambda report: report.title),
     Column("Passed", lambda report: report.findings.get("ok"), _PASSED.get),
     created_column(day),
-    Column("Summary", lambda report: str(report.findings.get("sentence", ""))),
+    Column("Summary", report_sentence),
 )
 
 
@@ -48,7 +39,7 @@ _COLUMNS = (
 )
 def list_all(
     kind: Annotated[
-        str, typer.Option(help="Only addition, removal, classification, overlap or replication reports.")
+        str, typer.Option(help=f"Only reports of this kind: {', '.join(sorted(report_types()))}, or another.")
     ] = "",
 ) -> list[ReportCard]:
     """List reports, the newest first."""
@@ -65,10 +56,8 @@ def show(report: ReportId, as_json: Json = False) -> None:
     card = _card(report)
     if as_json:
         print_json(card)
-    elif card.kind in _PRINTERS:
-        _PRINTERS[card.kind](card)
     else:
-        say(f"{card.title} ({day(card.created_at)}, report {card.id[:8]})\n{read_words(card)}".rstrip())
+        print_report(card)
 
 
 @app.command("delete")

@@ -9,11 +9,12 @@ from typing import Any, get_args
 import streamlit as st
 
 from jobs.queue.submit import submit
+from ui.pages.replications import PAGE
 from ui.present.charts.chart import Chart
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import is_over
 from ui.present.jobs.pending_jobs import by_turn
-from ui.present.pages import JOBS, REPLICATIONS
+from ui.present.pages import JOBS
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.address import choose_one
@@ -60,7 +61,7 @@ _FIRST = ("where", "claim", "mark", "why")  # columns that must be seen without 
 
 def show() -> None:
     """Draws the page."""
-    show_head(REPLICATIONS)
+    show_head(PAGE)
     with reading() as session:
         names = [spec.name for spec in replications(session)]
     if not names:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
+from engine.plugins import load_object
 from ui.present.next_steps import STEP_AFTER
-from ui.present.pages import EXPERTS, REPLICATIONS, REPORTS, SHARED_TEXT, SPECIALIZATION, Page
+from ui.present.pages import EXPERTS, REPORTS
 from ui.present.text.formatting import clock, plain, pluralize
-from ui.present.text.reports import report_row
-from ui.studio.analysis.classification_view import show_classification
-from ui.studio.experts.addition import show_addition
-from ui.studio.experts.removal import show_removal_report
+from ui.reports.catalog import report_sentence, report_type, report_types
+from ui.reports.report_type import Part
 from ui.studio.shared.examples import show_example_certificate
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table
@@ -36,10 +37,12 @@ def show() -> None:
         return
     show_next_step(right, STEP_AFTER[REPORTS])
     there_are = sorted({card.kind for card in cards})
-    kinds = choose_some(st.pills, "Kind", there_are, selection_mode="multi", key="reports.kinds", wrap=True)
+    kinds = choose_some(
+        st.pills, "Kind", there_are, selection_mode="multi", key="reports.kinds", wrap=True, format_func=_title
+    )
     shown = [card for card in cards if not kinds or card.kind in kinds]
     st.caption(f"{pluralize(len(shown), 'report')}, the newest first. Reports are kept when their models are deleted.")
-    show_table([report_row(card) for card in shown], "reports", "The reports that jobs left")
+    show_table([_row(card) for card in shown], "reports", "The reports that jobs left")
     by_id = {card.id: card for card in shown}
     chosen = choose_one(
         st.selectbox, "Report", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen"
@@ -47,14 +50,38 @@ def show() -> None:
     _show_report(by_id[chosen])
 
 
+def _title(kind: str) -> str:
+    return report_types()[kind].title if kind in report_types() else kind
+
+
 def _label(card: ReportCard) -> str:
     return f"{card.title}, {clock(card.created_at)} ({card.id[:8]})"
 
 
+def _row(card: ReportCard) -> dict[str, Any]:
+    ok = card.findings.get("ok")
+    return {
+        "id": card.id[:8],
+        "kind": card.kind,
+        "report": card.title,
+        "made": clock(card.created_at),
+        "holds": "" if ok is None else "yes" if ok else "NO",
+        "says": report_sentence(card),
+    }
+
+
 def _show_report(card: ReportCard) -> None:
+    report = report_type(card)
     st.header(plain(card.title), divider="gray")
-    if draw := _PARTS.get(card.kind):
-        draw(card)
+    if report.draw:
+        load_object(report.draw)(card)
+    else:
+        st.markdown(plain(report.sentence(card.findings)))
+        for number, part in enumerate(report.describe(card.findings)):
+            _show_part(part, f"{card.kind}_{card.id}_{number}", card.title)
+    if link := report.link:
+        state = link.state(card.findings)
+        st.page_link(link.page.script, label=link.label, icon=link.page.icon, query_params=state)
     with st.popover("Delete …", icon=":material/delete:"):
         st.markdown("Deletes the report with its pages. The models in it are kept.")
         if st.button("Delete for good", key=f"delete_{card.id}", type="primary", disabled=cannot_change()):
@@ -69,32 +96,13 @@ def _delete(card: ReportCard) -> None:
     st.rerun()
 
 
-def _show_overlap(card: ReportCard) -> None:
-    names = card.findings["domains"]
-    st.caption("The share of frequent bigrams that two domains have in common: 0 is none, 1 is all.")
-    rows = [
-        {"domain": name, **dict(zip(names, row, strict=True))}
-        for name, row in zip(names, card.findings["overlap"], strict=True)
-    ]
-    show_table(rows, f"overlap_{card.id}", "Bigram overlap of every two domains")
-    _link(SPECIALIZATION, "See it beside the specialization", {"specialization.view": SHARED_TEXT})
-
-
-def _show_replication(card: ReportCard) -> None:
-    _link(REPLICATIONS, "See its claims", {"replication.name": str(card.findings.get("name", ""))})
-
-
-def _link(page: Page, label: str, state: dict[str, str]) -> None:
-    st.page_link(page.script, label=label, icon=page.icon, query_params=state)
-
-
-_PARTS: dict[str, Callable[[ReportCard], None]] = {
-    "addition": show_addition,
-    "removal": show_removal_report,
-    "classification": show_classification,
-    "overlap": _show_overlap,
-    "replication": _show_replication,
-}
+def _show_part(part: Part, key: str, title: str) -> None:
+    if isinstance(part, str):
+        st.caption(plain(part))
+    elif isinstance(part, Mapping):
+        st.code(json.dumps(part, indent=1, ensure_ascii=False), language="json", wrap_lines=True)
+    else:
+        show_table(part, key, title)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+"""All pages of the studio: those of the workbench, and those of other installed packages, as entry points.
+
+[project.entry-points."expert_workbench.pages"]
+word-counts = "word_count.page:PAGE"
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.plugins import find_plugins
+from ui.present.pages import (
+    CLUSTERS,
+    CORPORA,
+    EXPERTS,
+    JOBS,
+    MIXTURES,
+    OVERVIEW,
+    PLAYGROUND,
+    POSTERIORS,
+    REPORTS,
+    SELFCHECK,
+    SPECIALIZATION,
+    TRAIN,
+    Page,
+)
+
+GROUP = "expert_workbench.pages"  # of entry points
+PAGE = (
+    OVERVIEW,
+    CORPORA,
+    CLUSTERS,
+    TRAIN,
+    JOBS,
+    EXPERTS,
+    MIXTURES,
+    SPECIALIZATION,
+    POSTERIORS,
+    PLAYGROUND,
+    REPORTS,
+    SELFCHECK,
+)
+
+
+@cache
+def all_pages() -> tuple[Page, ...]:
+    """Every page in the order of the navigation. Raises BadPlugin."""
+    plugins = find_plugins("ui.pages", GROUP, "PAGE", Page, lambda page: page.address).values()
+    pages = [page for page in plugins if not page.after]
+    for page in (page for page in plugins if page.after):
+        before = [index for index, other in enumerate(pages) if other.address == page.after]
+        pages.insert(before[0] + 1 if before else len(pages), page)
+    return tuple(pages)
+
+
+def pages_of(entry: str) -> list[Page]:
+    """The pages of an entry of the navigation; it opens the first."""
+    return [page for page in all_pages() if page.entry == entry]
