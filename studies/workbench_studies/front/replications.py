@@ -9,7 +9,6 @@ from typing import Any, get_args
 import streamlit as st
 
 from jobs.queue.submit import submit
-from ui.pages.replications import PAGE
 from ui.present.charts.chart import Chart
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import is_over
@@ -38,6 +37,7 @@ from workbench_studies.core.forest import forest, forest_words
 from workbench_studies.core.report import claim_rows
 from workbench_studies.core.sizes import SEEDS, SizeName
 from workbench_studies.front.example_claims import CLAIMS
+from workbench_studies.front.screens import PAGE
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.catalog import PAPERS, Paper
 from workbench_studies.papers.charts import charts
