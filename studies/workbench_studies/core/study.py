@@ -152,6 +152,11 @@ def read_study(module: str) -> Study:
     )
 
 
+def read_texts(module: str) -> Mapping[str, str]:
+    """The paragraphs of a report by their names, from the `texts.toml` next to a module."""
+    return tomllib.loads(Path(module).with_name("texts.toml").read_text(encoding="utf-8"))
+
+
 _FIELDS = {one.name for one in fields(DeclaredClaim)} - {"options"}
 
 

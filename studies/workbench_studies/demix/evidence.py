@@ -21,12 +21,6 @@ class DemixEvidence(Evidence):
     measured: DemixMeasured
     overlap: Overlap | None = None  # None: not measured
 
-    def against(self, lower: System, higher: System, domains: Sequence[str]) -> str:
-        """The two averages that a claim compares, over the seeds with both, as text; empty without scores."""
-        pair = (lower, higher)
-        own = [self.resampled.estimate(pair, domains, lambda *both, n=n: both[n]) for n in range(2)]
-        return " against ".join(f"{one.value:.2f}" for one in own if one)
-
 
 @dataclass(frozen=True)
 class DemixCase:
