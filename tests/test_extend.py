@@ -7,12 +7,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from configparser import ConfigParser
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "how_to" / "extend.md").read_text(encoding="utf-8")
 TESTS = ROOT / "tests"
-TOY_GATE = TESTS / "toy_gate"
+PACKAGES = ("engine", "workbench", "jobs", "ui")
 
 
 def blocks(title: str, language: str = "python") -> list[str]:
@@ -44,26 +47,35 @@ def install(folder: Path, module: str, code: str, group: str, entry_point: str) 
     (distribution / "entry_points.txt").write_text(f"[{group}]\n{entry_point}\n")
 
 
-def test_the_gate_of_the_page_is_the_one_that_its_own_tests_run() -> None:
-    [code] = blocks("A gate")
-    assert code == (TOY_GATE / "toy_gate" / "gate.py").read_text(encoding="utf-8")
-    [project] = blocks("A gate", "toml")
-    [(group, offered)] = tomllib.loads(project)["project"]["entry-points"].items()
-    installed = (TOY_GATE / "toy_gate-1.dist-info" / "entry_points.txt").read_text(encoding="utf-8")
-    assert installed.splitlines() == [f"[{group}]", *(f"{name} = {place}" for name, place in offered.items())]
+@pytest.mark.parametrize(
+    ("title", "package", "modules"),
+    [
+        ("A gate", "toy_gate/toy_gate", ("gate",)),
+        ("A method", "toy_method/site/toy_method", ("descriptor", "placement")),
+        ("A kind of job", "toy_kind/toy_kind", ("kind", "runner", "screen")),
+        ("A sort of report", "toy_report/toy_report", ("report",)),
+        ("A page and a command", "toy_page/toy_page", ("page", "word_counts", "command")),
+    ],
+)
+def test_the_plugin_of_the_page_is_the_one_that_its_own_tests_run(
+    title: str, package: str, modules: tuple[str, ...]
+) -> None:
+    folder = TESTS / package
+    assert blocks(title) == [(folder / f"{name}.py").read_text(encoding="utf-8") for name in modules]
+    [offered] = blocks(title, "toml")
+    [path] = folder.parent.glob("*.dist-info/entry_points.txt")
+    installed = ConfigParser()
+    installed.read(path, encoding="utf-8")
+    groups = tomllib.loads(offered)["project"]["entry-points"]
+    assert groups == {group: dict(installed[group]) for group in installed.sections()}
 
 
-def test_the_method_and_the_kind_of_the_page_are_those_that_their_own_tests_run() -> None:
-    for title, folder, names in (
-        ("A method", TESTS / "toy_method" / "site" / "toy_method", ("descriptor", "placement")),
-        ("A kind of job", TESTS / "toy_kind" / "toy_kind", ("kind", "runner", "screen")),
-    ):
-        assert blocks(title) == [(folder / f"{name}.py").read_text(encoding="utf-8") for name in names]
-        [offered] = blocks(title, "toml")
-        [installed] = folder.parent.glob("*.dist-info/entry_points.txt")
-        assert offered.replace(' = "', " = ").replace('"\n', "\n").replace('project.entry-points."', "").replace(
-            '"]', "]"
-        ) == installed.read_text(encoding="utf-8")
+def test_every_hook_has_a_section_of_the_page() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+    table = re.findall(r"^\| \[[^]]+\]\(#([a-z-]+)\).* \| `(expert_workbench\.\w+)` \|", PAGE, re.MULTILINE)
+    assert {group for _, group in table} == set(re.findall(r"expert_workbench\.\w+", code))
+    titles = {title.lower().replace(" ", "-") for title in re.findall(r"^## (.+)$", PAGE, re.MULTILINE)}
+    assert {title for title, _ in table} <= titles
 
 
 def test_the_clusterer_of_the_page_finds_clusters(tmp_path: Path) -> None:
@@ -78,6 +90,22 @@ def test_the_clusterer_of_the_page_finds_clusters(tmp_path: Path) -> None:
         "FindClusters(name='n', domains=['d'], method='sorted')",
         tmp_path,
     )
+
+
+def test_the_tracker_of_the_page_writes_a_curve(tmp_path: Path) -> None:
+    [tracker] = blocks("A tracker")
+    assert '`lines = "toy_tracker:TRACKER"`' in PAGE
+    install(tmp_path, "toy_tracker", tracker, "expert_workbench.trackers", "lines = toy_tracker:TRACKER")
+    use = """
+from pathlib import Path
+from jobs.trackers.tracker import Run, known_trackers
+tracker = known_trackers()["lines"].make()
+tracker.begin(Run("id", "a job", {}, Path(".")))
+tracker.log(1, {"loss": 2.0})
+tracker.end("done")
+"""
+    run(use, tmp_path)
+    assert (tmp_path / "curve.txt").read_text(encoding="utf-8") == "1 {'loss': 2.0}\ndone\n"
 
 
 def test_the_model_family_of_the_page_has_all_its_maps(tmp_path: Path) -> None:

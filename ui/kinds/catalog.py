@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from engine.plugins import BadPlugin, load_object
-from ui.kinds.screen import Result, Screen, TrainForm
+from ui.kinds.screen import Answers, Screen, TrainForm
+from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import Offers
 from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import Kind
+from workbench.kinds.kind import Kind, stored_sentence
 
 _PACKAGE = "workbench.kinds"
 
 
 def screen_of(name: str) -> Screen:
-    """The screen of a kind: its own or, of a plug-in without one and of an unknown kind, a generic one.
+    """The screen of a kind: its own or, of a kind without one and of an unknown kind, what the kind itself says.
 
-    Kinds of the workbench have theirs in the module of `ui.kinds` named as their spec's. Raises BadPlugin.
+    Kinds with a form on the page Train have theirs in the module of `ui.kinds` named as their spec's. Raises BadPlugin.
     """
     kind = known_kinds().get(name)
     if kind is None:  # the package of an old job was uninstalled
-        return Screen(command=None, sentence=generic_sentence, link=None, form=None)
+        return Screen(command=None, sentence=stored_sentence, link=None, form=None)
     path = screen_path(kind)
-    return _load(path) if path else _generic_screen(kind)
+    return _load(path) if path else _screen_without_form(kind)
 
 
 def train_forms() -> dict[str, TrainForm]:
@@ -33,20 +36,20 @@ def train_forms() -> dict[str, TrainForm]:
 
 
 def screen_path(kind: Kind[Any]) -> str:
-    """`package.module:SCREEN`; empty for a kind of another package that names none."""
-    module = kind.spec.__module__
-    if kind.screen or not module.startswith(f"{_PACKAGE}."):
-        return kind.screen
-    return module.replace(_PACKAGE, "ui.kinds", 1) + ":SCREEN"
+    """`package.module:SCREEN`; empty for a kind without one."""
+    module = kind.spec.__module__.replace(_PACKAGE, "ui.kinds", 1)
+    return f"{module}:SCREEN" if not kind.screen and _is_built_in(kind) and _exists(module) else kind.screen
 
 
-def generic_sentence(result: Result) -> str:
-    """The sentence or summary in a result, or else its short values by their names."""
-    for name in ("sentence", "summary"):
-        if isinstance(sentence := result.get(name), str):
-            return sentence
-    values = [f"{name}: {value}" for name, value in result.items() if isinstance(value, str | int | float)]
-    return f"{', '.join(values)}." if values else ""
+def _is_built_in(kind: Kind[Any]) -> bool:
+    return kind.spec.__module__.startswith(f"{_PACKAGE}.")
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is there its folder
+        return False
 
 
 def _load(path: str) -> Screen:
@@ -56,16 +59,33 @@ def _load(path: str) -> Screen:
     return screen
 
 
-def _generic_screen(kind: Kind[Any]) -> Screen:
+def _screen_without_form(kind: Kind[Any]) -> Screen:
+    """What a kind says; one of another package has a form from its spec."""
+    command = command_of(kind) if kind.command else None
+    return Screen(
+        command=command,
+        sentence=kind.sentence,
+        link=kind.link,
+        form=None if _is_built_in(kind) else _generic_form(kind, command),
+    )
+
+
+def _generic_form(kind: Kind[Any], command: Callable[[Answers], str] | None) -> TrainForm:
     from ui.kinds.train_form_parts import needs_of  # imports nothing heavy
 
     about = (kind.spec.__doc__ or kind.title).strip().splitlines()[0]
-    draw = partial(_draw_generic, kind.name)
-    form = TrainForm(title=kind.title, about=about, draw=draw, needs=needs_of(kind.spec))
-    return Screen(command=None, sentence=generic_sentence, link=None, form=form)
+    draw = partial(_draw_generic, kind.name, command)
+    return TrainForm(title=kind.title, about=about, draw=draw, needs=needs_of(kind.spec))
 
 
-def _draw_generic(name: str, offers: Offers) -> None:
+def command_of(kind: Kind[Any]) -> Callable[[Answers], str]:
+    """The command line that submits what a form would."""
+    words = kind.command.split()
+    fields = [word.lower() for word in words if word.isupper()]
+    return partial(command_line, " ".join(word for word in words if not word.isupper()), kind.spec, fields)
+
+
+def _draw_generic(name: str, command: Callable[[Answers], str] | None, offers: Offers) -> None:
     from ui.widgets.job_form import show_job_form  # imports Streamlit, which the command line does not need
 
-    show_job_form(name, offers, "Submit", command=None)
+    show_job_form(name, offers, "Submit", command=command)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ui.kinds.catalog import screen_of
-from ui.kinds.screen import ResultLink
+from ui.pages.catalog import page_at
 from ui.present.pages import Page
+from workbench.kinds.kind import ResultLink
 from workbench.registry.cards import JobCard
 
 
@@ -22,7 +23,7 @@ class ResultPlace(NamedTuple):
 def result_places(job: JobCard) -> list[ResultPlace]:
     """Where the result of a job is shown, and where to go on with it; empty while there is none."""
     links = _links(screen_of(job.kind).link) if job.state == "done" else ()
-    return [ResultPlace(link.page, link.label, link.state(job.result)) for link in links]
+    return [ResultPlace(page_at(link.address), link.label, link.state(job.result)) for link in links]
 
 
 def _links(link: ResultLink | None) -> Iterator[ResultLink]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ui.present.forms.questions import Offers
 from ui.present.pages import Page
+from workbench.kinds.kind import Result, ResultLink
 
-Result = Mapping[str, Any]  # of a job, as its runner stored it
 Answers = Mapping[tuple[str, ...], Any]  # of a form, by the place of the field in the spec
 
 
@@ -53,16 +53,6 @@ class TrainForm:
     )  # of a spec's JSON: the state of widgets that are not named by a field's place in the spec
 
 
-@dataclass(frozen=True)
-class ResultLink:
-    """Where a result is shown: the page, the label of the button that leads there, and the state of its widgets."""
-
-    page: Page
-    label: str
-    state: Callable[[Result], dict[str, Any]] = field(default=lambda _: {})
-    beside: ResultLink | None = None  # another page to go on with
-
-
 @dataclass(frozen=True, kw_only=True)
 class Screen:
     """What front ends need of a kind of job. Nothing has a default: a kind without a part says None."""
@@ -71,8 +61,3 @@ class Screen:
     sentence: Callable[[Result], str]
     link: ResultLink | None
     form: TrainForm | None  # None: its form is on another page, or there is none
-
-
-def stored_sentence(result: Result) -> str:
-    """The sentence that the runner put into the result."""
-    return str(result["sentence"])

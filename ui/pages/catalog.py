@@ -53,6 +53,11 @@ def all_pages() -> tuple[Page, ...]:
     return tuple(pages)
 
 
+def page_at(address: str) -> Page:
+    """The page with an address; the overview where no installed package has it."""
+    return next((page for page in all_pages() if page.address == address), OVERVIEW)
+
+
 def pages_of(entry: str) -> list[Page]:
     """The pages of an entry of the navigation; it opens the first."""
     return [page for page in all_pages() if page.entry == entry]

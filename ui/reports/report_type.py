@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar
 
-from ui.kinds.screen import ResultLink
+from workbench.kinds.kind import ResultLink
 
 Findings = TypeVar("Findings", bound=Mapping[str, Any])
 Rows = Sequence[Mapping[str, Any]]

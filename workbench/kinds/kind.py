@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from workbench.kinds.registry_object import RegistryObject, What
@@ -15,6 +15,31 @@ if TYPE_CHECKING:
     from workbench.kinds.probe import Probe
 
 SpecType = TypeVar("SpecType", bound=Spec)
+Result = Mapping[str, Any]  # of a job, as its runner stored it
+
+
+@dataclass(frozen=True)
+class ResultLink:
+    """Where a result is shown: the address of a page of the studio, the label of the link, and the page's choices."""
+
+    address: str
+    label: str
+    state: Callable[[Result], dict[str, Any]] = field(default=lambda _: {})
+    beside: ResultLink | None = None  # another page to go on with
+
+
+def stored_sentence(result: Result) -> str:
+    """The sentence or summary in a result, or else its short values by their names."""
+    for name in ("sentence", "summary"):
+        if isinstance(sentence := result.get(name), str):
+            return sentence
+    values = [f"{name}: {value}" for name, value in result.items() if isinstance(value, str | int | float)]
+    return f"{', '.join(values)}." if values else ""
+
+
+def expert_link(label: str) -> ResultLink:
+    """A link to the expert that a result names."""
+    return ResultLink("experts", label, lambda result: {"experts.chosen": [result["expert"]]})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +47,8 @@ class Kind(Generic[SpecType]):
     """A kind of job. Its name is the default of the field `kind` of its spec.
 
     `creates`, `requires` and `reads` have no default: use `nothing` and `no_path` for a kind that touches nothing.
-    The built-in kinds are run by `jobs.kinds` and shown by `ui.kinds`, in the module with the name of the spec's; other
-    packages name both.
+    The built-in kinds are run by `jobs.kinds`, in the module with the name of the spec's; so is the form of those that
+    have one on the page Train, in `ui.kinds`. Other packages name both.
     """
 
     spec: type[SpecType]
@@ -45,8 +70,11 @@ class Kind(Generic[SpecType]):
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
     replayed: Callable[[SpecType], SpecType] | None = None  # of a training: the spec that makes the same weights again
+    command: str = ""  # that submits it, with the fields that go without a flag: `expert certify EXPERT`
+    sentence: Callable[[Result], str] = stored_sentence  # what a result says
+    link: ResultLink | None = None  # where a result is shown
     runner: str = ""  # `package.module:function`, imported when a job runs
-    screen: str = ""  # `package.module:SCREEN`, imported when a page shows it
+    screen: str = ""  # `package.module:SCREEN`, with its form and in place of the three above
 
     @property
     def name(self) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ui.kinds.screen import ResultLink, Screen
+from ui.kinds.screen import Screen
 from ui.present.pages import REPORTS, Page
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.shell_command import shell_command
+from workbench.kinds.kind import ResultLink
 from workbench_studies.core.findings import summary
 
 PAGE = Page(
@@ -41,11 +42,11 @@ REPORT = ReportType(
     findings=ReplicationFindings,
     sentence=summary,
     describe=_describe,
-    link=ResultLink(PAGE, "See its claims", lambda findings: {"replication.name": findings["name"]}),
+    link=ResultLink(PAGE.address, "See its claims", lambda findings: {"replication.name": findings["name"]}),
 )
 SCREEN = Screen(
     command=None,
     sentence=lambda result: str(result["summary"]),
-    link=ResultLink(PAGE, "See the claims", lambda result: {"replication.name": result["name"]}),
+    link=ResultLink(PAGE.address, "See the claims", lambda result: {"replication.name": result["name"]}),
     form=None,
 )

@@ -10,20 +10,22 @@ import pytest
 
 from engine.plugins import BadPlugin
 from tests.kind_samples import RESULTS, SPECS
-from ui.kinds.catalog import generic_sentence, screen_of, screen_path, train_forms
+from ui.kinds.catalog import screen_of, screen_path, train_forms
 from ui.kinds.screen import Screen
+from ui.kinds.train_form_parts import JOINT
 from ui.pages.catalog import all_pages
 from ui.widgets.fields import Answers
 from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import stored_sentence
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_kind_has_a_screen_of_its_own(name: str) -> None:
-    assert screen_path(known_kinds()[name]).endswith(f".{name.replace('-', '_')}:SCREEN")
+def test_a_kind_says_what_its_results_are_and_where_they_are_shown(name: str) -> None:
     screen = screen_of(name)
+    assert screen_path(known_kinds()[name]).endswith(f".{name.replace('-', '_')}:SCREEN" if screen.form else "")
     assert screen.sentence(RESULTS[name]).endswith(".")
     if screen.link:
-        assert screen.link.page in all_pages()
+        assert screen.link.address in {page.address for page in all_pages()}
         assert all("." in key or key in ("part", "domain", "mixture") for key in screen.link.state(RESULTS[name]))
     if screen.form:
         assert screen.form.about.endswith(".")
@@ -49,17 +51,23 @@ def test_the_forms_of_the_page_train_have_an_order_and_known_needs() -> None:
     assert {need.kind for form in forms.values() for need in form.needs} <= set(known_kinds())
 
 
-@pytest.mark.parametrize("path", ["no_such_package.screen:SCREEN", "ui.kinds.screen:stored_sentence"])
+@pytest.mark.parametrize("path", ["no_such_package.screen:SCREEN", "workbench.kinds.kind:stored_sentence"])
 def test_a_screen_that_is_none_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_kinds(), "evaluate", replace(known_kinds()["evaluate"], screen=path))
     with pytest.raises(BadPlugin, match=path):
         screen_of("evaluate")
 
 
+def test_a_link_to_a_training_opens_a_form_that_exists() -> None:
+    link = screen_of("make-domain").link
+    assert link is not None
+    assert link.state(RESULTS["make-domain"])["train.what"] == JOINT
+
+
 def test_an_unknown_kind_is_shown_by_what_its_result_says() -> None:
     assert screen_of("of-an-uninstalled-package").sentence({"summary": "Two claims hold."}) == "Two claims hold."
-    assert generic_sentence({"num_words": 3, "words": ["a"]}) == "num_words: 3."
-    assert generic_sentence({}) == ""
+    assert stored_sentence({"num_words": 3, "words": ["a"]}) == "num_words: 3."
+    assert stored_sentence({}) == ""
 
 
 def test_screens_import_no_torch() -> None:

@@ -132,7 +132,7 @@ def test_every_kind_of_job_has_a_command(kind: str) -> None:
     command = screen_of(kind).command
     line = command({}).removeprefix("workbench ") if command else PLANNED_KINDS.get(kind, "")
     words = " ".join(word for word in line.split()[:2] if not word.startswith("-"))
-    assert is_command(CommandTable(), words), f"Name the command of “{kind}” in its SCREEN in ui/kinds."
+    assert is_command(CommandTable(), words), f"Name the command of “{kind}” in its KIND, or in its SCREEN."
 
 
 def test_every_page_has_a_command_which_the_documents_name() -> None:

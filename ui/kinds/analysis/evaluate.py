@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ui.kinds.screen import Result, ResultLink, Screen, TrainForm
+from ui.kinds.screen import Screen, TrainForm
 from ui.kinds.train_form_parts import MIXTURE
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import Offers
@@ -12,6 +12,7 @@ from ui.present.pages import EVALUATION, SPECIALIZATION
 from ui.present.text.formatting import pluralize
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.kind import Result, ResultLink
 
 _command = partial(command_line, "evaluate run", Evaluate, ("mixture",))
 
@@ -30,7 +31,7 @@ SCREEN = Screen(
     command=_command,
     sentence=_sentence,
     link=ResultLink(
-        SPECIALIZATION, "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}
+        SPECIALIZATION.address, "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}
     ),
     form=TrainForm(
         title=EVALUATION,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.screen import Screen, TrainForm
 from ui.kinds.train_form_parts import AVERAGE, PARENT
 from ui.kinds.train_form_parts import EXPERTS as EXPERTS_NEEDED
 from ui.present.forms.cli_command import command_line
@@ -14,6 +14,7 @@ from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
 from ui.present.text.formatting import pluralize
 from ui.widgets.averaging_form import show_average_form
+from workbench.kinds.kind import ResultLink
 from workbench.kinds.training.average_experts import AverageExperts
 
 _command = partial(command_line, "mixture average", AverageExperts, ("name",))
@@ -36,7 +37,7 @@ SCREEN = Screen(
     sentence=lambda result: (
         f"{pluralize(len(result['weights']), 'expert')} averaged in the mixture {result['mixture']}."
     ),
-    link=ResultLink(EXPERTS, "See the average", lambda result: {"experts.chosen": [result["expert"]]}),
+    link=ResultLink(EXPERTS.address, "See the average", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title=AVERAGE,
         about="One model made from several: the weighted average of their parameters (BTM). It costs what one of them "

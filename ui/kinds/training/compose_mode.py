@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.screen import Screen, TrainForm
 from ui.kinds.train_form_parts import MODE_EXPERT
 from ui.kinds.training.mode_sentence import mode_sentence
 from ui.present.forms.cli_command import command_line
@@ -17,6 +17,7 @@ from ui.present.forms.questions import Offers
 from ui.present.pages import COMPOSITION, EXPERTS
 from ui.widgets.fields import drop_unknown
 from ui.widgets.job_form import show_job_form
+from workbench.kinds.kind import ResultLink
 from workbench.kinds.training.compose_mode import ComposeMode
 
 _command = partial(command_line, "mode compose", ComposeMode, ("name",))
@@ -47,7 +48,7 @@ def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 SCREEN = Screen(
     command=_command,
     sentence=mode_sentence,
-    link=ResultLink(EXPERTS, "See the composition", lambda result: {"experts.chosen": [result["expert"]]}),
+    link=ResultLink(EXPERTS.address, "See the composition", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title=COMPOSITION,
         about="Experts of MoDE side by side on their backbone, weighed token by token by gates that learn together "

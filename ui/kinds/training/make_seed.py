@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.kinds.screen import Answers, ResultLink, Screen, TrainForm
+from ui.kinds.screen import Answers, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import Offers
@@ -12,6 +12,7 @@ from ui.present.pages import TRAIN
 from ui.widgets.fields import Answers as FormAnswers
 from ui.widgets.job_form import show_job_form
 from workbench.formatting.shell_command import shell_command
+from workbench.kinds.kind import ResultLink
 from workbench.kinds.training.make_seed import MakeSeed
 
 _SOURCES = {
@@ -54,7 +55,7 @@ SCREEN = Screen(
         f"{result.get('changes', '')}".rstrip()
     ),
     link=ResultLink(
-        TRAIN,
+        TRAIN.address,
         "Train on it",
         lambda result: {"train.what": JOINT, "train-joint.seed_model": result["seed_model"]},
     ),

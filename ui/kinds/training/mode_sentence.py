@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ui.kinds.screen import Result
 from ui.present.text.formatting import listed
+from workbench.kinds.kind import Result
 
 
 def mode_sentence(result: Result) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from jobs.queue.submit import submit
-from ui.kinds.screen import Outcome, Result, ResultLink, Screen, TrainForm
+from ui.kinds.screen import Outcome, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, EXPERT, MIXTURE, MIXTURE_TO_EXTEND
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import offers_for_expert
@@ -19,6 +19,7 @@ from ui.widgets.fields import drop_unknown
 from ui.widgets.job_form import show_job_form
 from ui.widgets.parents import show_proposal
 from workbench.formatting.number_format import weight
+from workbench.kinds.kind import Result, ResultLink
 from workbench.kinds.training.train_expert import TrainExpert
 
 _command = partial(command_line, "train expert", TrainExpert, ("name",))
@@ -66,7 +67,7 @@ def _sentence(result: Result) -> str:
 SCREEN = Screen(
     command=_command,
     sentence=_sentence,
-    link=ResultLink(EXPERTS, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
+    link=ResultLink(EXPERTS.address, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title=EXPERT,
         about="A copy of a parent expert learns one more domain; everything else stays bit-identical (DEMix §6).",

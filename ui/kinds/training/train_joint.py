@@ -10,7 +10,7 @@ import streamlit as st
 
 from engine.methods.base import Method
 from engine.methods.registry import joint_methods
-from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
+from ui.kinds.screen import Outcome, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import is_untrained
@@ -20,6 +20,7 @@ from ui.present.pages import EXPERTS
 from ui.present.text.formatting import pluralize
 from ui.widgets.fields import Answers, draw_widget
 from ui.widgets.job_form import show_job_form
+from workbench.kinds.kind import ResultLink
 from workbench.kinds.training.train_joint import TrainJoint
 
 _FROZEN = "lora"  # the method that leaves the seed model as it is
@@ -78,7 +79,7 @@ def _outcome(label: str, position: int, title: str, about: str, others: str = "n
 SCREEN = Screen(
     command=_command,
     sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
-    link=ResultLink(EXPERTS, "See the experts", lambda result: {"experts.chosen": result["experts"]}),
+    link=ResultLink(EXPERTS.address, "See the experts", lambda result: {"experts.chosen": result["experts"]}),
     form=TrainForm(
         title=JOINT,
         about="DEMix and LoRA train one expert for each domain; the experts make a mixture. MoE and dense train one "

@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from engine.methods.mode.config import ModeConfig
-from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
+from ui.kinds.screen import Outcome, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL, UNTRAINED
 from ui.kinds.training.mode_sentence import mode_sentence
 from ui.present.forms.cli_command import command_line
@@ -16,6 +16,7 @@ from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
 from ui.widgets.fields import drop_unknown
 from ui.widgets.job_form import show_job_form
+from workbench.kinds.kind import ResultLink
 from workbench.kinds.training.train_mode import TrainMode
 
 _BLOCKS = "train-mode.shape.num_blocks"
@@ -45,7 +46,7 @@ def _usual_blocks(seed_model: str) -> int:
 SCREEN = Screen(
     command=_command,
     sentence=mode_sentence,
-    link=ResultLink(EXPERTS, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
+    link=ResultLink(EXPERTS.address, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title=MODE,
         about="A few transformer layers and a gate, in parallel to a seed model that stays as it is "

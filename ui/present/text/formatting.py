@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 
 from workbench.formatting.number_format import amount
+from workbench.formatting.words import listed as listed
 from workbench.formatting.words import pluralize as pluralize
 
 # Addresses become links even when every sign in them is escaped, unless an invisible sign cuts them.
@@ -31,12 +31,6 @@ def spoken(text: str) -> str:
     if len(parts) % 2 == 0:  # a backtick of the data itself
         return plain(text)
     return "".join(f"`{part}`" if place % 2 else _escaped(part) for place, part in enumerate(parts)).strip()
-
-
-def listed(names: Sequence[str], limit: int = 6) -> str:
-    """Names in a row, cut after `limit` with how many more there are."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
 
 
 def newest_of(shown: int, there: int, thing: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ui.present.text.formatting import duration, listed
+from ui.present.text.formatting import duration
 
 OK, FAILED = "ok", "FAILED"
 
@@ -18,15 +18,6 @@ def result(passed: bool) -> str:
 def number(value: float | None) -> str:
     """A deviation in three digits: `0`, `2.38e-07`, `0.683`."""
     return "no number" if value is None else f"{value:.3g}"
-
-
-def summary(findings: Mapping[str, Any]) -> str:
-    """The summary: whether all laws hold, or which do not."""
-    total, failed = len(findings["laws"]), findings["failed"]
-    if not failed:
-        return f"All {total} laws hold on this machine."
-    verb = "does" if len(failed) == 1 else "do"
-    return f"{len(failed)} of {total} laws {verb} not hold on this machine: {listed(failed)}."
 
 
 def place(findings: Mapping[str, Any]) -> str:

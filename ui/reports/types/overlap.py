@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import TypedDict
 
-from ui.kinds.screen import ResultLink
 from ui.present.pages import SHARED_TEXT, SPECIALIZATION
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.number_format import share
+from workbench.kinds.kind import ResultLink
 
 
 class OverlapFindings(TypedDict):
@@ -41,5 +41,7 @@ REPORT = ReportType(
     findings=OverlapFindings,
     sentence=_sentence,
     describe=_describe,
-    link=ResultLink(SPECIALIZATION, "See it beside the specialization", lambda _: {"specialization.view": SHARED_TEXT}),
+    link=ResultLink(
+        SPECIALIZATION.address, "See it beside the specialization", lambda _: {"specialization.view": SHARED_TEXT}
+    ),
 )

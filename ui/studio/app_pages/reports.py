@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from engine.plugins import load_object
+from ui.pages.catalog import page_at
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import EXPERTS, REPORTS
 from ui.present.text.formatting import clock, plain, pluralize
@@ -81,7 +82,8 @@ def _show_report(card: ReportCard) -> None:
             _show_part(part, f"{card.kind}_{card.id}_{number}", card.title)
     if link := report.link:
         state = link.state(card.findings)
-        st.page_link(link.page.script, label=link.label, icon=link.page.icon, query_params=state)
+        page = page_at(link.address)
+        st.page_link(page.script, label=link.label, icon=page.icon, query_params=state)
     with st.popover("Delete …", icon=":material/delete:"):
         st.markdown("Deletes the report with its pages. The models in it are kept.")
         if st.button("Delete for good", key=f"delete_{card.id}", type="primary", disabled=cannot_change()):

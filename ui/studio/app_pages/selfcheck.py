@@ -11,7 +11,7 @@ from jobs.queue.submit import submit
 from ui.present.jobs.job_status import is_over
 from ui.present.pages import SELFCHECK
 from ui.present.text.formatting import ago, clock, plain
-from ui.present.text.verdicts import number, place, result, since_then, summary
+from ui.present.text.verdicts import number, place, result, since_then
 from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.examples import show_example_laws
 from ui.widgets.data_table import as_csv
@@ -19,7 +19,7 @@ from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head
 from ui.widgets.rights import cannot_change
 from workbench.job_records import jobs as rows
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis.selfcheck import SelfCheck, summary
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 

@@ -10,7 +10,7 @@ from engine.config import (
     MOST_TOKENS,
 )
 from engine.text.split_names import HeldOutSplit
-from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.kinds.kind import Kind, expert_link, no_path, nothing
 from workbench.spec_base import ExpertName, Name, Spec
 
 
@@ -39,4 +39,6 @@ KIND = Kind(
     requires=lambda spec: [("expert", spec.expert), ("mixture", spec.mixture)],
     reads=no_path,
     uses_gpu=True,
+    command="expert certify EXPERT",
+    link=expert_link("See the certificate"),
 )

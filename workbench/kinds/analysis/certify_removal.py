@@ -9,7 +9,7 @@ from pydantic import Field
 from engine.config import MOST_SEED, MOST_TOKENS, Evidence
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
-from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.kinds.kind import Kind, expert_link, named, no_path, nothing
 from workbench.spec_base import ExpertName, Name
 from workbench.spec_base import Spec as Spec
 
@@ -51,4 +51,6 @@ KIND = Kind(
     requires=lambda spec: [("expert", spec.expert), *named("mixture", spec.mixture, spec.retrained)],
     reads=no_path,
     uses_gpu=True,
+    command="expert certify-removal EXPERT",
+    link=expert_link("See the certificate"),
 )

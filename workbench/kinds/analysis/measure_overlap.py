@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.formatting.words import pluralize
+from workbench.kinds.kind import Kind, ResultLink, named, no_path, nothing
 from workbench.spec_base import Name
 from workbench.spec_base import Spec as Spec
 
@@ -32,4 +33,7 @@ KIND = Kind(
     requires=lambda spec: named("domain", *spec.domains),
     reads=no_path,
     empty_means_all_domains=True,
+    command="evaluate overlap",
+    sentence=lambda result: f"The overlap of every pair of {pluralize(len(result['domains']), 'domain')} is measured.",
+    link=ResultLink("specialization", "See what it explains", lambda _: {"specialization.view": "Overlap"}),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.formatting.words import listed
+from workbench.kinds.kind import Kind, Result, ResultLink, no_path, nothing
 from workbench.spec_base import Spec as Spec
 
 
@@ -14,6 +15,15 @@ class SelfCheck(Spec):
     kind: Literal["selfcheck"] = "selfcheck"
 
 
+def summary(findings: Result) -> str:
+    """Whether all laws hold, or which do not."""
+    total, failed = len(findings["laws"]), findings["failed"]
+    if not failed:
+        return f"All {total} laws hold on this machine."
+    verb = "does" if len(failed) == 1 else "do"
+    return f"{len(failed)} of {total} laws {verb} not hold on this machine: {listed(failed)}."
+
+
 KIND = Kind(
     spec=SelfCheck,
     title="Self-check",
@@ -21,4 +31,7 @@ KIND = Kind(
     requires=nothing,
     reads=no_path,
     uses_gpu=True,
+    command="selfcheck",
+    sentence=summary,
+    link=ResultLink("selfcheck", "See the laws"),
 )

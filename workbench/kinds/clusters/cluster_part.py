@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.kinds.clusters.clustering_spec import ClusteringSpec, embeds_with_model
-from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.kinds.kind import Kind, Result, named, no_path, nothing
 
 
 class ClusterPart(ClusteringSpec):
@@ -17,6 +17,11 @@ class ClusterPart(ClusteringSpec):
     shard: int | None = Field(None, ge=0, description="Number of the shard; empty fits the clusters.")
 
 
+def _sentence(result: Result) -> str:
+    part = "The fit" if result["shard"] is None else f"Shard {result['shard']}"
+    return f"{part} of the clustering {result['clustering']} is computed."
+
+
 KIND = Kind(
     spec=ClusterPart,
     title="Part of clustering",
@@ -24,4 +29,5 @@ KIND = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains)],
     reads=no_path,
     uses_gpu=embeds_with_model,
+    sentence=_sentence,
 )

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from engine.clusters.config import ClusterConfig, ClusterMethod, Numbers, Scaling, TfidfConfig
 from engine.config import MOST_TOKENS
+from workbench.kinds.kind import ResultLink
 from workbench.spec_base import Name, Spec, Stem
 
 if TYPE_CHECKING:
@@ -78,3 +79,9 @@ class ClusteringSpec(Spec):
     def words(self) -> TfidfConfig:
         """The engine's config of the word vectors."""
         return TfidfConfig(self.numbers, self.scaling, self.dimension, self.max_words, self.seed)
+
+
+def clusters_link(label: str, view: str) -> ResultLink:
+    """A link to one view of the clustering that a result names."""
+    part = {"clusters.part": "Look at clusters", "clusters.view": view}
+    return ResultLink("clusters", label, lambda result: {**part, "clusters.name": result["clustering"]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.kinds.clusters.clustering_spec import ClusteringSpec, embeds_with_model
+from workbench.kinds.clusters.clustering_spec import ClusteringSpec, clusters_link, embeds_with_model
 from workbench.kinds.kind import Kind, named, no_path
 
 
@@ -22,4 +22,7 @@ KIND = Kind(
     reads=no_path,
     uses_gpu=embeds_with_model,
     empty_means_all_domains=True,
+    command="cluster find NAME",
+    sentence=lambda result: f"{result['sentence']} {result.get('lengths', '')}".strip(),
+    link=clusters_link("See the clusters", "Map"),
 )

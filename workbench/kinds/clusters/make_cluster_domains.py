@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from workbench.kinds.clusters.clustering_spec import clusters_link
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.spec_base import Name, Spec
 
@@ -27,4 +28,6 @@ KIND = Kind(
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
     creates_unnamed_domains=lambda _: True,
+    command="cluster domains CLUSTERING",
+    link=clusters_link("Train on them", "Train on them"),
 )

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from workbench.kinds.clusters.clustering_spec import clusters_link
 from workbench.kinds.kind import Kind, named, no_path, nothing
 from workbench.spec_base import Name, Spec
 
@@ -24,4 +25,6 @@ KIND = Kind(
     creates=nothing,
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
+    command="cluster merge CLUSTERING",
+    link=clusters_link("See the clusters", "Words & documents"),
 )

@@ -27,4 +27,5 @@ KIND = Kind(
     creates=nothing,
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
+    command="cluster pin CLUSTERING CLUSTER",
 )

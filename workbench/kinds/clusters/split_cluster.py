@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from workbench.kinds.clusters.clustering_spec import clusters_link
 from workbench.kinds.kind import Kind, named, no_path, nothing
 from workbench.spec_base import Name, Spec
 
@@ -47,4 +48,6 @@ KIND = Kind(
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
     uses_gpu=_embeds_with_model,
+    command="cluster split CLUSTERING CLUSTER",
+    link=clusters_link("See the clusters", "Words & documents"),
 )

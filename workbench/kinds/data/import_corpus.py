@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from engine.text.dataset_source import DatasetSource
-from workbench.kinds.kind import Kind, named, nothing
+from workbench.formatting.words import listed, pluralize
+from workbench.kinds.kind import Kind, Result, ResultLink, named, nothing
 from workbench.spec_base import LocalPath, Name, Spec, absolute
 
 # Names that the library “datasets” takes for file formats: given nothing else, it reads all such files of the current
@@ -138,6 +139,11 @@ class ImportCorpus(Spec):
         return super().local_paths() + ([absolute(str(place))] if is_local else [])
 
 
+def _sentence(result: Result) -> str:
+    documents = f"{pluralize(result['num_documents'], 'document')} in {listed(result['domains'])}."
+    return " ".join(filter(None, (documents, result.get("cut"), result.get("kept"))))
+
+
 KIND = Kind(
     spec=ImportCorpus,
     title="Import corpus",
@@ -145,4 +151,14 @@ KIND = Kind(
     requires=nothing,
     reads=lambda spec: spec.path,
     creates_unnamed_domains=lambda spec: bool(spec.domain_field),
+    command="corpus add NAME PATH",
+    sentence=_sentence,
+    link=ResultLink(
+        "corpora",
+        "See the domains",
+        lambda result: {"part": "Domains", "domain": result["domains"][0]},
+        ResultLink(
+            "train", "Train an expert on it", lambda result: {"train.text": result["domains"], "train.kind": ""}
+        ),
+    ),
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from workbench.kinds.kind import Kind, named, no_path
+from workbench.kinds.kind import Kind, Result, ResultLink, named, no_path
 from workbench.spec_base import Name, Spec
 
 
@@ -51,10 +51,17 @@ def _corners(area: str) -> list[tuple[float, float]]:
     return list(zip(pairs, pairs, strict=True))
 
 
+def _dense_training(result: Result) -> dict[str, Any]:
+    form = "DEMix, LoRA, MoE or dense"  # its title on the page Train
+    return {"train.what": form, "train-joint.method": "dense", "train-joint.domains": [result["domain"]]}
+
+
 KIND = Kind(
     spec=MakeDomain,
     title="Make domain",
     creates=lambda spec: [("corpus", spec.name), ("domain", spec.name)],
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
+    command="cluster choose CLUSTERING NAME",
+    link=ResultLink("train", "Train on it", _dense_training),
 )

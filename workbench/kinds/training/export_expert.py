@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.formatting.number_format import amount
+from workbench.kinds.kind import Kind, Result, expert_link, no_path, nothing
 from workbench.outputs import output_complaints
 from workbench.spec_base import ExpertName, LocalPath, Spec
 
@@ -49,6 +50,19 @@ def _complaints(session: Session, spec: ExportExpert) -> list[str]:
     return [*output_complaints(spec.folder, "folder"), *format_complaints(session, spec.expert, spec.format)]
 
 
+LOADED_BY = {  # the formats of experts and mixtures
+    "hf": "AutoModelForCausalLM.from_pretrained",
+    "moe": "AutoModelForCausalLM.from_pretrained",
+    "peft": "PeftModel.from_pretrained",
+    "gguf": "llama-cli -m",
+}
+
+
+def _sentence(result: Result) -> str:
+    written = f"{result['expert']} is in {result['folder']} ({amount(result['num_bytes'], 'B')})"
+    return f"{written}: load it with {LOADED_BY[result['format']]}."
+
+
 KIND = Kind(
     spec=ExportExpert,
     title="Export expert",
@@ -56,4 +70,7 @@ KIND = Kind(
     requires=lambda spec: [("expert", spec.expert)],
     reads=no_path,
     complaints=_complaints,
+    command="expert export EXPERT FOLDER",
+    sentence=_sentence,
+    link=expert_link("See the expert"),
 )

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.formatting.number_format import amount
+from workbench.formatting.words import pluralize
+from workbench.kinds.kind import Kind, Result, ResultLink, no_path, nothing
+from workbench.kinds.training.export_expert import LOADED_BY
 from workbench.outputs import output_complaints
 from workbench.spec_base import LocalPath, Name, Spec
 
@@ -62,6 +65,11 @@ def _complaints(session: Session, spec: ExportMixture) -> list[str]:
     return [*output_complaints(spec.folder, "folder"), *(mixture_complaints(row, spec.format) if row else ())]
 
 
+def _sentence(result: Result) -> str:
+    written = f"{pluralize(len(result['weights']), 'expert')} of {result['mixture']} as one model: {result['folder']}"
+    return f"{written} ({amount(result['num_bytes'], 'B')}). Load it with {LOADED_BY[result['format']]}."
+
+
 KIND = Kind(
     spec=ExportMixture,
     title="Export mixture",
@@ -69,4 +77,7 @@ KIND = Kind(
     requires=lambda spec: [("mixture", spec.mixture)],
     reads=no_path,
     complaints=_complaints,
+    command="mixture export MIXTURE FOLDER",
+    sentence=_sentence,
+    link=ResultLink("mixtures", "See the mixture", lambda result: {"mixture": result["mixture"]}),
 )

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from workbench.formatting.words import pluralize
 from workbench.gate_configs import AnyGate, default_gate
-from workbench.kinds.kind import Kind, named, no_path
+from workbench.kinds.kind import Kind, ResultLink, named, no_path
 from workbench.spec_base import ExpertName, Name
 from workbench.spec_base import Spec as Spec
 
@@ -31,4 +32,6 @@ KIND = Kind(
     requires=lambda spec: [*named("clustering", spec.clustering), *named("expert", *spec.experts)],
     reads=no_path,
     may_replace=lambda spec: spec.replace,
+    sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
+    link=ResultLink("mixtures", "See the mixture", lambda result: {"mixture": result["mixture"]}),
 )

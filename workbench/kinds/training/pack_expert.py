@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.formatting.number_format import amount
+from workbench.kinds.kind import Kind, Result, expert_link, no_path, nothing
 from workbench.outputs import output_complaints
 from workbench.spec_base import ExpertName, LocalPath, Spec
 
@@ -39,6 +40,11 @@ def _complaints(session: Session, spec: PackExpert) -> list[str]:
     return []
 
 
+def _sentence(result: Result) -> str:
+    seed = " with its seed model" if result["with_seed"] else ""
+    return f"{result['expert']}{seed} is in {result['file']} ({amount(result['num_bytes'], 'B')})."
+
+
 KIND = Kind(
     spec=PackExpert,
     title="Pack expert",
@@ -46,4 +52,7 @@ KIND = Kind(
     requires=lambda spec: [("expert", spec.expert)],
     reads=no_path,
     complaints=_complaints,
+    command="expert pack EXPERT FILE",
+    sentence=_sentence,
+    link=expert_link("See the expert"),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from workbench.hub_names import hub_origin
-from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.kinds.kind import Kind, expert_link, no_path, nothing
 from workbench.kinds.training.export_expert import format_complaints
 from workbench.spec_base import ExpertName, Spec
 
@@ -62,4 +62,7 @@ KIND = Kind(
     requires=lambda spec: [("expert", spec.expert)],
     reads=no_path,
     complaints=push_complaints,
+    command="expert push EXPERT REPOSITORY",
+    sentence=lambda result: f"{result['expert']} is at {result['url']} (commit {result['commit']}).",
+    link=expert_link("See the expert"),
 )

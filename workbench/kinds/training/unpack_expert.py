@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, TypeAdapter, field_validator
 
-from workbench.kinds.kind import Kind, named, nothing
+from workbench.kinds.kind import Kind, Result, expert_link, named, nothing
 from workbench.spec_base import LocalPath, Name, Spec
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
@@ -25,10 +25,18 @@ class UnpackExpert(Spec):
         return _NAME.validate_python(value) if value.strip() else ""
 
 
+def _sentence(result: Result) -> str:
+    seed = f", and the seed model {result['new_seed']}" if result["new_seed"] else ""
+    return f"{result['expert']} is unpacked{seed}."
+
+
 KIND = Kind(
     spec=UnpackExpert,
     title="Unpack expert",
     creates=lambda spec: named("expert", spec.name),
     requires=nothing,
     reads=lambda spec: spec.file,
+    command="expert unpack FILE",
+    sentence=_sentence,
+    link=expert_link("See the expert"),
 )
