@@ -25,6 +25,10 @@ from engine.errors import Problem
 Descriptor = TypeVar("Descriptor")
 
 
+# Packages that are released with the workbench and installed apart, by how the names of their plug-ins begin.
+_INSTALLED_APART = {"replicat": "expert-workbench-studies"}
+
+
 class BadPlugin(Problem):
     """A plug-in could not be imported, is of the wrong type, or has the name of another one."""
 
@@ -57,6 +61,12 @@ def load_object(path: str) -> Any:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise BadPlugin(f"{path} cannot be imported: {error}.", "Repair or uninstall its package.") from error
+
+
+def missing_package(name: str) -> str:
+    """A sentence on the package that has a plug-in of this name, for one that is not installed; empty if not known."""
+    packages = [package for start, package in _INSTALLED_APART.items() if name.startswith(start)]
+    return f"It is in the package {packages[0]}, which is not installed." if packages else ""
 
 
 def _each(origins: list[tuple[str, object]]) -> Iterator[tuple[str, object]]:

@@ -31,7 +31,7 @@ GPU: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.gpu.yaml").read
 PROXY: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.proxy.yaml").read_text(encoding="utf-8"))
 CADDYFILE = (ROOT / "deploy" / "Caddyfile").read_text(encoding="utf-8")
 OURS = {"migrate", "api", "studio", "worker", "scheduler"}
-FOLDERS = ("engine", "workbench", "jobs", "ui", "alembic")
+FOLDERS = ("engine", "workbench", "jobs", "ui", "alembic", "studies")
 
 
 def require_command(words: list[str]) -> None:

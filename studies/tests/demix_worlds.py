@@ -12,7 +12,10 @@ from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.statistics.bootstrap import Loss, Place, Resampled
 from engine.statistics.estimates import Estimate, Floats
 from workbench_studies.core.calibration import Fit
+from workbench_studies.core.verdicts import Verdict
+from workbench_studies.demix.claims import judge
 from workbench_studies.demix.evidence import DemixEvidence, Overlap
+from workbench_studies.demix.names import PAPER, Reading
 from workbench_studies.demix.scored import Belief, DemixMeasured, DemixSubject
 from workbench_studies.demix.sizes import SIZES
 
@@ -55,3 +58,8 @@ def calibration(*, keeps: bool) -> Calibration:
         gain=gain,
         by_view={"present": gain, "left out": Estimate(-9.0, -10.0, -8.0, ())},
     )
+
+
+def verdicts_of(evidence: DemixEvidence, reading: Reading = PAPER) -> dict[str, Verdict]:
+    """The verdicts on the paper's claims by their ids."""
+    return {one.claim.id: one for one in judge(evidence, reading)}

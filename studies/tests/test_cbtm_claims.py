@@ -24,7 +24,7 @@ from studies.tests.cbtm_worlds import (
 from tests.engine.statistics.texts import losses_of
 from workbench_studies.cbtm import clusters, paper
 from workbench_studies.cbtm.budgets import _has_best, _moves, by_clusters, efficiency
-from workbench_studies.cbtm.claims import BEYOND, judge
+from workbench_studies.cbtm.claims import STUDY, judge
 from workbench_studies.cbtm.evidence import CbtmEvidence
 from workbench_studies.cbtm.names import (
     DENSE,
@@ -82,7 +82,7 @@ def marks(evidence: CbtmEvidence) -> dict[str, Mark]:
 def test_a_world_as_the_paper_has_it_reproduces_every_claim_that_can_be_tested() -> None:
     result = marks(world())
     assert {shown for shown, mark in result.items() if mark in FAILED} == set()
-    assert list(result.values()).count(UNTESTABLE) == len(BEYOND)
+    assert list(result.values()).count(UNTESTABLE) == len(STUDY.untestable())
     assert list(result.values()).count(REPRODUCED) >= 20
     weaker = {shown for shown, mark in result.items() if mark == WEAKER}
     assert weaker == {

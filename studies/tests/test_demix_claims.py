@@ -10,8 +10,10 @@ import pytest
 
 from engine.statistics.bootstrap import Loss, Place
 from engine.statistics.estimates import Estimate
-from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of
+from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, verdicts_of
 from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
+from workbench_studies.core.shapes import has_less
+from workbench_studies.core.study import DeclaredClaim
 from workbench_studies.core.verdicts import (
     CONTRADICTED,
     REPRODUCED,
@@ -20,15 +22,16 @@ from workbench_studies.core.verdicts import (
     WEAKER,
     Claim,
     Mark,
+    Verdict,
     is_above,
     is_below,
     is_within,
     untestable,
 )
-from workbench_studies.demix import affinity, growth
-from workbench_studies.demix.claims import BEYOND, judge
-from workbench_studies.demix.evidence import DemixEvidence
-from workbench_studies.demix.interleaving import by_domain, judge_interleaving
+from workbench_studies.demix import affinity, paper
+from workbench_studies.demix.claims import STUDY, judge_all
+from workbench_studies.demix.evidence import DemixCase, DemixEvidence
+from workbench_studies.demix.interleaving import by_domain
 from workbench_studies.demix.names import (
     GRID,
     PAPER,
@@ -40,10 +43,10 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.orders import ORDERS, Order, judge_lambda, judge_order
 from workbench_studies.demix.scored import Belief
 from workbench_studies.demix.sizes import SIZES
 
+ORDERS = [one for one in STUDY.claims if one.where in ("Table 3", "Table 5")]
 CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
 AS_PRINTED: dict[int, dict[Variant, float]] = {  # nats per token in the paper's order
     3: {"dense": 3.5, "dense-balanced": 3.4, "domain-token": 3.3, "naive": 3.2, "cached": 3.1},
@@ -127,11 +130,12 @@ def printed_world(table: int) -> dict[Place, Loss]:
     return losses_of(nats, domains)
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=lambda order: f"{order.table}:{order.lower}<{order.higher}")
-def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order: Order) -> None:
-    evidence = evidence_of(printed_world(order.table))
-    assert judge_order(evidence, order, PAPER).mark == REPRODUCED
-    turned = judge_order(evidence, Order(order.table, order.higher, order.lower), PAPER)
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: order.id)
+def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order: DeclaredClaim) -> None:
+    options = order.options
+    case = DemixCase(evidence_of(printed_world(3 if options["on"] == "training" else 5)), PAPER)
+    assert has_less(case, order.claim({}), options).mark == REPRODUCED
+    turned = has_less(case, order.claim({}), {**options, "lower": options["higher"], "higher": options["lower"]})
     assert turned.mark == CONTRADICTED
     assert turned.why.startswith("Reversed")
 
@@ -140,23 +144,25 @@ def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order:
 def test_lambda_is_judged_over_the_full_grid_of_the_paper(nats: tuple[float, ...], mark: str) -> None:
     systems = {system("updating", one): mean for one, mean in zip(GRID.values(), nats, strict=True)}
     evidence = evidence_of(losses_of(systems, [*DOMAINS, *NOVEL]))
-    verdict = judge_lambda(evidence)
+    verdict = verdicts_of(evidence)["lambda"]
     assert verdict.mark == mark
     assert verdict.num_domains == len(DOMAINS) + len(NOVEL)
     del systems[system("updating", GRID[1.0])]
-    assert judge_lambda(evidence_of(losses_of(systems, [*DOMAINS, *NOVEL]))).mark == UNTESTABLE
+    assert verdict_on(evidence_of(losses_of(systems, [*DOMAINS, *NOVEL])), "lambda") == UNTESTABLE
 
 
 def test_the_numbers_of_the_paper_stand_in_every_order_as_it_claims_them() -> None:
     for order in ORDERS:
-        lower, higher = (order.numbers[one][0] for one in (order.lower, order.higher))
+        numbers = paper.TABLE_3 if order.options["on"] == "training" else paper.TABLE_5
+        lower, higher = (numbers[order.options[one]][0] for one in ("lower", "higher"))
+        assert order.paper == f"{lower} < {higher}"
         assert lower < higher
 
 
 def test_equal_systems_are_undecided_in_most_worlds() -> None:
     equal = {System("naive"): 3.0, System("dense"): 3.0}
     worlds = [evidence_of(losses_of(equal, DOMAINS, chance=n)) for n in range(40)]
-    marks = [judge_order(world, ORDERS[0], PAPER).mark for world in worlds]
+    marks = [verdicts_of(world)[ORDERS[0].id].mark for world in worlds]
     assert marks.count(REPRODUCED) <= 3
 
 
@@ -165,10 +171,10 @@ def without_scores() -> DemixEvidence:
 
 
 def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
-    verdicts = judge(without_scores(), PAPER)
+    verdicts = judge_all(without_scores(), PAPER)
     assert {verdict.mark for verdict in verdicts} == {UNTESTABLE}
     assert all(verdict.why for verdict in verdicts)
-    assert len(verdicts) > len(BEYOND) + len(ORDERS)
+    assert len(verdicts) > len(STUDY.untestable()) + len(ORDERS)
 
 
 # figures ------------------------------------------------------------------------------------------
@@ -187,14 +193,14 @@ def at_home(
     return losses
 
 
-def verdict_on(evidence: DemixEvidence, claim: Claim) -> Mark:
-    return next(one.mark for one in affinity.judge_affinity(evidence) if one.claim == claim)
+def verdict_on(evidence: DemixEvidence, claim: str) -> Mark:
+    return verdicts_of(evidence)[claim].mark
 
 
 def test_one_out_of_domain_expert_that_wins_breaks_the_diagonal() -> None:
-    assert verdict_on(evidence_of(at_home(3.0, 3.4)), affinity.DIAGONAL) == REPRODUCED
+    assert verdict_on(evidence_of(at_home(3.0, 3.4)), "own-expert") == REPRODUCED
     broken = at_home(3.0, 3.4, {("sea", "code"): 2.9})
-    assert verdict_on(evidence_of(broken), affinity.DIAGONAL) == CONTRADICTED
+    assert verdict_on(evidence_of(broken), "own-expert") == CONTRADICTED
 
 
 def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> None:
@@ -207,7 +213,7 @@ def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> N
         wild = Loss(home.nats_N + apart_N, home.tokens_N, np.arange(BLOCKS) // 10)
         losses[single_expert("sea"), seed, "law"] = wild
         losses[single_expert("law"), seed, "law"] = replace(home, documents_N=wild.documents_N)
-    result = next(one for one in affinity.judge_affinity(evidence_of(losses)) if one.claim == affinity.DIAGONAL)
+    result = verdicts_of(evidence_of(losses))["own-expert"]
     assert result.mark == UNDECIDED
     assert "3 of 4 domains" in result.ours
     assert result.estimate is not None
@@ -223,10 +229,10 @@ def test_affinity_goes_with_overlap_only_where_it_does(slope: float, mark: Mark)
             overlap[one, other] = overlap[other, one] = float(draw.uniform(0.1, 0.5))
     away = {pair: 3.5 + slope * share for pair, share in overlap.items()}
     losses = at_home(3.0, 3.5, away, domains)
-    assert verdict_on(evidence_of(losses, overlap=overlap, domains=domains), affinity.AFFINITY) == mark
-    assert verdict_on(evidence_of(losses, domains=domains), affinity.AFFINITY) == UNTESTABLE
+    assert verdict_on(evidence_of(losses, overlap=overlap, domains=domains), "affinity") == mark
+    assert verdict_on(evidence_of(losses, domains=domains), "affinity") == UNTESTABLE
     few = evidence_of(at_home(3.0, 3.5, away), overlap=overlap)  # four domains: 24 orders are too few
-    assert verdict_on(few, affinity.AFFINITY) == UNTESTABLE
+    assert verdict_on(few, "affinity") == UNTESTABLE
 
 
 def test_dense_wins_where_domains_overlap_most() -> None:
@@ -234,8 +240,8 @@ def test_dense_wins_where_domains_overlap_most() -> None:
     losses: dict[Place, Loss] = {}
     for place, domain in enumerate(DOMAINS):
         losses |= losses_of({System("dense"): 3.0, System("naive"): 2.9 + 0.06 * place}, [domain], own=0.001)
-    result = affinity.judge_affinity(evidence_of(losses, overlap=overlap))[0]
-    assert (result.claim, result.mark) == (affinity.TABLE_4, WEAKER)
+    result = verdicts_of(evidence_of(losses, overlap=overlap))["heterogeneous"]
+    assert result.mark == WEAKER
     assert "naive is worse on 2 of 4: sea, kitchen" in result.ours
 
 
@@ -253,19 +259,19 @@ def beliefs(own: float, blocks: int = 100, num_documents: int = 25) -> dict[tupl
 
 
 def test_the_own_expert_must_have_the_highest_posterior_on_every_domain() -> None:
-    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7)), affinity.KNOWN) == REPRODUCED
-    assert verdict_on(evidence_of({}, beliefs=beliefs(0.2)), affinity.KNOWN) == CONTRADICTED
+    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7)), "own-posterior") == REPRODUCED
+    assert verdict_on(evidence_of({}, beliefs=beliefs(0.2)), "own-posterior") == CONTRADICTED
     weak = beliefs(0.7) | {key: one for key, one in beliefs(0.1).items() if key[1] == "sea"}
-    assert verdict_on(evidence_of({}, beliefs=weak), affinity.KNOWN) == CONTRADICTED
+    assert verdict_on(evidence_of({}, beliefs=weak), "own-posterior") == CONTRADICTED
 
 
 def test_a_posterior_that_leads_by_one_document_of_three_is_undecided() -> None:
     torn_EN = np.tile([[0.45], [0.55], [0.0], [0.0]], 99)
     torn_EN[:, :33] = [[0.9], [0.1], [0.0], [0.0]]
     torn = {(seed, "law"): belief_of(torn_EN, 3) for seed in range(2)}
-    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7) | torn), affinity.KNOWN) == UNDECIDED
+    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7) | torn), "own-posterior") == UNDECIDED
     by_blocks = {key: belief_of(one.posterior_EN) for key, one in torn.items()}
-    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7) | by_blocks), affinity.KNOWN) == REPRODUCED
+    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7) | by_blocks), "own-posterior") == REPRODUCED
 
 
 STEADY = np.tile([[0.6], [0.4], [0.0], [0.0]], 100)
@@ -283,9 +289,9 @@ def settling(at: int, num_domains: int) -> DemixEvidence:
 def test_posteriors_are_stable_where_the_next_fifty_blocks_agree_with_the_first() -> None:
     assert affinity.moved(belief_of(STEADY)) == 0.0
     assert affinity.moved(belief_of(STEADY[:, :99])) is None
-    assert verdict_on(settling(70, 0), affinity.STABLE) == REPRODUCED
-    assert verdict_on(settling(70, 6), affinity.STABLE) == CONTRADICTED
-    assert verdict_on(settling(70, 3), affinity.STABLE) == UNDECIDED  # half of them is not “usually”
+    assert verdict_on(settling(70, 0), "stable") == REPRODUCED
+    assert verdict_on(settling(70, 6), "stable") == CONTRADICTED
+    assert verdict_on(settling(70, 3), "stable") == UNDECIDED  # half of them is not “usually”
 
 
 def test_noise_that_never_settles_is_not_stable_though_its_running_mean_is_near_its_end() -> None:
@@ -296,31 +302,31 @@ def test_noise_that_never_settles_is_not_stable_though_its_running_mean_is_near_
 
 def test_too_little_held_out_text_cannot_show_that_a_posterior_is_stable() -> None:
     short = {(0, domain): belief_of(STEADY[:, :60]) for domain in DOMAINS}
-    assert verdict_on(evidence_of({}, beliefs=short, seeds=1), affinity.STABLE) == UNTESTABLE
+    assert verdict_on(evidence_of({}, beliefs=short, seeds=1), "stable") == UNTESTABLE
 
 
 # adding, adapting, removing --------------------------------------------------------------------------
 
 
-def grown(training: float, novel: float) -> list[tuple[Claim, Mark]]:
+def grown(training: float, novel: float) -> dict[str, Mark]:
     """Marks where the added experts and dense-DAPT change the losses (nats) so."""
     cached, more = system("cached", PAPER), system("grown", PAPER)
     names = [name(one) for one in NOVEL for name in (dense_dapt, lambda n: demix_dapt(n, PAPER))]
     losses = losses_of({cached: 3.0, System("dense"): 3.0, **dict.fromkeys([more, *names], 3.0 + training)}, DOMAINS)
     losses |= losses_of({cached: 4.0, System("dense"): 4.0, **dict.fromkeys([more, *names], 4.0 + novel)}, NOVEL)
-    return [(one.claim, one.mark) for one in growth.judge_growth(evidence_of(losses), PAPER)]
+    return {id: one.mark for id, one in verdicts_of(evidence_of(losses)).items()}
 
 
 def test_adding_lowers_novel_text_and_must_not_raise_training_text() -> None:
-    good = {claim.sentence: mark for claim, mark in grown(training=0.0, novel=-0.3)}
-    assert good[growth.MORE_NOVEL.sentence] == good[growth.MORE_TRAINING.sentence] == REPRODUCED
-    assert good[growth.DEMIX_TRAINING.sentence] == REPRODUCED
-    assert good[growth.DENSE_NOVEL.sentence] == REPRODUCED
-    assert good[growth.DENSE_TRAINING.sentence] == UNDECIDED
-    bad = {claim.sentence: mark for claim, mark in grown(training=0.2, novel=0.1)}
-    assert bad[growth.MORE_TRAINING.sentence] == bad[growth.MORE_NOVEL.sentence] == CONTRADICTED
-    assert bad[growth.DENSE_TRAINING.sentence] == REPRODUCED
-    assert bad[growth.DENSE_NOVEL.sentence] == CONTRADICTED
+    good = grown(training=0.0, novel=-0.3)
+    assert good["added-novel"] == good["added-not-up"] == REPRODUCED
+    assert good["demix-dapt-not-up"] == REPRODUCED
+    assert good["dense-dapt-target"] == REPRODUCED
+    assert good["dense-dapt-up"] == UNDECIDED
+    bad = grown(training=0.2, novel=0.1)
+    assert bad["added-not-up"] == bad["added-novel"] == CONTRADICTED
+    assert bad["dense-dapt-up"] == REPRODUCED
+    assert bad["dense-dapt-target"] == CONTRADICTED
 
 
 def test_adapting_that_is_far_from_dense_dapt_is_not_called_close_to_it() -> None:
@@ -328,12 +334,12 @@ def test_adapting_that_is_far_from_dense_dapt_is_not_called_close_to_it() -> Non
     cached = system("cached", PAPER)
     nats = {cached: 4.0} | {demix_dapt(one, PAPER): 3.5 for one in NOVEL} | {dense_dapt(one): 3.0 for one in NOVEL}
     losses = losses_of(nats, NOVEL) | losses_of(nats, DOMAINS)
-    results = {one.claim: one for one in growth.judge_adding(evidence_of(losses), PAPER)}
-    close = results[growth.DEMIX_CLOSE]
+    results = verdicts_of(evidence_of(losses))
+    close = results["demix-dapt-close"]
     assert close.claim.sentence.startswith("DEMix-DAPT comes close to dense-DAPT on its target, or is better")
     assert close.mark == CONTRADICTED
     assert all(f"{novel} +65 %" in close.ours for novel in NOVEL)  # half a nat
-    assert results[growth.DEMIX_NOVEL].mark == results[growth.DENSE_MORE].mark == REPRODUCED
+    assert results["demix-dapt-target"].mark == results["dense-dapt-more"].mark == REPRODUCED
 
 
 def test_adapting_is_close_only_where_it_is_on_every_target() -> None:
@@ -341,10 +347,7 @@ def test_adapting_is_close_only_where_it_is_on_every_target() -> None:
     nats = {cached: 4.0} | {demix_dapt(one, PAPER): 3.02 for one in NOVEL} | {dense_dapt(one): 3.0 for one in NOVEL}
     near = losses_of(nats, NOVEL) | losses_of(nats, DOMAINS)
     far = near | losses_of(nats | {demix_dapt("poems", PAPER): 3.3}, ["poems"])
-    marks = [
-        next(one.mark for one in growth.judge_adding(evidence_of(losses), PAPER) if one.claim == growth.DEMIX_CLOSE)
-        for losses in (near, far)
-    ]
+    marks = [verdicts_of(evidence_of(losses))["demix-dapt-close"].mark for losses in (near, far)]
     assert marks == [REPRODUCED, CONTRADICTED]
 
 
@@ -361,18 +364,18 @@ def test_removal_is_judged_on_the_domains_that_were_retrained_without() -> None:
     names = [system(mode, PAPER) for mode in modes]
     losses = losses_of(dict(zip(names, (3.0, 3.3, 3.4), strict=True)), DOMAINS)
     losses = {place: one for place, one in losses.items() if place[0] != names[2] or place[1:] == (0, "law")}
-    marks = [one.mark for one in growth.judge_growth(evidence_of(losses, removed=["law"]), PAPER)[-2:]]
-    assert marks == [REPRODUCED, REPRODUCED]
-    assert growth.judge_growth(evidence_of(losses), PAPER)[-1].mark == UNTESTABLE
+    result = verdicts_of(evidence_of(losses, removed=["law"]))
+    assert result["without-expert"].mark == result["without-domain"].mark == REPRODUCED
+    assert verdicts_of(evidence_of(losses))["without-domain"].mark == UNTESTABLE
 
 
 def test_nothing_is_close_to_a_dense_dapt_that_harmed_its_own_target() -> None:
     cached = system("cached", PAPER)
     nats = {cached: 4.0, System("dense"): 4.0} | {demix_dapt(one, PAPER): 4.1 for one in NOVEL}
     losses = losses_of(nats | {dense_dapt(one): 4.3 for one in NOVEL}, NOVEL) | losses_of(nats, DOMAINS)
-    results = {one.claim: one for one in growth.judge_adding(evidence_of(losses), PAPER)}
-    assert results[growth.DEMIX_CLOSE].mark == UNTESTABLE
-    assert "dense-DAPT ended above the untouched Dense on its own target: tweets" in results[growth.DEMIX_CLOSE].why
+    results = verdicts_of(evidence_of(losses))
+    assert results["demix-dapt-close"].mark == UNTESTABLE
+    assert "dense-DAPT ended above the untouched Dense on its own target: tweets" in results["demix-dapt-close"].why
 
 
 def interleaved_world(changed: dict[str, float], overlap: dict[tuple[str, str], float] | None) -> DemixEvidence:
@@ -385,23 +388,28 @@ def interleaved_world(changed: dict[str, float], overlap: dict[tuple[str, str], 
     return replace(evidence, subject=replace(evidence.subject, size=size), overlap=overlap)
 
 
+def interleaving_in(evidence: DemixEvidence) -> list[Verdict]:
+    result = verdicts_of(evidence)
+    return [result["interleaved-worse"], result["interleaved-distinct"]]
+
+
 def test_interleaving_is_judged_on_average_and_on_the_most_distinct_domain() -> None:
     overlap = {(one, other): 0.5 for one in DOMAINS for other in DOMAINS}
     overlap |= {pair: 0.1 for pair in overlap if DOMAINS[1] in pair}
-    worse, distinct = judge_interleaving(interleaved_world(dict.fromkeys(DOMAINS, 0.2), overlap))
+    worse, distinct = interleaving_in(interleaved_world(dict.fromkeys(DOMAINS, 0.2), overlap))
     assert (worse.mark, distinct.mark, distinct.ours) == (REPRODUCED, WEAKER, DOMAINS[1])
     only_there = {domain: 0.2 if domain == DOMAINS[1] else -0.2 for domain in DOMAINS}
-    worse, distinct = judge_interleaving(interleaved_world(only_there, overlap))
+    worse, distinct = interleaving_in(interleaved_world(only_there, overlap))
     assert (worse.mark, distinct.mark) == (CONTRADICTED, WEAKER)
-    better, distinct = judge_interleaving(interleaved_world(dict.fromkeys(DOMAINS, -0.2), overlap))
+    better, distinct = interleaving_in(interleaved_world(dict.fromkeys(DOMAINS, -0.2), overlap))
     assert (better.mark, distinct.mark) == (CONTRADICTED, CONTRADICTED)
 
 
 def test_without_an_arm_or_an_overlap_interleaving_is_not_testable() -> None:
     evidence = interleaved_world(dict.fromkeys(DOMAINS, 0.2), None)
-    assert [one.mark for one in judge_interleaving(evidence)] == [REPRODUCED, UNTESTABLE]
+    assert [one.mark for one in interleaving_in(evidence)] == [REPRODUCED, UNTESTABLE]
     none = replace(evidence, subject=replace(evidence.subject, size=SIZES["smoke"]))
-    assert [one.why for one in judge_interleaving(none)] == [
+    assert [one.why for one in interleaving_in(none)] == [
         "No arm interleaves shared and expert layers at this size."
     ] * 2
     assert len(by_domain(evidence)) == len(DOMAINS)

@@ -13,14 +13,13 @@ from engine.config import Evidence
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors, estimate_prior
 from engine.statistics.bootstrap import Loss, Place
 from engine.statistics.estimates import Floats
-from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of
+from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, verdicts_of
 from studies.tests.test_forest import stored
 from tests.engine.statistics.texts import losses_of
 from workbench.kinds.training.train_expert import TrainExpert
-from workbench_studies.core.implied import DEMIX, mark_implied, name_of
+from workbench_studies.core.implied import mark_implied
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, UNTESTABLE, Verdict, is_below
-from workbench_studies.demix import affinity, growth
-from workbench_studies.demix.claims import judge
+from workbench_studies.demix.claims import STUDY, judge_all
 from workbench_studies.demix.evidence import DemixEvidence
 from workbench_studies.demix.names import (
     CODE,
@@ -78,29 +77,23 @@ def world(trial: int, added: float, evidence: Evidence) -> DemixEvidence:
     return evidence_of(losses, beliefs=beliefs, seeds=SEEDS)
 
 
-def verdicts(evidence: DemixEvidence, code: bool = False) -> dict[str, Verdict]:
-    reading = CODE if code else PAPER
-    judged = [*affinity.judge_affinity(evidence), *growth.judge_growth(evidence, reading)]
-    return {one.claim.sentence: one for one in judged}
-
-
-FROZEN = (growth.MORE_TRAINING, growth.DEMIX_TRAINING)
+FROZEN = ("added-not-up", "demix-dapt-not-up")
 
 
 @pytest.mark.parametrize("added", [-0.01, 0.0, 0.05, 1.0], ids="{} nats worse than the own expert".format)
 def test_with_the_full_prefix_a_frozen_base_does_not_forget_whatever_is_added(added: float) -> None:
-    result = verdicts(world(1, added, "prefix"))
-    assert {result[claim.sentence].mark for claim in FROZEN} == {REPRODUCED}
-    assert result[affinity.DIAGONAL.sentence].mark == REPRODUCED
-    assert result[affinity.KNOWN.sentence].mark == result[growth.MINUS_EXPERT.sentence].mark == REPRODUCED
+    result = verdicts_of(world(1, added, "prefix"))
+    assert {result[claim].mark for claim in FROZEN} == {REPRODUCED}
+    assert result["own-expert"].mark == REPRODUCED
+    assert result["own-posterior"].mark == result["without-expert"].mark == REPRODUCED
 
 
 def test_with_the_last_token_as_evidence_it_can_forget_so_there_nothing_is_implied() -> None:
-    result = verdicts(world(0, 1.0, "last_token"), code=True)
-    assert {result[claim.sentence].mark for claim in FROZEN} == {CONTRADICTED}
+    result = verdicts_of(world(0, 1.0, "last_token"), CODE)
+    assert {result[claim].mark for claim in FROZEN} == {CONTRADICTED}
     for claim in FROZEN:
-        row = {**result[claim.sentence].as_dict(), "mark": REPRODUCED}
-        marks = [mark_implied("demix", [], [row | {"reading": str(one)}])[1][0]["mark"] for one in (PAPER, CODE)]
+        row = {**result[claim].as_dict(), "mark": REPRODUCED}
+        marks = [mark_implied(STUDY, [], [row | {"reading": str(one)}])[1][0]["mark"] for one in (PAPER, CODE)]
         assert marks == [IMPLIED, REPRODUCED]
 
 
@@ -130,7 +123,7 @@ def by_chance(trial: int) -> Iterator[Verdict]:
     turned = chance.permutation(len(DOMAINS))
     halves = {d: np.repeat(np.stack([p, p[turned]]), 50, axis=0).T for d, p in posteriors.items()}
     beliefs = {(seed, domain): belief_of(half) for seed in range(2) for domain, half in halves.items()}
-    yield from judge(evidence_of(losses, beliefs=beliefs, overlap=overlap, removed=DOMAINS), PAPER)
+    yield from judge_all(evidence_of(losses, beliefs=beliefs, overlap=overlap, removed=DOMAINS), PAPER)
 
 
 def test_every_other_claim_can_come_out_otherwise() -> None:
@@ -145,20 +138,24 @@ def test_every_other_claim_can_come_out_otherwise() -> None:
 
 
 def test_each_declared_claim_is_one_of_the_paper_and_says_why() -> None:
-    rows = [one.as_dict() for one in judge(evidence_of({}), PAPER)]
-    for one in DEMIX:
-        assert len([row for row in rows if one.fits(row, "prefix", [one.follows])]) == 1
-        assert one.why.endswith(".")
-        assert not one.follows or one.follows in map(name_of, rows)
+    declared = {claim.id: claim.implied for claim in STUDY.claims}
+    implied = [one for one in declared.values() if one]
+    assert len(implied) == 7
+    assert all(one.why.endswith(".") and (not one.follows or one.follows in declared) for one in implied)
+    for verdict in judge_all(evidence_of({}), PAPER):
+        assert STUDY.id_of(verdict.as_dict()) == (verdict.claim.id if verdict.claim.id in declared else "")
 
 
 def test_a_claim_that_follows_from_another_is_implied_only_where_that_holds() -> None:
-    known = is_below(affinity.KNOWN, None).as_dict() | stored(is_below, -2.0, -3.0, -1.0) | {"mark": REPRODUCED}
-    known |= {"where": affinity.KNOWN.where, "sentence": affinity.KNOWN.sentence}
-    diagonal = known | {"where": "Figure 2", "sentence": affinity.DIAGONAL.sentence, "value": -5.0}
+    rows = {id: one.as_dict() for id, one in verdicts_of(evidence_of({})).items()}
+    numbers = stored(is_below, -2.0, -3.0, -1.0)
+    known, diagonal = (
+        {**numbers, "where": rows[id]["where"], "sentence": rows[id]["sentence"]}
+        for id in ("own-posterior", "own-expert")
+    )
+    known, diagonal = known | {"mark": REPRODUCED}, diagonal | {"value": -5.0}
     marks = [
-        mark_implied("demix", [diagonal | {"mark": mark}, known], [])[0][1]["mark"]
-        for mark in (REPRODUCED, CONTRADICTED)
+        mark_implied(STUDY, [diagonal | {"mark": mark}, known], [])[0][1]["mark"] for mark in (REPRODUCED, CONTRADICTED)
     ]
     assert marks == [IMPLIED, REPRODUCED]
 
@@ -167,6 +164,6 @@ def test_a_claim_that_follows_from_another_is_implied_only_where_that_holds() ->
 def test_a_claim_with_the_numbers_of_an_earlier_one_is_no_further_evidence(moved: float, mark: str) -> None:
     first = stored(is_below, -2.0, -3.0, -1.0)
     again = {**first, "where": "Figure 10"} | {name: first[name] + moved for name in ("value", "low", "high")}
-    marked, _ = mark_implied("cbtm", [first, again], [])
+    marked, _ = mark_implied(STUDY, [first, again], [])
     assert [row["mark"] for row in marked] == [REPRODUCED, mark]
     assert ("Its numbers are those of “Table 3: " in marked[1]["why"]) is (mark == IMPLIED)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+pytest.importorskip("workbench_studies")  # the page that has the field
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from engine.errors import Problem
+from engine.plugins import missing_package
 from ui.cli.command_table import CommandTable
 from ui.cli.output import print_note, print_problem, say
 from ui.errors import BadUsage
@@ -101,11 +102,12 @@ def _run(arguments: list[str]) -> Any:
     try:
         return app(arguments, standalone_mode=False, prog_name="workbench")
     except typer.TyperException as error:
-        raise _usage(error) from None
+        raise _usage(error, arguments) from None
 
 
-def _usage(error: typer.TyperException) -> BadUsage:
+def _usage(error: typer.TyperException, arguments: Sequence[str]) -> BadUsage:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "workbench"
     message = error.format_message().strip().replace("Value error, ", "", 1)  # Typer's word before a wrong choice
-    return BadUsage(message, f"See `{path} --help`.")
+    missing = missing_package(arguments[0]) if path == "workbench" and arguments else ""
+    return BadUsage(message, missing or f"See `{path} --help`.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from engine.plugins import find_plugins
+from engine.plugins import find_plugins, missing_package
 from ui.reports.report_type import Part, ReportType, stored_sentence
 from workbench.registry.cards import ReportCard
 
@@ -24,7 +24,7 @@ def report_type(card: ReportCard) -> ReportType[Any]:
     known = report_types().get(card.kind)
     if known is None:
         why = f"No installed package knows reports of the kind “{card.kind}”: these are its values."
-        return _as_json(card.kind, why)
+        return _as_json(card.kind, f"{why} {missing_package(card.kind)}".rstrip())
     keys: frozenset[str] = getattr(known.findings, "__required_keys__", frozenset())
     if missing := sorted(keys - card.findings.keys()):
         return _as_json(card.kind, f"This report has no {', '.join(missing)}: these are its values.")

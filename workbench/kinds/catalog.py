@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from engine.plugins import find_plugins
+from engine.plugins import find_plugins, missing_package
 from workbench.errors import BadSpec
 from workbench.kinds.kind import Kind
 
@@ -23,5 +23,6 @@ def kind_named(name: object) -> Kind[Any]:
     kinds = known_kinds()
     if not isinstance(name, str) or name not in kinds:
         shown = f"is unknown: {name!r}" if name else "is missing"
-        raise BadSpec([f"kind: {shown}; choose one of {', '.join(sorted(kinds))}."])
+        problems = [f"kind: {shown}; choose one of {', '.join(sorted(kinds))}.", missing_package(str(name))]
+        raise BadSpec(list(filter(None, problems)))
     return kinds[name]

@@ -37,14 +37,14 @@ def judge_budgets(evidence: CbtmEvidence) -> list[Verdict]:
 def _beats_dense(evidence: CbtmEvidence, number: int) -> Verdict:
     arm, printed = balanced(number), paper.printed(number, number)
     columns = f"{printed} < {paper.DENSE} (table 9, 84B tokens)" if printed else _FIGURE
-    claim = Claim("Figure 5", f"{arm} have less perplexity than one, at equal tokens", columns)
+    claim = Claim("Figure 5", f"{arm} have less perplexity than one, at equal tokens", columns, id="clusters-below-one")
     return has_less(evidence, claim, System(arm), System(DENSE))
 
 
 def _widens(evidence: CbtmEvidence) -> Verdict:
     """The lead over the dense model at the full budget minus that at the smaller one."""
     arm = evidence.subject.main
-    claim = Claim("Figure 5", f"the lead of {arm} over one grows with the tokens", _FIGURE)
+    claim = Claim("Figure 5", f"the lead of {arm} over one grows with the tokens", _FIGURE, id="lead-grows")
     smaller = Arm(arm.division, arm.num_models, at_less=True)
     systems = [System(one) for one in (DENSE, arm, DENSE_AT_LESS, smaller)]
     estimate = evidence.resampled.estimate(
@@ -62,7 +62,7 @@ def _has_best(evidence: CbtmEvidence) -> Verdict:
     numbers = sorted(evidence.subject.size.clusters)
     columns = f"{paper.BEST} of 1 to 128 clusters are best, at the largest budget"
     sentence = f"{numbers[-1]} clusters are too many for the tokens: the best number of fewer has less perplexity"
-    claim = Claim("Figure 6", sentence, columns)
+    claim = Claim("Figure 6", sentence, columns, id="too-many")
 
     choosing, judging = (evidence.resampled.half(which) for which in range(2))
     domains, (*fewer, most) = evidence.subject.domains, numbers
@@ -80,7 +80,7 @@ def _moves(evidence: CbtmEvidence) -> Verdict:
     They are chosen on one half of the documents and judged on the other. With as many best at both budgets there is
     nothing to judge; and where that is the largest number, a larger one might be best.
     """
-    claim = Claim("Figure 6", "the best number of clusters grows with the tokens", _FIGURE)
+    claim = Claim("Figure 6", "the best number of clusters grows with the tokens", _FIGURE, id="best-grows")
     numbers, domains = sorted(evidence.subject.size.clusters_at_less), evidence.subject.domains
     if len(numbers) < 2:
         return untestable(claim, "The smaller budget has one number of clusters only.")

@@ -5,16 +5,15 @@ from __future__ import annotations
 from workbench_studies.cbtm.budgets import judge_budgets
 from workbench_studies.cbtm.clusters import judge_clusters
 from workbench_studies.cbtm.evidence import CbtmEvidence
-from workbench_studies.cbtm.sentences import SENTENCES
 from workbench_studies.cbtm.shapes import judge_shapes
 from workbench_studies.cbtm.tasks import judge_tasks
 from workbench_studies.cbtm.upcycling import judge_upcycling
 from workbench_studies.cbtm.updates import judge_updates
 from workbench_studies.cbtm.weighing import judge_weighing
-from workbench_studies.core.sentences import not_testable, untestable_verdicts
+from workbench_studies.core.study import read_study
 from workbench_studies.core.verdicts import Verdict
 
-BEYOND = not_testable(SENTENCES)
+STUDY = read_study(__file__)
 
 
 def judge(evidence: CbtmEvidence) -> list[Verdict]:
@@ -27,5 +26,5 @@ def judge(evidence: CbtmEvidence) -> list[Verdict]:
         *judge_shapes(evidence),
         *judge_updates(evidence),
         *judge_tasks(evidence),
-        *untestable_verdicts(BEYOND),
+        *STUDY.untestable(),
     ]

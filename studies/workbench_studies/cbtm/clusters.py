@@ -19,13 +19,24 @@ from workbench_studies.core.verdicts import Claim, Verdict, is_above, is_below, 
 _FIGURE = "in the figure, without numbers"
 _DIVISIONS: tuple[Division, ...] = ("balanced", "random", "unbalanced")
 _BALANCE_MATTERS = 32  # clusters, from which on the paper sees it (§7.2)
-DIAGONAL = Claim("Figure 15", "on each cluster its own expert has the least perplexity", "32 of 32 clusters")
-OWN = Claim(
-    "Figure 16", "some label lies mostly (more than half of it) in one cluster", "such as Environmental Science"
+DIAGONAL = Claim(
+    "Figure 15", "on each cluster its own expert has the least perplexity", "32 of 32 clusters", id="own-expert"
 )
-SPREAD = Claim("Figure 16", "another label has no cluster with half of it", "such as Computer Science")
-RANGE = Claim("Figure 18", "balancing narrows the range of cluster sizes on held-out documents", _FIGURE)
-MEDIAN = Claim("Figure 18", "balancing raises the median of cluster sizes on held-out documents", _FIGURE)
+OWN = Claim(
+    "Figure 16",
+    "some label lies mostly (more than half of it) in one cluster",
+    "such as Environmental Science",
+    id="label-in-one",
+)
+SPREAD = Claim(
+    "Figure 16", "another label has no cluster with half of it", "such as Computer Science", id="label-spread"
+)
+RANGE = Claim(
+    "Figure 18", "balancing narrows the range of cluster sizes on held-out documents", _FIGURE, id="size-range"
+)
+MEDIAN = Claim(
+    "Figure 18", "balancing raises the median of cluster sizes on held-out documents", _FIGURE, id="size-median"
+)
 
 
 def judge_clusters(evidence: CbtmEvidence) -> list[Verdict]:
@@ -39,9 +50,9 @@ def judge_clusters(evidence: CbtmEvidence) -> list[Verdict]:
 def _ablated(evidence: CbtmEvidence) -> Iterator[Verdict]:
     subject = evidence.subject
     main, dense, random = subject.reference, subject.dense_reference, subject.ablated("random")
-    claim = Claim("Figure 13", f"{random} have more perplexity than Dense", _FIGURE)
+    claim = Claim("Figure 13", f"{random} have more perplexity than Dense", _FIGURE, id="random-above-dense")
     yield has_less(evidence, claim, System(dense), System(random))
-    claim = Claim("Figure 13", f"{random} have more perplexity than {main}", _FIGURE)
+    claim = Claim("Figure 13", f"{random} have more perplexity than {main}", _FIGURE, id="random-above-balanced")
     yield has_less(evidence, claim, System(main), System(random))
     yield _harm_grows(evidence)
     yield _balance(evidence, main, subject.ablated("unbalanced"))
@@ -52,7 +63,9 @@ def _harm_grows(evidence: CbtmEvidence) -> Verdict:
     """Random clusters in the most numbers against the fewest."""
     few, many = _numbers(evidence)
     numbers = f": {many} against {few}" if few != many else ""
-    claim = Claim("Figure 13", f"random clusters do more harm the more there are{numbers}", _FIGURE)
+    claim = Claim(
+        "Figure 13", f"random clusters do more harm the more there are{numbers}", _FIGURE, id="random-harm-grows"
+    )
     if few == many:
         return untestable(claim, "Random clusters are in one number only.")
     lower, higher = (System(evidence.subject.ablated("random", number)) for number in (few, many))
@@ -62,19 +75,21 @@ def _harm_grows(evidence: CbtmEvidence) -> Verdict:
 def _balance(evidence: CbtmEvidence, main: Arm, unbalanced: Arm) -> Verdict:
     """Figure 14 for many clusters; for few the paper sees little effect (§7.2)."""
     if main.num_models >= _BALANCE_MATTERS:
-        claim = Claim("Figure 14", f"{main} have less perplexity than {unbalanced}", _FIGURE)
+        claim = Claim("Figure 14", f"{main} have less perplexity than {unbalanced}", _FIGURE, id="balance-many")
         return has_less(evidence, claim, System(main), System(unbalanced))
     sentence = f"with {main.num_models} clusters balancing has little effect (less than {COMPARABLE:g} %)"
     changes = [Change(System(unbalanced), System(main), domain) for domain in evidence.subject.domains]
     results = evidence.resampled.changes(changes)
-    return is_within(Claim("§7.2", sentence, "“little effect” with 8 clusters"), results, COMPARABLE, unit="%")
+    return is_within(
+        Claim("§7.2", sentence, "“little effect” with 8 clusters", id="balance-few"), results, COMPARABLE, unit="%"
+    )
 
 
 def _balance_grows(evidence: CbtmEvidence) -> Verdict:
     """What balancing gains with the most clusters minus what it gains with the fewest."""
     subject, (few, many) = evidence.subject, _numbers(evidence)
     numbers = f"{many} clusters than with {few}" if few != many else "more clusters"
-    claim = Claim("§7.2", f"balancing gains more with {numbers}", "8 and 32 clusters, in words")
+    claim = Claim("§7.2", f"balancing gains more with {numbers}", "8 and 32 clusters, in words", id="balance-grows")
     if few == many:
         return untestable(claim, "Unbalanced clusters are in one number only.")
     arms = [subject.ablated("unbalanced", many), subject.ablated("balanced", many)]
@@ -193,8 +208,18 @@ def _metadata(evidence: CbtmEvidence) -> list[Verdict]:
     """Metadata experts weighed as BTM weighs them: nothing tells how near a text is to a label."""
     main, metadata = System(evidence.subject.reference), System(evidence.subject.metadata, "cached")
     clusters, labels, dense = (paper.TABLE_8[name] for name in ("clusters", "metadata", "dense"))
-    than_labels = Claim("Table 8", f"{main.arm} have less perplexity than metadata experts", f"{clusters} < {labels}")
-    than_dense = Claim("Table 8", "metadata experts have less perplexity than one cluster", f"{labels} < {dense}")
+    than_labels = Claim(
+        "Table 8",
+        f"{main.arm} have less perplexity than metadata experts",
+        f"{clusters} < {labels}",
+        id="clusters-below-labels",
+    )
+    than_dense = Claim(
+        "Table 8",
+        "metadata experts have less perplexity than one cluster",
+        f"{labels} < {dense}",
+        id="labels-below-one",
+    )
     if evidence.subject.metadata.num_models == evidence.subject.main.num_models:
         against_labels = has_less(evidence, than_labels, main, metadata)
     else:

@@ -8,10 +8,9 @@ import numpy as np
 
 from workbench_studies.cbtm.budgets import by_clusters, by_domain, efficiency, seeding_tokens
 from workbench_studies.cbtm.calibrated import calibrated_findings
-from workbench_studies.cbtm.claims import judge
+from workbench_studies.cbtm.claims import STUDY, judge
 from workbench_studies.cbtm.clusters import by_number, divisions, held_out, ratios, terms
 from workbench_studies.cbtm.evidence import CbtmEvidence
-from workbench_studies.cbtm.sentences import SENTENCES
 from workbench_studies.cbtm.shapes import by_shape
 from workbench_studies.cbtm.tasks import by_variant, routes
 from workbench_studies.cbtm.upcycling import by_budget
@@ -23,7 +22,7 @@ from workbench_studies.core.findings import Circumstances, Row, common_findings
 def findings_of(evidence: CbtmEvidence, circumstances: Circumstances) -> Row:
     """The findings behind the report, computed from the measurements."""
     return {
-        **common_findings(evidence, judge(evidence), circumstances, SENTENCES),
+        **common_findings(evidence, judge(evidence), circumstances, STUDY),
         "seeding_tokens": seeding_tokens(evidence),
         "clusters": evidence.subject.main.num_models,
         "calibrated": calibrated_findings(evidence),

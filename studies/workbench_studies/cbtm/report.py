@@ -21,6 +21,9 @@ from workbench_studies.core.report import (
     the_claims,
     training_words,
 )
+from workbench_studies.core.study import read_texts
+
+TEXTS = read_texts(__file__)
 
 
 def sections(findings: Findings) -> list[Section]:
@@ -35,7 +38,7 @@ def sections(findings: Findings) -> list[Section]:
         *_shapes(findings),
         *_tasks(findings),
         failed(findings, reasons),
-        intervals(findings, _HOW),
+        intervals(findings, TEXTS["how"]),
         circumstances(findings, _trainings(findings)),
     ]
 
@@ -44,11 +47,6 @@ _MARKS = (
     "Perplexities are averages over the training domains; the paper's are those of one corpus (C4), from table 9 where "
     f"it prints any. Nearness at T = {T:g} over all models, unless stated otherwise. “Comparable” is a rise "
     "of less than 1 %."
-)
-_HOW = (
-    "Clusters of a seed are its own, so claims on each cluster count all seeds' clusters. Shares of labels and sizes "
-    "of clusters: documents drawn from all that were counted, within each seed. All pieces of a document that was cut "
-    "when it was imported are drawn together, and count as one test document."
 )
 
 
@@ -70,31 +68,15 @@ def best_words(findings: Findings) -> str:
 def _budgets(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     yield Section(
-        "Figures 5 and 6: more clusters at equal tokens", (best_words(findings), _EQUAL), tables["clusters"], "clusters"
+        "Figures 5 and 6: more clusters at equal tokens",
+        (best_words(findings), TEXTS["equal"]),
+        tables["clusters"],
+        "clusters",
     )
     if rows := tables.get("updates"):
-        yield Section("Figure 8: seconds of an update", (_UPDATES,), rows, "updates")
+        yield Section("Figure 8: seconds of an update", (TEXTS["updates"],), rows, "updates")
     yield Section("Each domain", ("Perplexity at the full budget.",), tables.get("domains", []))
-    yield Section("What it costs (§A.2, §A.3)", (_COSTS,), tables["efficiency"])
-
-
-_EQUAL = (
-    "All branch from one seed model and see the same number of tokens together, in as many updates where the batch can "
-    "be divided among the models; the column of the paper is table 9, at 84B tokens. Here the smaller budget has fewer "
-    "updates; the paper's has smaller batches."
-)
-_UPDATES = (
-    "Of the slowest model of each arm, without the start of its training, with Student's interval over seeds. Read "
-    "down the clusters: a model of many has a smaller share of each batch. The paper's has as large a batch on fewer "
-    "GPUs, which wait for each other less; here every model has one process, and other processes of the machine are in "
-    "the times, too. A mixture of experts reads the batches of one model."
-)
-_COSTS = (
-    "Operations by the formula of §A.2, which counts each layer's forward pass twice, as the paper does. The speed-up "
-    "is Dense's cost of its last perplexity over that of the clusters, the seed model's training in both, interpolated "
-    "between the seed model and the two budgets (§A.3). Empty: that perplexity was not reached. The paper's 3.5 times "
-    "is against a larger dense model."
-)
+    yield Section("What it costs (§A.2, §A.3)", (TEXTS["costs"],), tables["efficiency"])
 
 
 def _weighing(findings: Findings) -> Iterator[Section]:
@@ -103,7 +85,7 @@ def _weighing(findings: Findings) -> Iterator[Section]:
     yield Section("Table 9: temperature and top-k", (), tables["9"], "temperature")
     if tables["scaling"]:
         yield Section("Two readings of the embedding", (_READINGS,), tables["scaling"])
-    yield Section("Other ways to weigh the same models (§2.4)", (_RULES,), tables["rules"])
+    yield Section("Other ways to weigh the same models (§2.4)", (TEXTS["rules"],), tables["rules"])
     yield from _calibrated(findings)
 
 
@@ -111,47 +93,17 @@ def _calibrated(findings: Findings) -> Iterator[Section]:
     """The reading that is ours; nothing in reports from before there was one, and where dev text was not scored."""
     if not findings.get("calibrated", {}).get("against"):
         return
-    yield Section("A reading of ours: a posterior calibrated on dev text", (_OURS, _LIMIT), against_rows(findings))
-    yield Section("Calibrated (ours): the fit of each seed", (_FITS,), findings["calibrated"]["fits"])
+    yield Section(
+        "A reading of ours: a posterior calibrated on dev text", (TEXTS["ours"], TEXTS["limit"]), against_rows(findings)
+    )
+    yield Section("Calibrated (ours): the fit of each seed", (TEXTS["fits"],), findings["calibrated"]["fits"])
 
 
-_OURS = (
-    "The same models of clusters, weighed by DEMix's posterior from equal priors instead of nearness. A decay and a "
-    "power of its evidence are fitted for each seed on dev text of the training domains alone. As if a domain were "
-    "novel, each is also mixed without the model that fits its dev text best, since no model was trained on one "
-    "domain. Every model is used at every token. No claim of the paper is judged by this reading."
-)
-_LIMIT = (
-    "Less and more are sure where both intervals, of the difference and of the change, and every seed say so. The fit "
-    "is not made again in each draw. These domains are one corpus."
-)
-_FITS = (
-    "Gains are changes of perplexity on dev text against the full prefix, each domain by the setting chosen on the "
-    "others. Where nothing surely gains, the full prefix is kept."
-)
 _ACTIVE = "Read down a number of models used: as many parameters at each token, of more models on disk."
 _READINGS = (
     f"Vectors of documents are scaled to length 1 (“{HEADLINE}”, the released code), or to no mean and unit variance "
     f"in each dimension (“{OTHER}”, the paper's text). There squared distances are some hundred times larger, so T = "
     f"{T:g} is hardly a choice; the paper's own table 9 can only be of the first. Each has its own clusters and models."
-)
-_RULES = (
-    "By Bayes' rule every model is used at every token; the cached prior has seen development text of the very "
-    "domain. Metadata experts have no cluster, so nearness cannot weigh them. The average of all parameters, with "
-    "equal weights, is one model at the cost of one."
-)
-
-
-_NUMBERS = (
-    "Read a line: random clusters should lie above one model and rise with their number (figure 13); unbalanced ones "
-    "should lie on the balanced ones where clusters are few, and above them where they are many (figure 14 has 32). "
-    "The paper draws both by tokens. A row may rest on fewer seeds than the next: the claims compare the same seeds."
-)
-_SHAPES = (
-    "The smaller experts have a seed model of their own, which saw as many tokens, and the same clusters; all arms "
-    "here saw the smaller budget. Figure 7: both shapes should gain by clusters, the larger one less. Figure 11: a few "
-    "of the smaller experts should be below one larger model, which uses more parameters at each token. Operations are "
-    "those of training, the seed model's included (§A.2). The paper has 1.3B beside 6.7B parameters."
 )
 
 
@@ -172,12 +124,12 @@ def _upcycled(findings: Findings) -> Iterator[Section]:
 
 def _clusters(findings: Findings) -> Iterator[Section]:
     tables, pictures = findings["tables"], findings["pictures"]
-    divided = (_DIVIDED, *_divided_words(findings))
+    divided = (TEXTS["divided"], *_divided_words(findings))
     yield Section("Figures 13 and 14, table 8: other ways to divide the text", divided, tables["divisions"])
     if rows := tables.get("numbers"):
-        yield Section("Figures 13 and 14: by the number of clusters", (_NUMBERS,), rows, "numbers")
+        yield Section("Figures 13 and 14: by the number of clusters", (TEXTS["numbers"],), rows, "numbers")
     yield Section("What the clusters are about (tables 2 to 7)", ("Of the first seed.",), tables["terms"])
-    yield Section("Figure 15: specialization", (_RATIOS,), _ratio_rows(pictures["ratios"]), "ratios")
+    yield Section("Figure 15: specialization", (TEXTS["ratios"],), _ratio_rows(pictures["ratios"]), "ratios")
     yield Section(
         "Figure 16: clusters and labels",
         (_labels_words(pictures["labels"]),),
@@ -197,29 +149,14 @@ def _divided_words(findings: Findings) -> Iterator[str]:
 def _shapes(findings: Findings) -> Iterator[Section]:
     """Nothing where all experts are of one shape, as in reports from before there were two."""
     if rows := findings["tables"].get("shapes"):
-        yield Section("Figures 7 and 11: experts of two shapes", (_SHAPES,), rows, "shapes")
+        yield Section("Figures 7 and 11: experts of two shapes", (TEXTS["shapes"],), rows, "shapes")
 
 
 def _tasks(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     if tables["tasks"]:
-        yield Section("Tables 1 and 11: few-shot classification", (_ANSWERS,), tables["tasks"])
+        yield Section("Tables 1 and 11: few-shot classification", (TEXTS["answers"],), tables["tasks"])
         yield Section("Table 10: the clusters behind each task", ("Of the first seed.",), tables["routes"])
-
-
-_ANSWERS = (
-    "Accuracy in %, averaged over tasks; intervals are Student's over the draws of demonstrations, all on the same "
-    "test examples: a difference that other examples might reverse is undecided. Updating performance routing is "
-    "given the correct answers of the previous examples."
-)
-_DIVIDED = (
-    "At equal tokens; each model makes so many updates: as many as Dense where the batch can be divided among the "
-    "models. Labels are the training domains, weighed as BTM weighs them (cached prior)."
-)
-_RATIOS = (
-    "Perplexity of each expert (row) on held-out documents of each cluster (column) over that of the cluster's own "
-    "expert; first seed."
-)
 
 
 def _ratio_rows(table: list[list[float]] | None) -> list[dict[str, Any]]:

@@ -27,10 +27,16 @@ def judge_shapes(evidence: CbtmEvidence) -> Iterator[Verdict]:
     """Clusters help both shapes, the larger one less; and few smaller experts against one larger model."""
     main = balanced(evidence.subject.main.num_models, at_less=True)
     both = Claim(
-        "Figure 7", f"of smaller experts, too, {main} have less perplexity than one", "8 clusters best, of both"
+        "Figure 7",
+        f"of smaller experts, too, {main} have less perplexity than one",
+        "8 clusters best, of both",
+        id="smaller-clusters",
     )
     leads = Claim(
-        "Figure 7", f"{main} gain less over one where the experts are larger", "in the figure, without numbers"
+        "Figure 7",
+        f"{main} gain less over one where the experts are larger",
+        "in the figure, without numbers",
+        id="larger-gains-less",
     )
     if evidence.subject.size.smaller is None:
         yield from (untestable(claim, _NONE) for claim in (both, leads, _against_larger(evidence)))
@@ -49,7 +55,9 @@ def _against_larger(evidence: CbtmEvidence) -> Claim:
     main, shape = balanced(evidence.subject.main.num_models, at_less=True), evidence.subject.size.smaller
     saved = f" and {_times(evidence, shape):.1f} times fewer operations" if shape else ""
     sentence = f"{few_smaller(main)} of {main} of smaller experts have less perplexity than a larger model{saved}"
-    return Claim("Figure 11", sentence, "the same perplexity with 3.5 times fewer operations")
+    return Claim(
+        "Figure 11", sentence, "the same perplexity with 3.5 times fewer operations", id="smaller-below-larger"
+    )
 
 
 def _times(evidence: CbtmEvidence, shape: ModelConfig) -> float:

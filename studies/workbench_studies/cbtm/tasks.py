@@ -62,7 +62,7 @@ def judge_tasks(evidence: CbtmEvidence) -> list[Verdict]:
 def _is_better(evidence: CbtmEvidence, where: str, better: Variant, other: Variant) -> Verdict:
     printed = f"{_printed(better)} > {_printed(other)} % with 16 clusters"
     sentence = f"{_words(evidence, better)} is right more often than {_words(evidence, other)}"
-    claim = Claim(where, sentence, printed)
+    claim = Claim(where, sentence, printed, id=f"{better[0]}-over-{'few' if better[1] else 'all'}")
     if not evidence.measured.answers:
         return untestable(claim, NO_SCORES if evidence.subject.has_tasks else _NONE)
     result = _difference(evidence, better, other)

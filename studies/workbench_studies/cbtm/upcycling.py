@@ -18,16 +18,16 @@ def judge_upcycling(evidence: CbtmEvidence) -> list[Verdict]:
     main = evidence.subject.main
     less = balanced(main.num_models, at_less=True)
     orders = (
-        (f"at the smaller budget a {MODEL} has less perplexity than {main}", True, System(less)),
-        (f"at the whole budget a {MODEL} has more perplexity than {main}", False, System(main)),
-        (f"at the whole budget a {MODEL} has more perplexity than one cluster", False, System(DENSE)),
+        ("moe-below-at-less", f"at the smaller budget a {MODEL} has less perplexity than {main}", True, System(less)),
+        ("moe-above-clusters", f"at the whole budget a {MODEL} has more perplexity than {main}", False, System(main)),
+        ("moe-above-one", f"at the whole budget a {MODEL} has more perplexity than one cluster", False, System(DENSE)),
     )
     return [_order(evidence, *order) for order in orders]
 
 
-def _order(evidence: CbtmEvidence, sentence: str, is_ahead: bool, other: System) -> Verdict:
+def _order(evidence: CbtmEvidence, id: str, sentence: str, is_ahead: bool, other: System) -> Verdict:
     """Ahead means the smaller budget."""
-    claim = Claim("Figure 12", sentence, "in the figure, without numbers; 16 clusters, 32 networks")
+    claim = Claim("Figure 12", sentence, "in the figure, without numbers; 16 clusters, 32 networks", id=id)
     if evidence.subject.size.moe is None:
         return untestable(claim, _NO_COUNTERPART)
     own = upcycled(balanced(1, at_less=is_ahead))

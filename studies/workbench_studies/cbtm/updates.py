@@ -27,12 +27,14 @@ def judge_updates(evidence: CbtmEvidence) -> Iterator[Verdict]:
         f"an update of the slowest of {main} takes less time than one of Dense",
         _FIGURE,
         "each model has one process and its share of the batch; the paper's has its share of GPUs that wait",
+        id="slowest-faster",
     )
     slower = Claim(
         "Figure 8",
         "an update of a mixture of experts takes more time than one of Dense",
         _FIGURE,
         "on one process it has more operations; the paper's also exchanges tokens between GPUs",
+        id="moe-slower",
     )
     yield is_below(faster, _ratio(evidence, main.key), 1.0, unit="times Dense's")
     yield is_above(slower, _ratio(evidence, MOE), 1.0, unit="times Dense's")

@@ -36,13 +36,20 @@ def judge_weighing(evidence: CbtmEvidence) -> list[Verdict]:
 def _sparse(evidence: CbtmEvidence) -> Iterator[Verdict]:
     """Figure 9: of the main arm, since table 9 prints its numbers."""
     arm = evidence.subject.main
-    one = Claim("Figure 9", f"the nearest of {arm} alone has less perplexity than Dense", _against(arm, 1, paper.DENSE))
+    one = Claim(
+        "Figure 9",
+        f"the nearest of {arm} alone has less perplexity than Dense",
+        _against(arm, 1, paper.DENSE),
+        id="nearest-below-dense",
+    )
     yield has_less(evidence, one, sparse(arm, 1), System(DENSE))
     for top_k in SPARSE:
         if 1 < top_k < arm.num_models:
             sentence = f"the nearest {top_k} of {arm} are as good as all (a rise of less than {COMPARABLE:g} %)"
             paper_values = _against(arm, top_k, paper.printed(arm.num_models, arm.num_models), sign="against")
-            yield is_comparable(evidence, Claim("Figure 9", sentence, paper_values), sparse(arm, top_k), System(arm))
+            yield is_comparable(
+                evidence, Claim("Figure 9", sentence, paper_values, id="few-as-all"), sparse(arm, top_k), System(arm)
+            )
 
 
 def _against(arm: Arm, top_k: int, other: float | None, sign: str = "<") -> str:
@@ -58,11 +65,11 @@ def _sparsified(evidence: CbtmEvidence) -> Iterator[Verdict]:
             sentence = f"the nearest {number} of {many} have less perplexity than all of {balanced(number)}"
             if number == 1:
                 sentence = f"the nearest of {many} alone has less perplexity than Dense"
-            claim = Claim("Figure 10", sentence, _FIGURE)
+            claim = Claim("Figure 10", sentence, _FIGURE, id="one-of-many" if number == 1 else "few-of-many")
             yield has_less(evidence, claim, sparse(many, number), System(balanced(number)))
     if many.num_models > max(SPARSE):
         sentence = f"the nearest {max(SPARSE)} of {many} are as good as all (a rise of less than {COMPARABLE:g} %)"
-        claim = Claim("§4.3", sentence, "“performs comparably to using all experts”, of 128")
+        claim = Claim("§4.3", sentence, "“performs comparably to using all experts”, of 128", id="four-of-many")
         yield is_comparable(evidence, claim, sparse(many, max(SPARSE)), System(many))
 
 
@@ -71,7 +78,12 @@ def _temperature(evidence: CbtmEvidence) -> Iterator[Verdict]:
     everyone, few = arm.num_models, 2
     for other in (min(TEMPERATURES), max(TEMPERATURES)):
         paper_values = _cells(arm, (everyone, T), (everyone, other))
-        claim = Claim("Table 9", f"with all of {arm}, T = {T:g} has less perplexity than T = {other:g}", paper_values)
+        claim = Claim(
+            "Table 9",
+            f"with all of {arm}, T = {T:g} has less perplexity than T = {other:g}",
+            paper_values,
+            id="temperature",
+        )
         yield has_less(evidence, claim, System(arm), in_grid(arm, everyone, other))
     softest = max(TEMPERATURES)
     printed = paper.printed(everyone, everyone, softest)
@@ -80,11 +92,17 @@ def _temperature(evidence: CbtmEvidence) -> Iterator[Verdict]:
             "Table 9",
             f"with all of {arm}, T = {softest:g} has more perplexity than Dense",
             f"{printed or '—'} > {paper.DENSE}",
+            id="softest-above-dense",
         )
         yield has_less(evidence, claim, System(DENSE), in_grid(arm, everyone, softest))
     if everyone > few:
         paper_values = _cells(arm, (few, softest), (everyone, softest))
-        claim = Claim("Table 9", f"at T = {softest:g} the nearest {few} have less perplexity than all", paper_values)
+        claim = Claim(
+            "Table 9",
+            f"at T = {softest:g} the nearest {few} have less perplexity than all",
+            paper_values,
+            id="softest-few",
+        )
         yield has_less(evidence, claim, in_grid(arm, few, softest), in_grid(arm, everyone, softest))
 
 
@@ -96,10 +114,14 @@ def _frozen(evidence: CbtmEvidence) -> Iterator[Verdict]:
     """The paper's own border, no drop at all, and a weaker one by itself."""
     system, main = frozen(evidence.subject), System(evidence.subject.main)
     printed = "“no drop in performance”"
-    own = Claim("§2.2", "weights that stay after half of a text do not raise the perplexity", printed)
+    own = Claim(
+        "§2.2", "weights that stay after half of a text do not raise the perplexity", printed, id="frozen-no-rise"
+    )
     yield is_comparable(evidence, own, system, main, 0.0)
     weaker = f"weights that stay after half a block's tokens raise the perplexity by less than {COMPARABLE:g} %"
-    claim = Claim("§2.2", "weights may stay after half of a text without a drop", printed, weaker)
+    claim = Claim(
+        "§2.2", "weights may stay after half of a text without a drop", printed, weaker, id="frozen-small-rise"
+    )
     yield is_comparable(evidence, claim, system, main)
 
 
@@ -107,7 +129,7 @@ def _average(evidence: CbtmEvidence) -> Verdict:
     """BTM's average, with equal weights: the paper leaves it out, since it fixes the weights for all text."""
     main = evidence.subject.main
     sentence = f"the average of the parameters of {main} has more perplexity than asking them by nearness"
-    claim = Claim("§2.4", sentence, "“not well suited to our setting”")
+    claim = Claim("§2.4", sentence, "“not well suited to our setting”", id="average-above")
     return has_less(evidence, claim, System(main), averaged(main))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from engine.statistics.bootstrap import Ints
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.evidence import Evidence
-from workbench_studies.core.sentences import Sentence, listed
+from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict
 
 Row = dict[str, Any]
@@ -50,10 +50,8 @@ class Circumstances:
     samples: Sequence[Mapping[str, Any]] = ()  # the size of each domain, and some lines of it
 
 
-def common_findings(
-    evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances, sentences: Sequence[Sentence] = ()
-) -> Row:
-    """The findings common to all papers; a paper adds its tables and charts. `sentences` are those of the paper."""
+def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances, study: Study) -> Row:
+    """The findings common to all papers; a paper adds its tables and charts."""
     claims = [verdict.as_dict() for verdict in verdicts]
     counted = Counter(claim["mark"] for claim in claims)
     subject = evidence.subject
@@ -74,7 +72,7 @@ def common_findings(
         "jobs": [asdict(job) for job in circumstances.jobs],
         "texts": text_rows(evidence),
         "claims": claims,
-        "sentences": listed(sentences, verdicts),
+        "sentences": study.listed(verdicts),
         "marks": {mark: counted[mark] for mark in MARKS},
     }
 

@@ -9,8 +9,10 @@ from typing import Any
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
 from workbench_studies.core.findings import Findings, cautions, not_done, summary
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SMOKE
+from workbench_studies.core.study import read_texts
 from workbench_studies.core.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
 
+TEXTS = read_texts(__file__)
 Rows = Sequence[Mapping[str, Any]]
 Claims = Sequence[Mapping[str, Any]]
 Reasons = Callable[[Findings, Mapping[str, Any]], Iterable[str]]  # why a claim may have failed
@@ -42,31 +44,14 @@ class Cell:
 
 def in_short(findings: Findings, *words: str) -> Section:
     """The summary: a warning for size “smoke”, the marks of claims, unfinished jobs, and later notes on the report."""
-    warnings = [_SMOKE] if findings["size"] == SMOKE else []
+    warnings = [TEXTS["smoke"]] if findings["size"] == SMOKE else []
     notes = findings.get("notes", ())  # a kept report may have some
     return Section("Summary", (*warnings, summary(findings), *cautions(findings), *words, *_missing(findings), *notes))
 
 
-_SMOKE = (
-    "**The numbers of this report mean nothing.** Size “smoke” trains models far too small for seconds, to check that "
-    "every job runs. No mark below is evidence for the paper or against it."
-)
-
-
 def the_claims(findings: Findings, words: str) -> Section:
     """Every claim with its mark; `words` say which of the paper's numbers are compared."""
-    return Section("Claims", (f"{_MARKS} {words}",), claim_rows(findings["claims"]))
-
-
-_MARKS = (
-    "*Reproduced*: the whole interval of the difference lies on the claim's side, and so does the value of every seed "
-    "by itself (the value alone: a seed has no interval of its own). *Weaker claim reproduced*: the same, of a border "
-    "that is not the paper's own; the reason says what was judged. *Implied*: it would be one of these, but could not "
-    "have come out otherwise or repeats another claim's numbers, as the reason says; it does not count as reproduced. "
-    "*Contradicted*: the whole interval lies on the other side. *Undecided*: the interval holds the border, or not "
-    "every seed agrees. *One seed*: the claim rests on a single seed, so the interval knows nothing of how seeds "
-    "differ."
-)
+    return Section("Claims", (f"{TEXTS['marks']} {words}",), claim_rows(findings["claims"]))
 
 
 def intervals(findings: Findings, *words: str) -> Section:

@@ -1,9 +1,14 @@
-"""The fields of a replication's size, common to all papers. The numbers are in each paper's `sizes.py`."""
+"""The fields of a replication's size, common to all papers. The numbers are in each paper's `sizes.toml`."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from pydantic import TypeAdapter
 
 from engine.config import Checked, ModelConfig, TrainingConfig
 from engine.mixing.papers import PAPER_BLOCKS
@@ -36,3 +41,27 @@ class Size(Checked):
     def dev_tokens(self) -> int:
         """Exactly the blocks behind a cached prior."""
         return self.prior_blocks * self.block_size
+
+
+SizeType = TypeVar("SizeType", bound=Size)
+
+
+def read_sizes(module: str, kind: type[SizeType]) -> Mapping[SizeName, SizeType]:
+    """The sizes of the paper whose module this is, from the `sizes.toml` next to it.
+
+    A size may begin with another (`base`), of which it changes some values; `without` names the fields that are None.
+    """
+    tables = tomllib.loads(Path(module).with_name("sizes.toml").read_text(encoding="utf-8"))
+    adapter, names = TypeAdapter(kind), get_args(SizeName)
+    return {name: adapter.validate_python(_values(tables, name)) for name in names if name in tables}
+
+
+def _values(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    own = dict(tables[name])
+    values = _values(tables, own.pop("base")) if "base" in own else {}
+    values |= dict.fromkeys(own.pop("without", ()))
+    return values | {key: values[key] | one if _are_tables(values.get(key), one) else one for key, one in own.items()}
+
+
+def _are_tables(*values: object) -> bool:
+    return all(isinstance(value, dict) for value in values)

@@ -41,6 +41,7 @@ class Claim:
     weaker: str = ""  # what is judged instead, where that is less than the sentence says
     topics: tuple[str, ...] = ()  # select the reasons that a report gives if the claim is not reproduced
     model: str = ""  # the model that these reasons are about
+    id: str = ""  # by which sentences name it; reports have its words only
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Verdict:
         """The verdict as a report stores it."""
         estimate = asdict(self.estimate) if self.estimate else {"value": None, "low": None, "high": None, "by_seed": ()}
         return {
-            **asdict(self.claim),
+            **{name: value for name, value in asdict(self.claim).items() if name != "id"},
             "mark": self.mark,
             "why": self.why,
             "is_undecided": self.is_undecided,

@@ -15,47 +15,16 @@ from engine.statistics.estimates import (
     of_seeds,
     share,
 )
+from workbench_studies.core.study import Options
 from workbench_studies.core.verdicts import Claim, Verdict, is_above, is_below, untestable
-from workbench_studies.demix.evidence import DemixEvidence
+from workbench_studies.demix.evidence import DemixCase, DemixEvidence
 from workbench_studies.demix.names import System, single_expert
-from workbench_studies.demix.paper import FIGURE_2, STABLE_AFTER
+from workbench_studies.demix.paper import STABLE_AFTER
 from workbench_studies.demix.scored import Belief
 
 SETTLED = 0.05  # a mean posterior is stable when no share moves further than this
 _USUALLY = 0.5
 _LEAST_DOMAINS = 5  # four can be called by each other's names in 24 ways: too few to tell one in forty
-
-TABLE_4 = Claim(
-    "Table 4",
-    "DEMix (naive) loses against Dense where a domain overlaps more with the others",
-    "1.3B: worse on WebText, RealNews and Reddit, better on the other five",
-    weaker="it gains less where a domain overlaps more",
-)
-DIAGONAL = Claim("Figure 2", "on each training domain its own expert has the least perplexity", "8 of 8 domains")
-AFFINITY = Claim(
-    "Figure 2",
-    "an expert's affinity to a domain goes with the bigram overlap",
-    f"r = {FIGURE_2['r']:.2f}, t = {FIGURE_2['t']}, p = {FIGURE_2['p']}",
-)
-KNOWN = Claim("Figure 4", "on each training domain its own expert has the highest posterior", "8 of 8 domains")
-STABLE = Claim(
-    "Figures 7, 8", "the posterior of a domain is stable after about 50 blocks", "“usually after around 50 blocks”"
-)
-VARIED = Claim(
-    "§5.2", "the posterior is spread over more experts on novel domains than on training domains", "in figure 4"
-)
-
-
-def judge_affinity(evidence: DemixEvidence) -> list[Verdict]:
-    """All claims on specialization."""
-    return [
-        _heterogeneous(evidence),
-        _diagonal(evidence),
-        _affinity(evidence),
-        _known(evidence),
-        _varied(evidence),
-        _stable(evidence),
-    ]
 
 
 # table 4 ------------------------------------------------------------------------------------------
@@ -68,18 +37,19 @@ def naive_against_dense(evidence: DemixEvidence) -> dict[str, Estimate]:
     return {domain: one for domain, one in results.items() if one is not None}
 
 
-def _heterogeneous(evidence: DemixEvidence) -> Verdict:
+def gains_less_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdict:
+    evidence = case.evidence
     results, overlap = naive_against_dense(evidence), evidence.overlap
     losing = [domain for domain, one in results.items() if one.low > 0]
     ours = f"naive is worse on {len(losing)} of {len(results)}{': ' if losing else ''}{', '.join(losing)}"
     if len(results) < len(evidence.subject.domains):
-        return untestable(TABLE_4)
+        return untestable(claim)
     if overlap is None or len(results) < 4:
-        return untestable(TABLE_4, "It needs at least four domains and their measured overlap.", ours)
+        return untestable(claim, "It needs at least four domains and their measured overlap.", ours)
     shared = [float(np.mean([overlap[one, other] for other in results if other != one])) for one in results]
     by_seed = [[one.by_seed[place] for one in results.values()] for place in range(_num_seeds(results.values()))]
     r = correlation_of_points(by_seed, shared)
-    return is_above(TABLE_4, r, ours=ours, unit="r over domains", num_domains=len(results))
+    return is_above(claim, r, ours=ours, unit="r over domains", num_domains=len(results))
 
 
 def _num_seeds(results: Iterable[Estimate]) -> int:
@@ -89,15 +59,16 @@ def _num_seeds(results: Iterable[Estimate]) -> int:
 # figure 2 -----------------------------------------------------------------------------------------
 
 
-def _diagonal(evidence: DemixEvidence) -> Verdict:
+def own_expert_is_best(case: DemixCase, claim: Claim, _: Options) -> Verdict:
+    evidence = case.evidence
     domains = evidence.subject.domains
     leads = {domain: lead for domain in domains if (lead := _lead(evidence, domain))}
     if len(leads) < len(domains):
-        return untestable(DIAGONAL)
+        return untestable(claim)
     ahead = sum(lead.high < 0 for lead in leads.values())
     narrowest = max(leads.values(), key=lambda lead: lead.high)
     ours = f"{ahead} of {len(leads)} domains; the least certain lead is shown"
-    return is_below(DIAGONAL, narrowest, ours=ours, unit="% against another expert")
+    return is_below(claim, narrowest, ours=ours, unit="% against another expert")
 
 
 def _lead(evidence: DemixEvidence, domain: str) -> Estimate | None:
@@ -120,15 +91,16 @@ def ratios(evidence: DemixEvidence, seed: int) -> list[list[float]] | None:
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 
-def _affinity(evidence: DemixEvidence) -> Verdict:
+def goes_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdict:
+    evidence = case.evidence
     from engine.text.overlap import correlation
 
     domains, overlap = evidence.subject.domains, evidence.overlap
     tables = [table for seed in evidence.resampled.seeds if (table := ratios(evidence, seed))]
     if not tables:
-        return untestable(AFFINITY)
+        return untestable(claim)
     if overlap is None or len(domains) < _LEAST_DOMAINS:
-        return untestable(AFFINITY, f"It needs at least {_LEAST_DOMAINS} domains and their measured overlap.")
+        return untestable(claim, f"It needs at least {_LEAST_DOMAINS} domains and their measured overlap.")
     shared = [[1.0 if one == other else overlap[one, other] for other in domains] for one in domains]
     results = correlation_of_pairs(-np.array(tables), shared)
     as_printed = correlation(np.mean(tables, axis=0), shared, with_own=True)
@@ -136,24 +108,25 @@ def _affinity(evidence: DemixEvidence) -> Verdict:
     ours = f"with the diagonal, as the paper counts: {numbers}"
     cells = len(domains) * (len(domains) - 1)
     unit = f"r over {cells} cells without the diagonal"
-    return is_above(AFFINITY, results, ours=ours, unit=unit, num_domains=len(domains))
+    return is_above(claim, results, ours=ours, unit=unit, num_domains=len(domains))
 
 
 # figures 4, 7 and 8 -------------------------------------------------------------------------------
 
 
-def _known(evidence: DemixEvidence) -> Verdict:
+def own_posterior_is_highest(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     """The least certain lead of the own expert's posterior over another's, over the held-out text of every domain."""
+    evidence = case.evidence
     domains = evidence.subject.domains
     beliefs = {domain: beliefs_on(evidence, domain) for domain in domains}
     if len(domains) < 2 or not all(beliefs.values()):
-        return untestable(KNOWN)
+        return untestable(claim)
     leads = {domain: _least_margin(evidence, domain, results) for domain, results in beliefs.items()}
     updated = sum(all(_leads_at_end(one, domains.index(d)) for one in results) for d, results in beliefs.items())
     ahead = sum(one.low > 0 for one in leads.values())
     ours = f"{ahead} of {len(domains)} domains; {updated} by the updating prior at the end"
     narrowest = min(leads.values(), key=lambda one: one.low)
-    return is_above(KNOWN, narrowest, ours=f"{ours}; the least certain lead is shown", unit="of the posterior")
+    return is_above(claim, narrowest, ours=f"{ours}; the least certain lead is shown", unit="of the posterior")
 
 
 def beliefs_on(evidence: DemixEvidence, domain: str) -> list[Belief]:
@@ -177,21 +150,22 @@ def _leads_at_end(belief: Belief, own: int) -> bool:
     return int(belief.updating_EN[:, -1].argmax()) == own
 
 
-def _varied(evidence: DemixEvidence) -> Verdict:
+def is_spread_on_novel(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     """The entropy of the mean posterior of a domain: domains are the sample, of novel ones and of training ones."""
+    evidence = case.evidence
     groups = (evidence.subject.novel, evidence.subject.domains)
     if min(map(len, groups)) < 2:
-        return untestable(VARIED, "It needs two novel and two training domains at least.")
+        return untestable(claim, "It needs two novel and two training domains at least.")
     beliefs = [[beliefs_on(evidence, domain) for domain in domains] for domains in groups]
     if not all(each for group in beliefs for each in group):
-        return untestable(VARIED)
+        return untestable(claim)
     seeds = range(min(len(each) for group in beliefs for each in group))
     novel_SD, training_SD = ([[_entropy(each[seed]) for each in group] for seed in seeds] for group in beliefs)
     by_seed = tuple(float(np.mean(one) - np.mean(other)) for one, other in zip(novel_SD, training_SD, strict=True))
     reach = half_width([*of_seeds(np.mean(novel_SD, axis=0)), *of_seeds(np.mean(training_SD, axis=0))])
     value = float(np.mean(by_seed))
     difference = Estimate(value, value - reach, value + reach, by_seed).over_seeds()
-    return is_above(VARIED, difference, unit="nats of entropy", num_domains=sum(map(len, groups)))
+    return is_above(claim, difference, unit="nats of entropy", num_domains=sum(map(len, groups)))
 
 
 def _entropy(belief: Belief) -> float:
@@ -211,15 +185,16 @@ def moved(belief: Belief) -> float | None:
     return float(np.abs(first_E - next_E).max())
 
 
-def _stable(evidence: DemixEvidence) -> Verdict:
+def is_stable(case: DemixCase, claim: Claim, _: Options) -> Verdict:
+    evidence = case.evidence
     results = [[moved(one) for one in beliefs_on(evidence, domain)] for domain in evidence.subject.everywhere]
     if not all(results) and evidence.subject.size.prior_blocks >= 2 * STABLE_AFTER:
-        return untestable(STABLE)
+        return untestable(claim)
     complete = [[one <= SETTLED for one in each if one is not None] for each in results if each and None not in each]
     if len(complete) < 2:
-        return untestable(STABLE, f"It needs {2 * STABLE_AFTER} blocks of held-out text in two domains at least.")
+        return untestable(claim, f"It needs {2 * STABLE_AFTER} blocks of held-out text in two domains at least.")
     by_seed = [[one[place] for one in complete] for place in range(min(map(len, complete)))]
     ours = (
         f"{len(complete)} of {len(evidence.subject.everywhere)} domains have enough text; “usually” is more than half"
     )
-    return is_above(STABLE, share(by_seed), _USUALLY, ours=ours, unit="of the domains", num_domains=len(complete))
+    return is_above(claim, share(by_seed), _USUALLY, ours=ours, unit="of the domains", num_domains=len(complete))

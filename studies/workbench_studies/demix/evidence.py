@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from workbench_studies.core.evidence import Evidence
-from workbench_studies.demix.names import System
+from workbench_studies.demix.names import Reading, System, Variant, demix_dapt, dense_dapt, system
 from workbench_studies.demix.scored import DemixMeasured, DemixSubject
 
 Overlap = Mapping[tuple[str, str], float]  # of two domains; both ways
@@ -20,8 +21,24 @@ class DemixEvidence(Evidence):
     measured: DemixMeasured
     overlap: Overlap | None = None  # None: not measured
 
-    def against(self, lower: System, higher: System, domains: Sequence[str]) -> str:
-        """The two averages that a claim compares, over the seeds with both, as text; empty without scores."""
-        pair = (lower, higher)
-        own = [self.resampled.estimate(pair, domains, lambda *both, n=n: both[n]) for n in range(2)]
-        return " against ".join(f"{one.value:.2f}" for one in own if one)
+
+@dataclass(frozen=True)
+class DemixCase:
+    """The names of claims under one reading of the posterior."""
+
+    evidence: DemixEvidence
+    reading: Reading
+
+    @property
+    def words(self) -> Mapping[str, object]:
+        return {}
+
+    def system(self, name: str, target: str = "") -> System:
+        """A system by its mode; of an adapted one that of a target."""
+        if name == "dense-dapt":
+            return dense_dapt(target)
+        return demix_dapt(target, self.reading) if name == "demix-dapt" else system(cast(Variant, name), self.reading)
+
+    def texts(self, name: str) -> Sequence[str]:
+        subject = self.evidence.subject
+        return {"training": subject.domains, "novel": subject.novel, "everywhere": subject.everywhere}[name]

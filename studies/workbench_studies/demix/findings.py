@@ -21,7 +21,7 @@ from workbench_studies.core.findings import (
 from workbench_studies.demix import paper
 from workbench_studies.demix.affinity import beliefs_on, moved, naive_against_dense, ratios
 from workbench_studies.demix.calibrated import calibrated_findings
-from workbench_studies.demix.claims import judge, judge_read
+from workbench_studies.demix.claims import STUDY, judge_all, judge_read
 from workbench_studies.demix.evidence import DemixEvidence
 from workbench_studies.demix.interleaving import by_domain
 from workbench_studies.demix.names import (
@@ -37,7 +37,6 @@ from workbench_studies.demix.names import (
     system,
 )
 from workbench_studies.demix.orders import WORDS, averages, by_lambda
-from workbench_studies.demix.sentences import SENTENCES
 from workbench_studies.demix.specifications import SplitWords, TrainedModel, model_rows, word_rows
 
 
@@ -51,7 +50,7 @@ def findings_of(
 ) -> Row:
     """The findings behind the report, computed from the measurements; `words` are those of each imported domain."""
     return {
-        **common_findings(evidence, judge(evidence, PAPER), circumstances, SENTENCES),
+        **common_findings(evidence, judge_all(evidence, PAPER), circumstances, STUDY),
         "removed": list(evidence.subject.removed),
         "texts": _texts(evidence),
         "readings": _readings(evidence),

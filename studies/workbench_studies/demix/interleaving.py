@@ -8,43 +8,35 @@ import numpy as np
 
 from engine.statistics.bootstrap import Change
 from workbench_studies.core.findings import Row, interval_columns
+from workbench_studies.core.study import Options
 from workbench_studies.core.verdicts import Claim, Verdict, is_above, untestable
-from workbench_studies.demix.evidence import DemixEvidence
+from workbench_studies.demix.evidence import DemixCase, DemixEvidence
 from workbench_studies.demix.names import System
 
-WORSE = Claim(
-    "§3.3",
-    "DEMix (naive) with experts in some layers only has more perplexity on the training domains than with experts in "
-    "every layer",
-    "“interleaving led to worse in-domain performance”",
-)
-DISTINCT = Claim(
-    "§3.3, note 6",
-    "on the training domain that overlaps least with the others, experts in some layers only raise the perplexity",
-    "“large performance hits in the most distinct domains”",
-    weaker="how large a hit is, and whether other domains have less of it, is not judged",
-)
 _NO_ARM = "No arm interleaves shared and expert layers at this size."
 _EVERY, _SOME = System("naive"), System("interleaved")
 
 
-def judge_interleaving(evidence: DemixEvidence) -> list[Verdict]:
-    """Both sentences; untestable where no arm interleaves."""
+def has_more(case: DemixCase, claim: Claim, _: Options) -> Verdict:
+    """With experts in some layers only perplexity is higher; untestable where no arm interleaves."""
+    evidence, domains = case.evidence, case.texts("training")
     if evidence.subject.size.interleaved_every is None:
-        return [untestable(WORSE, _NO_ARM), untestable(DISTINCT, _NO_ARM)]
-    domains = evidence.subject.domains
+        return untestable(claim, _NO_ARM)
     difference = evidence.resampled.difference(_SOME, _EVERY, domains)
-    ours = evidence.against(_SOME, _EVERY, domains)
-    return [is_above(WORSE, difference, ours=ours, unit="perplexity"), _distinct(evidence)]
+    return is_above(claim, difference, ours=evidence.against(_SOME, _EVERY, domains), unit="perplexity")
 
 
-def _distinct(evidence: DemixEvidence) -> Verdict:
+def hits_the_most_distinct(case: DemixCase, claim: Claim, _: Options) -> Verdict:
+    """The same on the training domain that overlaps least with the others."""
+    evidence = case.evidence
+    if evidence.subject.size.interleaved_every is None:
+        return untestable(claim, _NO_ARM)
     if evidence.overlap is None:
-        return untestable(DISTINCT)
+        return untestable(claim)
     shared = {domain: one for domain, one in _overlaps(evidence).items() if one is not None}
     least = min(shared, key=lambda domain: shared[domain])
     change = evidence.resampled.changes([Change(_SOME, _EVERY, least)])
-    return is_above(DISTINCT, change, ours=least, unit="%")
+    return is_above(claim, change, ours=least, unit="%")
 
 
 def _overlaps(evidence: DemixEvidence) -> dict[str, float | None]:

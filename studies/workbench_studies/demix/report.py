@@ -19,6 +19,7 @@ from workbench_studies.core.report import (
     training_words,
     with_interval,
 )
+from workbench_studies.core.study import read_texts
 from workbench_studies.demix.affinity import SETTLED
 from workbench_studies.demix.calibrated import where_it_holds
 from workbench_studies.demix.names import CODE, PAPER, READINGS
@@ -26,6 +27,8 @@ from workbench_studies.demix.orders import WORDS
 from workbench_studies.demix.paper import STABLE_AFTER
 from workbench_studies.demix.reasons import crossing_words, few_tokens, reasons
 from workbench_studies.demix.specifications import paper_models
+
+TEXTS = read_texts(__file__)
 
 
 def sections(findings: Findings) -> list[Section]:
@@ -35,11 +38,13 @@ def sections(findings: Findings) -> list[Section]:
         the_claims(findings, _MARKS),
         *_readings(findings),
         *_calibrated(findings),
-        Section("Perplexity over training tokens", (crossing_words(findings), _CURVES), _history(findings), "curves"),
+        Section(
+            "Perplexity over training tokens", (crossing_words(findings), TEXTS["curves"]), _history(findings), "curves"
+        ),
         *_tables(findings),
         *_pictures(findings),
         failed(findings, reasons, *few_tokens(findings)),
-        intervals(findings, _HOW),
+        intervals(findings, TEXTS["how"]),
         circumstances(findings, _trainings(findings)),
     ]
 
@@ -48,15 +53,6 @@ _MARKS = (
     "The paper's numbers are those of its 125M model, unless another is named. Numbers here are read as in the paper: "
     f"{PAPER}. A claim that depends on the reading has the mark of the paper's text (prefix) and that of its released "
     f"code ({CODE}), whose numbers stand in the next section."
-)
-_CURVES = (
-    "Held-out perplexity on the training domains while the models train, averaged over domains; DEMix with the expert "
-    "of the domain. All methods see the same number of tokens per step."
-)
-_HOW = (
-    "Leads of posteriors: the same, over documents of the development text. Table 4's correlation has Fisher's "
-    "interval; figure 2's lies around r as r spreads when domains are called by each other's names (Mantel), since its "
-    "cells share rows and columns. The share of domains whose posterior is stable has Wilson's interval."
 )
 
 
@@ -78,13 +74,7 @@ def _readings(findings: Findings) -> Iterator[Section]:
     yield Section("Two readings of the posterior", (sentence,), rows)
     yield Section("Novel domains under each reading", (), findings["tables"]["5 by reading"], "modes")
     if rows := findings["tables"].get("5 by λ"):
-        yield Section("DEMix (updating) by λ of Eq. 9", (_BY_LAMBDA,), rows)
-
-
-_BY_LAMBDA = (
-    "The same scores under the four values of Eq. 9's λ that the paper tried, with the full prefix as evidence; λ = 1 "
-    "is the plain mean of all blocks so far."
-)
+        yield Section("DEMix (updating) by λ of Eq. 9", (TEXTS["by_lambda"],), rows)
 
 
 def _calibrated(findings: Findings) -> Iterator[Section]:
@@ -96,9 +86,9 @@ def _calibrated(findings: Findings) -> Iterator[Section]:
         yield Section(_OURS, ("Not fitted yet: it needs dev scores of two training domains at least.",))
         return
     holds = where_it_holds(findings)
-    limit = f"{holds} {_LIMIT}".strip()
+    limit = f"{holds} {TEXTS['limit']}".strip()
     yield Section(_OURS, (_FITTED, limit), [_against_row(row) for row in own["against"]], "calibrated")
-    yield Section("Calibrated (ours): the fit of each seed", (_FITS,), [_fit_row(row) for row in own["fits"]])
+    yield Section("Calibrated (ours): the fit of each seed", (TEXTS["fits"],), [_fit_row(row) for row in own["fits"]])
     yield Section("Calibrated (ours): each domain", (_EACH,), own["by domain"])
 
 
@@ -110,15 +100,6 @@ _FITTED = (
     "no test text is read by the fit; as in the paper, a cached prior is estimated on dev text of the domain that is "
     f"tested, and the updating prior is the paper's (newest block {PAPER.newest_weight:g}). No claim of the paper is "
     "judged by this reading."
-)
-_LIMIT = (
-    "Less and more are sure where both intervals below and every seed say so. The intervals are over test documents "
-    "and seeds; the fit is not made again in each draw. These domains are one corpus: for another text only its own "
-    "test text can say it."
-)
-_FITS = (
-    "Gains are changes of perplexity on dev text against the paper's reading, each domain by the setting chosen on the "
-    "others, the last column without the domain's own expert. Where nothing surely gains, the paper's reading is kept."
 )
 _EACH = "Perplexity on test text, with a cached prior."
 
@@ -158,8 +139,8 @@ _NUMBERS = ("decay", "power", "slow decay", "slow power")
 def _tables(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     if "1" in tables:  # reports from before there were these two lack them
-        yield Section("Table 1: words of each domain", (_TABLE_1,), tables["1"])
-        yield Section("Table 2: the trained models", (_TABLE_2,), _models(tables["2"]))
+        yield Section("Table 1: words of each domain", (TEXTS["table_1"],), tables["1"])
+        yield Section("Table 2: the trained models", (TEXTS["table_2"],), _models(tables["2"]))
     yield Section("Table 3: training domains, average perplexity", _read_as(tables["3"]), tables["3"])
     yield Section("Table 4: each training domain", (_TABLE_4,), tables["4"])
     yield Section("Table 5: novel domains, average perplexity", _read_as(tables["5"]), tables["5"])
@@ -167,8 +148,10 @@ def _tables(findings: Findings) -> Iterator[Section]:
     yield Section("Table 6: more experts", (), tables["6"])
     yield Section("Table 7: without an expert, without a domain", (_removed(findings),), tables["7"])
     if rows := tables.get("interleaving"):
-        yield Section("Experts in some layers only (§3.3)", (_INTERLEAVING,), rows)
-    yield Section("Table 13 and figure 6: adapting, and what is forgotten", (_DAPT,), tables["13"], "forgetting")
+        yield Section("Experts in some layers only (§3.3)", (TEXTS["interleaving"],), rows)
+    yield Section(
+        "Table 13 and figure 6: adapting, and what is forgotten", (TEXTS["dapt"],), tables["13"], "forgetting"
+    )
 
 
 def _models(rows: Rows) -> Rows:
@@ -186,28 +169,8 @@ _READ_AS = (
     f"The paper's numbers stand beside its own reading of the posterior, “{PAPER}”. Below are the released code's, and "
     "one that is ours and not the paper's: evidence calibrated on dev text."
 )
-_TABLE_1 = (
-    "Words between white space, as the paper counts them; held out are development and test text together. The paper's "
-    "rows are the sums of its columns, over domains of its own."
-)
-_TABLE_2 = (
-    "Operations are those of the matrix products without a second forward pass; the paper counts one, so its figures "
-    "are a third larger for the same work. Speeds are means over all updates and seeds, as the jobs measured them on "
-    "this machine; a job that ran beside others is slower. Devices are the processes of one training, each on a "
-    "GPU of its own if there are any, where its job recorded them. The paper's rows are as printed, each 48 hours on "
-    "V100 GPUs."
-)
-_INTERLEAVING = (
-    "DEMix (naive) on the training domains, with experts in every layer as in the paper's tables, and in every k-th "
-    "with shared layers between; both from the same seed model, on the same text. A change above 0 is a loss by "
-    "interleaving."
-)
 _TABLE_4 = "The paper prints this table at 1.3B only, for domains of its own."
 _NOVEL = "Perplexity on the domains whose averages are in table 5."
-_DAPT = (
-    "The table: changes of perplexity on test text. The chart: held-out text while a model is adapted, the target "
-    "under what learns, the training domains under the whole model or the mixture with its new expert."
-)
 
 
 def _removed(findings: Findings) -> str:
@@ -223,12 +186,6 @@ _SETTLED = (
     "The chart: the mean end-of-block posterior of the first n blocks, as a cached prior is estimated. The table: how "
     f"far any share moves from the mean over the first {STABLE_AFTER} blocks to that over the next {STABLE_AFTER}, by "
     f"seed; stable is at most {SETTLED:g}."
-)
-_RATIOS = (
-    "Perplexity of each expert (row) on each domain (column) over that of the domain's own expert; mean over seeds."
-)
-_POSTERIORS = (
-    "Mean end-of-block posterior of each expert (column) on held-out text of each domain (row); mean over seeds."
 )
 
 
@@ -252,8 +209,8 @@ def _pictures(findings: Findings) -> Iterator[Section]:
     beliefs = pictures["posteriors"]
     shares = [{"text": text, **dict(zip(domains, one["mean"], strict=True))} for text, one in beliefs.items()]
     settled = [{"text": text, "moved": each_seed(one["moved"])} for text, one in beliefs.items()]
-    yield Section("Figure 2: specialization", (_RATIOS,), ratios, "ratios")
-    yield Section("Figure 4: posterior of each domain", (_POSTERIORS,), shares, "posteriors")
+    yield Section("Figure 2: specialization", (TEXTS["ratios"],), ratios, "ratios")
+    yield Section("Figure 4: posterior of each domain", (TEXTS["posteriors"],), shares, "posteriors")
     yield Section("Figures 7 and 8: blocks until a posterior is stable", (_SETTLED,), settled, "courses")
 
 

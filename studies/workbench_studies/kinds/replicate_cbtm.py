@@ -46,5 +46,5 @@ KIND = Kind(
     requires=nothing,
     reads=no_path,
     runner="workbench_studies.running.replicate_cbtm:run",
-    screen="workbench_studies.front.report_screen:REPORT_SCREEN",
+    screen="workbench_studies.front.screens:SCREEN",
 )

@@ -25,16 +25,17 @@ def _sequences(evidence: ModeEvidence) -> Iterator[Verdict]:
     amounts = list(mode)
     fewest = amounts[0]
     sentence = f"on {fewest} sequences LoRA is above MoDE on {target}"
-    claim = Claim("Figure 3", sentence, "up to ∼1k examples")
+    claim = Claim("Figure 3", sentence, "up to ∼1k examples", id="fewest-lora")
     yield has_more(evidence, claim, lora[fewest], mode[fewest], [target])
     sentence = f"on all sequences MoDE is above LoRA on {target}"
-    claim = Claim("Figure 3", sentence, paper.IN_FIGURE)
+    claim = Claim("Figure 3", sentence, paper.IN_FIGURE, id="all-mode")
     yield has_more(evidence, claim, mode[None], lora[None], [target])
     before = amounts[-2]
     claim = Claim(
         "Figure 3",
         f"from {before} sequences to all of them MoDE gains more than LoRA on {target}",
         "LoRA stops at about 1k",
+        id="mode-gains-more",
     )
     gains = evidence.accuracies.estimate(
         [mode[None], mode[before], lora[None], lora[before]],
@@ -51,7 +52,12 @@ def _mixtures(evidence: ModeEvidence) -> Iterator[Verdict]:
     fewest = next(iter(frozen))
     for row in ("composed", "two", "full", "lora"):
         other = by_row[row][fewest]
-        claim = Claim("Figure 5", f"{frozen[fewest]} of each target is above {other} on average", paper.IN_FIGURE)
+        claim = Claim(
+            "Figure 5",
+            f"{frozen[fewest]} of each target is above {other} on average",
+            paper.IN_FIGURE,
+            id=f"frozen-above-{row}",
+        )
         yield has_more(evidence, claim, frozen[fewest], other, judged)
     sentence = f"from {fewest} sequences of each target to all of them trained experts gain more than frozen ones"
     gains = evidence.accuracies.estimate(
@@ -60,7 +66,7 @@ def _mixtures(evidence: ModeEvidence) -> Iterator[Verdict]:
         lambda most, less, frozen_most, frozen_less: 100 * ((most - less) - (frozen_most - frozen_less)),
     )
     compared = [composed[None], composed[fewest], frozen[None], frozen[fewest]]
-    verdict = is_above(Claim("Figure 5", sentence, paper.IN_FIGURE), gains, unit=POINTS)
+    verdict = is_above(Claim("Figure 5", sentence, paper.IN_FIGURE, id="trained-gain-more"), gains, unit=POINTS)
     yield on_the_floor(verdict, floor(evidence, compared, judged))
     yield _highest(evidence)
 
@@ -70,7 +76,7 @@ def _highest(evidence: ModeEvidence) -> Verdict:
     by_row = arms.by_mixture(evidence.subject.size)
     composed = by_row["composed"][None]
     sentence = f"on all mixed text {composed} is above every other, on each domain"
-    claim = Claim("Figure 5", sentence, "“the highest accuracy across all domains”")
+    claim = Claim("Figure 5", sentence, "“the highest accuracy across all domains”", id="composed-highest")
     leads = {
         (str(other[None]), domain): evidence.lead(composed, other[None], [domain])
         for row, other in by_row.items()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from workbench_studies.core.sentences import not_testable, untestable_verdicts
+from workbench_studies.core.study import read_study
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.mode.amounts import judge_amounts
 from workbench_studies.mode.evidence import ModeEvidence
 from workbench_studies.mode.multi_domain import judge_multi_domain
-from workbench_studies.mode.sentences import SENTENCES
 from workbench_studies.mode.shapes import judge_shapes
 
-BEYOND = not_testable(SENTENCES)
+STUDY = read_study(__file__)
 
 
 def judge(evidence: ModeEvidence) -> list[Verdict]:
@@ -19,5 +18,5 @@ def judge(evidence: ModeEvidence) -> list[Verdict]:
         *judge_multi_domain(evidence),
         *judge_shapes(evidence),
         *judge_amounts(evidence),
-        *untestable_verdicts(BEYOND),
+        *STUDY.untestable(),
     ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from workbench_studies.core.findings import Circumstances, Row, common_findings
 from workbench_studies.mode.amounts import by_mixture, by_sequences
-from workbench_studies.mode.claims import judge
+from workbench_studies.mode.claims import STUDY, judge
 from workbench_studies.mode.evidence import ModeEvidence
 from workbench_studies.mode.multi_domain import by_domain, by_knowledge, by_method, by_rate, by_steps
 from workbench_studies.mode.paper import DISAGREEMENTS
-from workbench_studies.mode.sentences import SENTENCES
 from workbench_studies.mode.shapes import by_parameters, by_rank, by_shape
 
 
@@ -16,7 +15,7 @@ def findings_of(evidence: ModeEvidence, circumstances: Circumstances) -> Row:
     """The findings behind the report, computed from the measurements."""
     subject = evidence.subject
     return {
-        **common_findings(evidence, judge(evidence), circumstances, SENTENCES),
+        **common_findings(evidence, judge(evidence), circumstances, STUDY),
         "targets": list(subject.targets),
         "retention": subject.retention,
         "disagreements": list(DISAGREEMENTS),

@@ -52,7 +52,12 @@ def _has_more(evidence: ModeEvidence, column: Column, more: paper.Row, less: pap
     rows = arms.table_1(evidence.subject.size)
     place = _COLUMNS.index(column)
     paper_values = f"{paper.TABLE_1[more][place]:.2f} > {paper.TABLE_1[less][place]:.2f}"
-    claim = Claim("Table 1", f"{rows[more]} is above {rows[less]} {_where(evidence, column)}", paper_values)
+    claim = Claim(
+        "Table 1",
+        f"{rows[more]} is above {rows[less]} {_where(evidence, column)}",
+        paper_values,
+        id=f"{column}-{more}-above-{less}",
+    )
     return has_more(evidence, claim, rows[more], rows[less], _texts(evidence, column))
 
 
@@ -83,7 +88,12 @@ def _comparable(evidence: ModeEvidence) -> Iterator[Verdict]:
     for column in columns:
         ours, full = (paper.TABLE_1[row][_COLUMNS.index(column)] for row in ("composed", "full"))
         sentence = f"{rows['composed']} is comparable to {rows['full']} {_where(evidence, column)}"
-        claim = Claim("§4.2", f"{sentence} (at most {COMPARABLE:g} points less)", f"{ours:.2f} against {full:.2f}")
+        claim = Claim(
+            "§4.2",
+            f"{sentence} (at most {COMPARABLE:g} points less)",
+            f"{ours:.2f} against {full:.2f}",
+            id=f"{column}-comparable",
+        )
         yield is_comparable(evidence, claim, rows["composed"], rows["full"], _texts(evidence, column))
 
 
@@ -92,7 +102,7 @@ def _frozen_as_good(evidence: ModeEvidence) -> Verdict:
     rows = arms.table_1(evidence.subject.size)
     frozen, full = (paper.TABLE_1[row][3] for row in ("frozen", "full"))
     sentence = f"{rows['frozen']} is comparable to {rows['full']} on average (at most {COMPARABLE:g} points less)"
-    claim = Claim("Table 1", sentence, f"{frozen:.2f} against {full:.2f}")
+    claim = Claim("Table 1", sentence, f"{frozen:.2f} against {full:.2f}", id="frozen-comparable")
     return is_comparable(evidence, claim, rows["frozen"], rows["full"], evidence.subject.judged)
 
 
@@ -101,7 +111,7 @@ def _with_equal_steps(evidence: ModeEvidence) -> Iterator[Verdict]:
     composed = arms.table_1(evidence.subject.size)["composed"]
     for row, other in arms.longer(evidence.subject.size).items():
         printed = f"{paper.TABLE_1['composed'][3]:.2f} > {paper.TABLE_1[row][3]:.2f}, steps not stated"
-        claim = Claim("§3.2, §4.1", f"{composed} is above {other} on average", printed)
+        claim = Claim("§3.2, §4.1", f"{composed} is above {other} on average", printed, id=f"longer-{row}")
         yield has_more(evidence, claim, composed, other, evidence.subject.judged)
 
 
@@ -111,7 +121,9 @@ def _at_the_best_rate(evidence: ModeEvidence) -> Iterator[Verdict]:
     for less in ("full", "lora"):
         sentence = f"{rows['one']} is above {rows[less]} on average, each at its best rate of {_listed(rates['one'])}"
         paper_values = f"{paper.TABLE_1['one'][3]:.2f} > {paper.TABLE_1[less][3]:.2f} at 0.001 for all"
-        claim = Claim("§4.1", sentence, paper_values, topics=(LEARNING_RATE,), model=str(rows["one"]))
+        claim = Claim(
+            "§4.1", sentence, paper_values, topics=(LEARNING_RATE,), model=str(rows["one"]), id=f"best-rate-{less}"
+        )
         yield best_has_more(
             evidence, claim, rates["one"], rates[less], evidence.subject.judged, lambda rate: f"{rate:g}"
         )

@@ -17,11 +17,14 @@ from workbench_studies.core.report import (
     the_claims,
     training_words,
 )
+from workbench_studies.core.study import read_texts
 from workbench_studies.mode import paper
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.orders import COMPARABLE, EXPERT_SIZE, LEARNING_RATE, LORA_RANK
 
 _COMPOSED, _FULL = str(Arm("composed")), str(Arm("full"))
+
+TEXTS = read_texts(__file__)
 
 
 def sections(findings: Findings) -> list[Section]:
@@ -32,7 +35,7 @@ def sections(findings: Findings) -> list[Section]:
         *_multi_domain(findings),
         *_shapes(findings),
         *_amounts(findings),
-        Section("Figure 4: backbone and experts on devices of their own", (_SHARDED,)),
+        Section("Figure 4: backbone and experts on devices of their own", (TEXTS["sharded"],)),
         failed(findings, reasons),
         Section("Contradictions within the paper", tuple(findings["disagreements"])),
         intervals(findings, _HOW, *_seeds(findings)),
@@ -51,16 +54,9 @@ _HOW = "Of accuracies as of perplexities: right tokens over all tokens of the do
 def _seeds(findings: Findings) -> Iterator[str]:
     """What differs between seeds, and which tables have fewer; older findings have neither."""
     if findings["budget"].get("shared_backbone"):
-        yield _ONE_BACKBONE
+        yield TEXTS["one_backbone"]
     if fewer := findings["budget"].get("ablation_seeds"):
         yield f"Table 1 and equal steps have all seeds; rates, tables 2 and 3 and figures at most the first {fewer}."
-
-
-_ONE_BACKBONE = (
-    "All seeds adapt one backbone, as in the paper. They differ in how experts and adapters start and in the order of "
-    "the text, so the intervals are over these and over documents, and not over backbones: another backbone might move "
-    "all arms together."
-)
 
 
 def best_words(findings: Findings) -> str:
@@ -89,32 +85,14 @@ def leader_words(findings: Findings) -> str:
 
 def _multi_domain(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
-    yield Section(_TABLE_1, (_texts(findings), _FRESH), tables["1"], "methods")
-    yield Section("Changes on other domains of the backbone", (_KNOWN,), tables["knowledge"])
+    yield Section(_TABLE_1, (_texts(findings), TEXTS["fresh"]), tables["1"], "methods")
+    yield Section("Changes on other domains of the backbone", (TEXTS["known"],), tables["knowledge"])
     yield Section("Each domain", ("Accuracy of the next token, in %.",), tables.get("domains", []))
-    yield Section("As many steps for all", (_STEPS,), tables["steps"])
-    yield Section("The learning rate", (_RATES,), tables["rates"])
+    yield Section("As many steps for all", (TEXTS["steps"],), tables["steps"])
+    yield Section("The learning rate", (TEXTS["rates"],), tables["rates"])
 
 
 _TABLE_1 = "Table 1: two targets at once, and what is retained"
-_FRESH = (
-    "Experts start at random, as the paper's rows of uninitialized experts do; the last row is one expert that starts "
-    "as a copy of the backbone's layers, which is the workbench's default. Parameters are those "
-    "of the whole model."
-)
-_KNOWN = (
-    "The change of accuracy against the backbone, in percentage points: on the domain that table 1 holds for "
-    "retention, on the mean of the backbone's other training domains, and on that of the novel ones, which no model "
-    "was trained on. The paper has one domain."
-)
-_STEPS = (
-    "In table 1 every training has as many steps, so the composed model has had three times as many as its rivals: two "
-    "experts were trained before it. The paper does not say how it counts. Here the rivals have as many in all."
-)
-_RATES = (
-    "All methods have one peak rate, as in the paper; only LoRA's rank was searched there. Here every method without a "
-    "first stage is trained at the same few rates. One expert stands for MoDE."
-)
 
 
 def _texts(findings: Findings) -> str:
@@ -129,42 +107,27 @@ def _shapes(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     second = findings["targets"][1]
     times = _PAPERS_WIDTH / findings["budget"]["shape"]["width"]
-    words = f"Trained on {second} alone. {_RANKS} Its model is some {times:.0f} times as wide: our ranks stand in."
+    words = (
+        f"Trained on {second} alone. {TEXTS['ranks']} Its model is some {times:.0f} times as wide: our ranks stand in."
+    )
     yield Section("Table 2: ranks of LoRA", (words,), tables["2"])
     yield Section("Table 3: blocks, and layers in each", (f"Trained on {second} alone.",), tables["3"])
     yield Section("Figure 3, left: more parameters", (_PARAMETERS,), tables["parameters"], "parameters")
 
 
 _PAPERS_WIDTH = 2048  # about: 1.58 billion parameters in 18 layers
-_RANKS = (
-    "The change is multiplied by alpha / rank, and alpha grows with the rank, so that a rank is no learning rate; the "
-    "paper does not state its alpha."
-)
 _PARAMETERS = "LoRA by its rank, MoDE by the layers of the expert in each block; the axis is what was added."
 
 
 def _amounts(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     yield Section(
-        "Figure 3, right: more text", (f"Of {findings['targets'][1]}. {_AMOUNTS}",), tables["sequences"], "sequences"
+        "Figure 3, right: more text",
+        (f"Of {findings['targets'][1]}. {TEXTS['amounts']}",),
+        tables["sequences"],
+        "sequences",
     )
-    yield Section("Figure 5: more mixed text", (_MIXED, _AMOUNTS), tables["mixture"], "mixture")
-
-
-_AMOUNTS = (
-    "At most as many updates on so many training sequences, evenly spread over the text and seen again and again; a "
-    "training stops where development text gets no better, and keeps its best weights. “All” is as many different ones "
-    "as the updates take."
-)
-_MIXED = (
-    "The two experts of the composed models were trained on all text of their target; what is counted is the mixed "
-    "text after that. The baselines stand at both ends only."
-)
-_SHARDED = (
-    "Not measured by a replication: it needs several devices. benchmarks/mode_mpmd.py times backbone and experts in "
-    "processes of this machine, over sizes of experts and numbers of merges, beside what a model of their cost "
-    "foretells."
-)
+    yield Section("Figure 5: more mixed text", (TEXTS["mixed"], TEXTS["amounts"]), tables["mixture"], "mixture")
 
 
 # what did not come out, and where it ran ------------------------------------------------------------

@@ -41,18 +41,20 @@ def _ranks(evidence: ModeEvidence) -> Iterator[Verdict]:
         f"{own} is above {other} on {target[0]}",
         _stand_ins(f"{first[0]} > {last[0]}", (16, 2048), (chosen, largest)),
         topics=(LORA_RANK,),
+        id="rank-above-largest",
     )
     yield has_more(evidence, claim, own, other, target)
     claim = Claim(
         "Table 2",
         f"{own} retains more than {other}",
         _stand_ins(f"{first[1]} > {last[1]}", (16, 2048), (chosen, largest)),
+        id="rank-retains",
     )
     yield has_more(evidence, claim, own, other, retained)
     if min(by_rank) < chosen:
         least = by_rank[min(by_rank)]
         printed = _stand_ins("48.76 > 48.64", (8, 16), (min(by_rank), chosen))
-        claim = Claim("Table 2", f"{least} retains more than {own}", printed)
+        claim = Claim("Table 2", f"{least} retains more than {own}", printed, id="least-rank-retains")
         yield has_more(evidence, claim, least, own, retained)
 
 
@@ -68,10 +70,10 @@ def _ffn(evidence: ModeEvidence) -> Iterator[Verdict]:
     target, retained = ([one] for one in evidence.subject.single)
     code, english = paper.TABLE_2[16]
     sentence = f"{more}, is above {own} on {target[0]}"
-    claim = Claim("Table 2", sentence, f"{paper.IN_FFN[0]} > {code}")
+    claim = Claim("Table 2", sentence, f"{paper.IN_FFN[0]} > {code}", id="ffn-above")
     yield has_more(evidence, claim, more, own, target)
     sentence = f"{own} retains more than {more}"
-    claim = Claim("Table 2", sentence, f"{english} > {paper.IN_FFN[1]}")
+    claim = Claim("Table 2", sentence, f"{english} > {paper.IN_FFN[1]}", id="ffn-retains")
     yield has_more(evidence, claim, own, more, retained)
 
 
@@ -81,12 +83,22 @@ def _embeddings(evidence: ModeEvidence) -> Iterator[Verdict]:
     own, embeddings, both = arms.by_rank(size)[size.lora.rank], arms.in_embeddings(size), arms.in_both(size)
     target, retained = ([one] for one in evidence.subject.single)
     code, english = paper.TABLE_2[16]
-    claim = Claim("Table 2", f"{own} is above {embeddings}, on {target[0]}", f"{code} > {paper.IN_EMBEDDINGS[0]}")
+    claim = Claim(
+        "Table 2",
+        f"{own} is above {embeddings}, on {target[0]}",
+        f"{code} > {paper.IN_EMBEDDINGS[0]}",
+        id="above-embeddings",
+    )
     yield has_more(evidence, claim, own, embeddings, target)
-    claim = Claim("Table 2", f"{both}, is above {own} on {target[0]}", f"{paper.IN_BOTH[0]} > {code}")
+    claim = Claim("Table 2", f"{both}, is above {own} on {target[0]}", f"{paper.IN_BOTH[0]} > {code}", id="both-above")
     yield has_more(evidence, claim, both, own, target)
     for more, printed in ((embeddings, paper.IN_EMBEDDINGS), (both, paper.IN_BOTH)):
-        claim = Claim("Table 2", f"{own} retains more than {more}", f"{english} > {printed[1]}")
+        claim = Claim(
+            "Table 2",
+            f"{own} retains more than {more}",
+            f"{english} > {printed[1]}",
+            id=f"{'both' if more is both else 'embeddings'}-retains",
+        )
         yield has_more(evidence, claim, own, more, retained)
 
 
@@ -104,7 +116,9 @@ def _layers(evidence: ModeEvidence) -> Iterator[Verdict]:
 
 def _is_better(evidence: ModeEvidence, more: Cell, less: Cell, target: str) -> Verdict:
     cells = arms.by_shape(evidence.subject.size)
-    claim = Claim("Table 3", f"{cells[more]} is above {cells[less]} on {target}", _against(more, less))
+    claim = Claim(
+        "Table 3", f"{cells[more]} is above {cells[less]} on {target}", _against(more, less), id="larger-above"
+    )
     return has_more(evidence, claim, cells[more], cells[less], [target])
 
 
@@ -123,7 +137,7 @@ def _blocks(evidence: ModeEvidence) -> Iterator[Verdict]:
     most, least = (pick(cells, key=lambda cell: cell[0] * cell[1]) for pick in (max, min))
     sentence = f"{cells[most]} retains as much as {cells[least]} (within {COMPARABLE:g} points)"
     printed = f"{paper.TABLE_3[6, 2][1]} and {paper.TABLE_3[2, 1][1]}"
-    claim = Claim("Table 3", sentence, printed, topics=(EXPERT_SIZE,))
+    claim = Claim("Table 3", sentence, printed, topics=(EXPERT_SIZE,), id="largest-retains")
     yield is_alike(evidence, claim, cells[most], cells[least], [subject.retention])
 
 
@@ -135,11 +149,11 @@ def _parameters(evidence: ModeEvidence) -> Iterator[Verdict]:
     by_layers, by_rank = arms.by_layers(evidence.subject.size), arms.by_rank(evidence.subject.size)
     target = evidence.subject.single[:1]
     most, least = (by_layers[pick(by_layers)] for pick in (max, min))
-    claim = Claim("Figure 3", f"{most} is above {least} on {target[0]}", paper.IN_FIGURE)
+    claim = Claim("Figure 3", f"{most} is above {least} on {target[0]}", paper.IN_FIGURE, id="most-layers")
     yield has_more(evidence, claim, most, least, target)
     paper_values = "77.51 > 76.51 (tables 3 and 2)"
     sentence = f"the best number of layers is above the best rank of LoRA on {target[0]}"
-    claim = Claim("Figure 3", sentence, paper_values)
+    claim = Claim("Figure 3", sentence, paper_values, id="best-layers")
     yield best_has_more(evidence, claim, _named(by_layers), _named(by_rank), target)
 
 

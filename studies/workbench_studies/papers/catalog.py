@@ -13,15 +13,19 @@ from typing import Any
 from workbench.plans import Step
 from workbench_studies.cbtm import sizes as cbtm
 from workbench_studies.cbtm.calibrated import where_it_holds as cbtm_ours
+from workbench_studies.cbtm.claims import STUDY as CBTM_STUDY
 from workbench_studies.cbtm.report import sections as cbtm_sections
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Section, seeds_words
 from workbench_studies.core.sizes import Size, SizeName
+from workbench_studies.core.study import Study
 from workbench_studies.demix import sizes as demix
 from workbench_studies.demix.calibrated import where_it_holds as demix_ours
+from workbench_studies.demix.claims import STUDY as DEMIX_STUDY
 from workbench_studies.demix.report import sections as demix_sections
 from workbench_studies.demix.sizes import DemixSize
 from workbench_studies.mode import sizes as mode
+from workbench_studies.mode.claims import STUDY as MODE_STUDY
 from workbench_studies.mode.names import roles
 from workbench_studies.mode.report import sections as mode_sections
 from workbench_studies.papers.cbtm_plan import steps as cbtm_steps
@@ -41,6 +45,7 @@ class Paper:
     defaults: Callable[[Any, Sequence[str]], dict[str, Any]]  # its own fields of a spec, from budget and domains
     steps: Callable[[Any], Sequence[Step]]  # all jobs of a spec but its report
     sections: Callable[[Findings], Sequence[Section]]
+    study: Study
     main_claims: Sequence[str] = ()  # patterns (`*`) of what the paper is known for, as `Table 3: DEMix …`
     ours: Callable[[Findings], str] = lambda _: ""  # what a report says of our own reading; empty of one without it
     roles: str = ""  # the roles of its training domains, if they differ
@@ -71,6 +76,7 @@ DEMIX = Paper(
     _first_removed,
     demix_steps,
     demix_sections,
+    DEMIX_STUDY,
     main_claims=(
         "Table 3: DEMix (*) has less perplexity than Dense on*",
         "Table 5: DEMix (cached) has less perplexity than Dense on*",
@@ -89,6 +95,7 @@ CBTM = Paper(
     _nothing_more,
     cbtm_steps,
     cbtm_sections,
+    CBTM_STUDY,
     main_claims=(
         "Figure 5: * have less perplexity than one, at equal tokens",
         "Figure 9: the nearest of * alone has less perplexity than Dense",
@@ -106,6 +113,7 @@ MODE = Paper(
     _roles,
     mode_steps,
     mode_sections,
+    MODE_STUDY,
     main_claims=(
         "Table 1: MoDE with 2 trained experts is above * on average",
         "Table 1: MoDE with 1 fresh expert is above full fine-tuning on average",

@@ -24,7 +24,7 @@ from workbench_studies.cbtm.evidence import CbtmEvidence
 from workbench_studies.cbtm.scored import CbtmMeasured, CbtmSubject
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS
 from workbench_studies.core.verdicts import NO_SCORES, Verdict
-from workbench_studies.demix.claims import judge as judge_demix
+from workbench_studies.demix.claims import judge_all as judge_demix
 from workbench_studies.demix.evidence import DemixEvidence
 from workbench_studies.demix.names import PAPER
 from workbench_studies.demix.scored import DemixMeasured, DemixSubject

@@ -16,6 +16,7 @@ from workbench_studies.core.implied import evidence_of, mark_implied, name_of
 from workbench_studies.core.verdicts import MARKS, Claim, Verdict, is_above, is_below, is_within, todays_mark
 from workbench_studies.demix.names import READ_AS_PAPER
 from workbench_studies.demix.rates import adapting_rate, is_adapted
+from workbench_studies.papers.catalog import paper_of
 
 Row = Mapping[str, Any]
 _BOUNDS = {"of the domains": SHARE, "r over": CORRELATION}  # by how a unit starts
@@ -25,11 +26,11 @@ _JUDGES: Mapping[str, Callable[..., Verdict]] = {"below": is_below, "above": is_
 
 def in_todays_words(findings: Row) -> dict[str, Any]:
     """The findings with the marks that their numbers have today; what changed is added to their notes."""
-    paper, stored = findings["paper"], [_in_todays_marks(one) for one in findings["claims"]]
+    stored = [_in_todays_marks(one) for one in findings["claims"]]
     readings = [_in_todays_marks(one) for one in findings.get("readings", ())]
     claims, read = (list(map(_judged, rows)) for rows in (stored, readings))
     notes = _changed([*stored, *readings], [*claims, *read])
-    claims, read = mark_implied(paper, claims, read)
+    claims, read = mark_implied(paper_of(findings).study, claims, read)
     setting = adapting_rate(findings.get("budget", {}))
     claims = [_with_setting(_with_readings(one, read), setting) for one in claims]
     counted = [claim["mark"] for claim in claims]

@@ -67,12 +67,6 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Retry": ViewOnly("It looks again whether the API server runs."),
     },
     "studio/app_pages/posteriors.py": {"Show the posterior": _READ_TEXT, "Take an example": _FILLS},
-    "studio/app_pages/replications.py": {
-        "Reproduce {…}": _job("replicate demix, replicate cbtm, replicate mode"),
-        "Resume": _job("replicate demix, replicate cbtm, replicate mode"),
-        "Write a partial report": _job("replicate report"),
-        "label": _twin("replicate show", "GET /reports/{id}"),
-    },
     "studio/app_pages/reports.py": {"Delete for good": _twin("report delete", "DELETE /reports/{id}")},
     "studio/app_pages/selfcheck.py": {
         "Download as CSV": _twin("job show", "GET /jobs/{job_id}"),

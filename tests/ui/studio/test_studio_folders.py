@@ -58,11 +58,6 @@ def tasks_from(path: str) -> Any:
     return named(app.button, "Classify the texts").click().run()
 
 
-def replication_of(path: str) -> Any:
-    app = open_page("replications", replication__folder=path)
-    return app.button(key="replication.submit").click().run()
-
-
 def data_set(path: str) -> Any:
     app = open_page("corpora", part="Import text", import__where="Hugging Face data set")
     app.text_input(key="import.dataset").set_value(path).run()
@@ -70,7 +65,7 @@ def data_set(path: str) -> Any:
     return named(app.button, "Import the text").click().run()
 
 
-@pytest.mark.parametrize("ask", [requested_path, seed_from, tasks_from, replication_of, data_set])
+@pytest.mark.parametrize("ask", [requested_path, seed_from, tasks_from, data_set])
 @pytest.mark.parametrize("path", ["private.txt", "desk/../private.txt", "desk/link.txt", "/no/such/file.txt"])
 def test_no_page_reads_elsewhere(slots: Path, tmp_path: Path, ask: Callable[[str], Any], path: str) -> None:
     before = read(rows.list_jobs)
@@ -78,11 +73,6 @@ def test_no_page_reads_elsewhere(slots: Path, tmp_path: Path, ask: Callable[[str
     assert OUTSIDE in app.error[0].value.replace("\\", "")
     assert "WORKBENCH_DATA_FOLDERS" in app.error[0].value.replace("\\", "")
     assert read(rows.list_jobs) == before
-
-
-def test_a_folder_for_a_replication_may_not_lead_out(slots: Path, tmp_path: Path) -> None:
-    (slots / "novel").symlink_to(tmp_path)
-    assert OUTSIDE in replication_of(str(slots)).error[0].value.replace("\\", "")
 
 
 def test_what_lies_in_a_named_folder_is_read(slots: Path) -> None:

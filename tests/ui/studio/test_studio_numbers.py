@@ -37,16 +37,6 @@ def test_a_number_out_of_its_range_is_named_and_no_job_is_submitted() -> None:
     assert num_jobs() == before
 
 
-def test_the_fault_goes_with_the_number() -> None:
-    app = open_page("replications")
-    app.number_input(key="replication.seeds").set_value(21).run()
-    assert errors(app) == ["Seeds must be a whole number from 1 to 20, not 21."]
-    assert named(app.button, "Reproduce").disabled
-    app.number_input(key="replication.seeds").set_value(20).run()
-    assert errors(app) == []
-    assert not named(app.button, "Reproduce").disabled
-
-
 def test_a_gate_with_a_number_out_of_its_range_is_not_saved() -> None:
     app = open_page("mixtures")
     named(app.selectbox, "Weights come from").select("updating").run()

@@ -26,7 +26,6 @@ EMPTY = {
     "reports": "No report has been written yet.",
     "specialization": "There is no expert yet.",
     "posteriors": "There is no mixture yet.",
-    "replications": "No paper has been reproduced here yet.",
     "selfcheck": "Nothing has been checked on this machine yet.",
     "playground": "does not answer",
 }
@@ -41,7 +40,6 @@ FILLED = {
     "reports": "No report has been written yet.",
     "specialization": "Each expert is best on its own domain",
     "posteriors": "Show the posterior",
-    "replications": "No paper has been reproduced here yet.",
     "selfcheck": "Nothing has been checked on this machine yet.",
     "playground": "does not answer",
 }

@@ -19,12 +19,12 @@ STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 
 
 def open_page(name: str, **state: Any) -> AppTest:
-    """A page with its answers; in the names of what is chosen already, "__" stands for a dot."""
+    """A page with its answers, by its name or its script; in the names of what is chosen, "__" stands for a dot."""
     app = AppTest.from_file(STUDIO, default_timeout=120)
     for key, value in state.items():
         app.session_state[key.replace("__", ".")] = value
     app.run()
-    return settled(app.switch_page(f"app_pages/{name}.py").run())
+    return settled(app.switch_page(name if name.endswith(".py") else f"app_pages/{name}.py").run())
 
 
 def answer_as(monkeypatch: pytest.MonkeyPatch, method: str, answer: Callable[..., Any]) -> None:

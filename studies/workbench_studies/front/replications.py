@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -9,7 +10,6 @@ from typing import Any, get_args
 import streamlit as st
 
 from jobs.queue.submit import submit
-from ui.pages.replications import PAGE
 from ui.present.charts.chart import Chart
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import is_over
@@ -37,7 +37,7 @@ from workbench_studies.core.findings import cautions, summary
 from workbench_studies.core.forest import forest, forest_words
 from workbench_studies.core.report import claim_rows
 from workbench_studies.core.sizes import SEEDS, SizeName
-from workbench_studies.front.example_claims import CLAIMS
+from workbench_studies.front.screens import PAGE
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.catalog import PAPERS, Paper
 from workbench_studies.papers.charts import charts
@@ -53,6 +53,7 @@ from workbench_studies.running.submission import (
 )
 
 NEW = "New replication"
+EXAMPLES = Path(__file__).with_name("example_claims.toml")
 FOLDER, IMPORTED = "A folder on this machine", "Domains that are imported"
 _LOOK_AGAIN = 3.0  # seconds
 _SHOWN = 6  # jobs at work
@@ -79,8 +80,9 @@ def show() -> None:
 
 def _show_example(paper: str) -> None:
     about = "Every claim of the paper beside your number, with an interval and a mark. Figures and sources follow."
+    claims = tomllib.loads(EXAMPLES.read_text(encoding="utf-8"))[paper]["claims"]
     with example("three claims", about, "Example: measured on other text than yours"):
-        st.table([dict(row) for row in CLAIMS[paper]])
+        st.table(claims)
 
 
 # the form -----------------------------------------------------------------------------------------

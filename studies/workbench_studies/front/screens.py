@@ -1,15 +1,26 @@
-"""The replication of a paper: how many of its claims were reproduced."""
+"""How replications are shown: the studio's page, the sort of report, and the screen of the jobs that write it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TypedDict
 
-from ui.pages.replications import PAGE
+from ui.kinds.screen import Screen
+from ui.present.pages import REPORTS, Page
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.kind import ResultLink
 from workbench_studies.core.findings import summary
+
+PAGE = Page(
+    str(Path(__file__).with_name("replications.py")),
+    "Replication",
+    ":material/experiment:",
+    REPORTS.entry,
+    command="replicate",
+    after=REPORTS.address,
+)
 
 
 class ReplicationFindings(TypedDict):
@@ -32,4 +43,10 @@ REPORT = ReportType(
     sentence=summary,
     describe=_describe,
     link=ResultLink(PAGE.address, "See its claims", lambda findings: {"replication.name": findings["name"]}),
+)
+SCREEN = Screen(
+    command=None,
+    sentence=lambda result: str(result["summary"]),
+    link=ResultLink(PAGE.address, "See the claims", lambda result: {"replication.name": result["name"]}),
+    form=None,
 )
