@@ -16,7 +16,7 @@ from workbench.settings import Settings
 
 
 @pytest.mark.usefixtures("home")
-def test_every_thing_is_listed_completed_and_looked_up() -> None:
+def test_every_thing_has_a_list_names_and_a_card() -> None:
     for kind in get_args(ThingKind):
         with transaction() as session:
             assert names_from(session, kind, "") == []
