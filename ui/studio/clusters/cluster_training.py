@@ -80,8 +80,9 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
     faults = number_faults(shown, answers)
     options = changed(questions, answers) | {("clustering",): card.name}
     spec_json = assemble(answers)
+    parsed = _parse(spec_json)
     with right, st.container(border=True):
-        expected = _expect(spec_json, faults)
+        expected = _expect(spec_json, parsed, faults)
         is_refused = bool(faults) or (expected is not None and expected.fits is False)
         label, icon = "Train a model on each", ":material/send:"
         starts = st.button(
@@ -98,20 +99,28 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
         )
     if starts:
         with explained():
-            ids = st.session_state[f"{_FORM}.jobs"] = submit_training(parse_as(TrainClusters, spec_json))
+            if isinstance(parsed, BadSpec):
+                raise parsed
+            ids = st.session_state[f"{_FORM}.jobs"] = submit_training(parsed)
             st.session_state[f"{_FORM}.job"] = ids[-1]  # the mixture of them all
 
 
-def _expect(spec_json: dict[str, Any], faults: Sequence[str]) -> Forecast | None:
+def _parse(spec_json: dict[str, Any]) -> TrainClusters | BadSpec:
+    try:
+        return parse_as(TrainClusters, spec_json)
+    except BadSpec as bad:
+        return bad
+
+
+def _expect(spec_json: dict[str, Any], parsed: TrainClusters | BadSpec, faults: Sequence[str]) -> Forecast | None:
     """What all models together will take, measured on one of them; None as long as that is not known."""
     st.markdown("**What it will take**")
     if faults:
         st.caption(plain(f"Not measured yet. {faults[0]}"))
         return None
-    try:
-        spec = parse_as(TrainClusters, {**spec_json, "name": spec_json.get("name") or UNNAMED})
-    except BadSpec as bad:
-        st.caption(plain(not_measured_words(bad)))
+    spec = parsed if spec_json.get("name") else _parse({**spec_json, "name": UNNAMED})
+    if isinstance(spec, BadSpec):
+        st.caption(plain(not_measured_words(spec)))
         return None
     expected = measure(spec)
     if expected is not None:
