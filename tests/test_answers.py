@@ -66,6 +66,7 @@ FREE_FORM = {
         "workbench.job_records.leases:finish",
         "workbench.kinds.kind:Kind.computes_on_gpu",
         "workbench.kinds.kind:Kind.uses_gpu",
+        "workbench.kinds.kind:ResultLink.state",
         "workbench.registry.cards:EventCard.data",
         "workbench.registry.cards:JobCard.result",
         "workbench.registry.cards:JobCard.spec",
