@@ -1,5 +1,6 @@
-# Three commands matter: `make run` starts the workbench, `make test` checks it by the quick tests, and
-# `make test-slow` runs those in a browser and most that take longer than ten seconds. Both must pass before a change lands.
+# `make run` starts the workbench. While you work: `make check` (a minute or two, no tests) and `make test FOLDER=tests/engine`.
+# Before a change lands, `make test` (quick tests, about 15 minutes on two cores) and `make test-slow` (browser and slow tests,
+# about 25) must pass.
 PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
@@ -9,15 +10,21 @@ PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run test test-slow install install-test system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
+.PHONY: run check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
 
-test: install-test system lint types layers tests  ## What must be green after every change
+check: install-test lint types layers  ## Format, lint, types and the direction of imports, without tests
 
-test-slow: install-test system  ## The slow rest, which must be green before a change lands, too
-	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser"
+ifdef FOLDER
+test: install-test tests  ## One folder or file: make test FOLDER=tests/engine/mixing
+else
+test: check system tests  ## What must be green after every change
+endif
+
+test-slow: install-test system  ## The slow rest, which must also be green before a change lands
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser" $(FOLDER)
 
 install: .venv/installed
 .venv/installed: pyproject.toml studies/pyproject.toml constraints.txt
@@ -34,6 +41,10 @@ install-test: .venv/installed-test
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
+hooks:  ## Check commit messages as they are written, from a template
+	git config core.hooksPath .githooks
+	git config commit.template .githooks/message
+
 system:  ## Chromium, Redis, PostgreSQL, systemd-analyze, OpenSSH, iproute2, Slurm and Caddy, which some tests need; says so when it may not install them
 	@sh tests/install_system.sh
 
@@ -48,7 +59,7 @@ layers:
 	$(BIN)/lint-imports
 
 tests:  ## Two processes of one thread each (more wait for each other on two cores)
-	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow and not browser"
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow and not browser" $(FOLDER)
 
 crash-points: install-test  ## Kill jobs at every file operation and commit, one after another (an hour or more)
 	CRASH_POINTS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/journeys/test_crash_points.py
@@ -74,10 +85,8 @@ pythons:  ## The command line, the registry and the methods on other Pythons, th
 gpu:  ## What has to be tried and measured on a GPU, into gpu.json; GPU_PYTHON has torch for CUDA; TEXT=FOLDER replicates DEMix
 	$(GPU_PYTHON) -m benchmarks.gpu.measure --out gpu.json $(if $(TEXT),--text $(TEXT))
 
-bench:  ## Claims of speed, each a ratio measured in one run
-	@failed=; for claim in benchmarks/*.py; do \
-		echo "$$claim"; $(BIN)/python $$claim || failed="$$failed $$claim"; \
-	done; test -z "$$failed" || { echo "These ended with an error:$$failed"; exit 1; }
+bench:  ## Claims of speed, each a ratio measured in one run, then a table of goals and figures; QUICK=1 only tries that each runs
+	$(BIN)/python -m benchmarks.harness.run $(if $(QUICK),--quick)
 
 pictures: install-test  ## Pictures of all pages and the tour of the README, from a registry of its own (20 minutes or more)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/images/make.py

@@ -13,19 +13,16 @@ Run: python benchmarks/batching.py
 from __future__ import annotations
 
 from engine.device import prepare_process
-from engine.methods.row_registry import new_placement
 
 prepare_process()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import statistics  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from concurrent.futures import ThreadPoolExecutor  # noqa: E402
 
 import torch  # noqa: E402
 
+from decoding import different_experts  # noqa: E402
 from engine.config import ModelConfig, SamplingConfig  # noqa: E402
 from engine.inference.ensemble import Ensemble, Group  # noqa: E402
 from engine.inference.mixing import Mixing  # noqa: E402
@@ -33,8 +30,17 @@ from engine.inference.sampling import make_generator, sample_token  # noqa: E402
 from engine.inference.shared_passes import SharedPasses  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.expert_model import ExpertModel  # noqa: E402
-from engine.models.families import fresh_model  # noqa: E402
-from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+from harness.benchmark import Figure, Options, report  # noqa: E402
+
+SIZES = {
+    "width": (384, 32),
+    "layers": (4, 1),
+    "vocabulary": (8192, 512),
+    "tokens": (64, 4, "so many that prompts cost little"),
+    "streams": (16, 4),
+    "rounds": (3, 1),
+    "apart": (False, True, "also time the streams without sharing"),
+}
 
 
 def decode(models: Ensemble, prompt: list[int], num_tokens: int, seed: int) -> list[int]:
@@ -49,27 +55,13 @@ def decode(models: Ensemble, prompt: list[int], num_tokens: int, seed: int) -> l
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--tokens", type=int, default=64, help="so many that prompts cost little")
-    parser.add_argument("--streams", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--apart", action="store_true", help="also time the streams without sharing")
-    given = parser.parse_args()
+    given = Options(__doc__, SIZES).parse_args()
     torch.manual_seed(0)
     shape = ModelConfig("llama", given.layers, given.width, 4, 4 * given.width, max_positions=256)
-    keys = [f"e{number}" for number in range(8)]
-    model = MultiExpertModel(fresh_model(shape, given.vocabulary), keys, new_placement()).eval()
-    with torch.no_grad():
-        for key in keys:
-            for parameter in model.expert_parameters(key).values():
-                parameter.add_(torch.randn_like(parameter) * 0.02)
-    shared = SharedPasses()
+    model, shared = different_experts(shape, given.vocabulary), SharedPasses()
 
     def ensemble(view: Callable[[ExpertModel], ExpertModel]) -> Ensemble:
-        return Ensemble((Group(tuple(keys), lambda: view(model), 256, given.vocabulary),))
+        return Ensemble((Group(tuple(model.keys), lambda: view(model), 256, given.vocabulary),))
 
     together, apart = ensemble(shared.view), ensemble(lambda one: one)
     prompts = [torch.randint(0, given.vocabulary, (8 + number,)).tolist() for number in range(given.streams)]
@@ -95,19 +87,13 @@ def main() -> None:
         by_clock.append(all_by_clock / one_by_clock)
         if given.apart:
             over_apart.append(all_of_them / run(apart, every)[1])
-    print(
-        json.dumps(
-            {
-                "goal": "tokens per second of processors, of 16 streams over one >= 5",
-                "ratio_median": round(statistics.median(ratios), 2),
-                "ratios": [round(ratio, 2) for ratio in ratios],
-                "ratio_by_clock_median": round(statistics.median(by_clock), 2),
-                "over_apart_median": round(statistics.median(over_apart), 2) if over_apart else None,
-                **vars(given),
-                "threads": torch.get_num_threads(),
-            }
-        )
-    )
+    figures = [
+        Figure("tokens per second of processors, all streams over one", ratios, at_least=5),
+        Figure("tokens per second of the clock, all streams over one", by_clock),
+    ]
+    if given.apart:
+        figures.append(Figure("tokens per second of processors, over streams without sharing", over_apart))
+    report(given, figures)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
-import sys  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -32,7 +30,9 @@ from engine.training.data import DomainText  # noqa: E402
 from engine.training.inspection import Held, observed_by  # noqa: E402
 from engine.training.loop import train  # noqa: E402
 from engine.training.memory.low_bits import rounded_at_random  # noqa: E402
+from harness.benchmark import Figure, Options, report  # noqa: E402
 
+SIZES = {"steps": (200, 4), "seeds": ([0, 1, 2], [0])}
 SHAPE = ModelConfig(num_layers=4, width=128, num_heads=4, ffn_width=512, max_positions=256)
 PAGES = sorted((Path(__file__).parents[1] / "docs").rglob("*.md"))
 OPTIONS: dict[str, Precision] = {
@@ -86,10 +86,7 @@ def _to_the_nearest(exact: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options = parser.parse_args()
+    options = Options(__doc__, SIZES).parse_args()
     losses: dict[str, list[float]] = {option: [] for option in OPTIONS}
     sizes = {}
     with tempfile.TemporaryDirectory() as name:
@@ -101,10 +98,11 @@ def main() -> None:
                 losses[option].append(loss)
                 print(f"seed {number}, {option:22}: held-out loss {loss:.4f}, {seconds:.0f} s", flush=True)
     means = {option: fmean(some) for option, some in losses.items()}
-    for option in OPTIONS:
-        print(f"{option:22}: held-out loss {means[option]:.4f} on average, {sizes[option]:.2f} bytes a parameter")
-    is_near = means["bf16_weights"] < 1.05 * means["bf16"]
-    sys.exit(not (is_near and sizes["bf16_weights"] < 0.76 * sizes["bf16"]))
+    figures = [
+        Figure("held-out loss, bf16_weights over bf16", [means["bf16_weights"] / means["bf16"]], at_most=1.05),
+        Figure("bytes a parameter, bf16_weights over bf16", [sizes["bf16_weights"] / sizes["bf16"]], at_most=0.76),
+    ]
+    report(options, figures, mean_losses=means, bytes_a_parameter=sizes)
 
 
 if __name__ == "__main__":

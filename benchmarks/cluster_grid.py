@@ -11,11 +11,8 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
 import json  # noqa: E402
-import statistics  # noqa: E402
 import tempfile  # noqa: E402
-import time  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -24,7 +21,9 @@ from engine.clusters.distances import open_distances  # noqa: E402
 from engine.inference.scores import mixed_perplexity, open_scores  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
 from engine.mixing.cluster_gate_grid import cluster_gate_grid  # noqa: E402
+from harness.benchmark import Figure, Options, report, seconds_of  # noqa: E402
 
+SIZES = {"tokens": (100_000, 1000), "experts": (32, 4), "runs": (5, 2)}
 BLOCK, TEMPERATURES, TOP_KS = 256, [0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0], [1, 2, 4, 8, 16, 32]
 
 
@@ -69,35 +68,18 @@ def peer(root: Path, folders: list[Path]) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, default=100_000)
-    parser.add_argument("--experts", type=int, default=32)
-    parser.add_argument("--runs", type=int, default=5)
-    arguments = parser.parse_args()
+    options = Options(__doc__, SIZES).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        folders = write_set(root, arguments.experts, arguments.tokens)
-        seconds, result = [], ours(root, folders)
-        for _ in range(arguments.runs):
-            began = time.perf_counter()
-            ours(root, folders)
-            seconds.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        np.testing.assert_allclose(result, peer(root, folders), rtol=1e-6)
-        of_peer = time.perf_counter() - began
-    print(
-        json.dumps(
-            {
-                "claim": "a grid of 7 x 6 for 32 experts on 100k tokens in < 1 s",
-                "seconds_median": round(statistics.median(seconds), 3),
-                "seconds_max": round(max(seconds), 3),
-                "loop_seconds": round(of_peer, 1),
-                "ratio": round(statistics.median(seconds) / of_peer, 4),
-                "experts": arguments.experts,
-                "tokens": arguments.tokens,
-            }
-        )
-    )
+        folders = write_set(root, options.experts, options.tokens)
+        result = ours(root, folders)
+        seconds = [seconds_of(lambda: ours(root, folders)) for _ in range(options.runs)]
+        of_peer = seconds_of(lambda: np.testing.assert_allclose(result, peer(root, folders), rtol=1e-6))
+    figures = [
+        Figure("the grid of 42 gates", seconds, "s", at_most=1),
+        Figure("the grid over the loop over its gates", [each / of_peer for each in seconds]),
+    ]
+    report(options, figures, loop_seconds=of_peer)
 
 
 if __name__ == "__main__":

@@ -7,20 +7,20 @@ Run: python benchmarks/cluster_map.py
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from typing import Any
 
 import numpy as np
 
+from harness.benchmark import Figure, Options, report
 from ui.present.charts.cluster_map import cluster_map, map_picture
 from ui.present.charts.colours import Looks
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 
-NUM_CLUSTERS, TIMES = 32, 9
+SIZES = {"points": ([100_000, 200_000, 1_000_000], [2_000, 201_000]), "times": (9, 2)}
+NUM_CLUSTERS = 32
 BOX = "0 -99 99 -99 99 99 0 99"
 LASSO = " ".join(f"{9 * np.cos(angle):.3f} {9 * np.sin(angle):.3f}" for angle in np.linspace(0, 6.2, 100))
 
@@ -71,12 +71,12 @@ def points_of(num_points: int) -> Any:
     return points_P
 
 
-def measure(num_points: int) -> dict[str, Any]:
+def measure(num_points: int, times: int) -> dict[str, Any]:
     """Bytes of the figure, and the medians of the seconds of its making and of two areas."""
     card, points_P = card_of(num_points), points_of(num_points)
     chart = MapPoints(num_points, 20_000, 0, points_P.tobytes())
     seconds: dict[str, list[float]] = {"figure": [], "box": [], "lasso of 100 corners": []}
-    for _ in range(TIMES):
+    for _ in range(times):
         began = time.perf_counter()
         view = cluster_map(card, chart, Looks())
         sent = map_picture(view, "cluster", has_names=True).figure.to_json()
@@ -90,17 +90,15 @@ def measure(num_points: int) -> dict[str, Any]:
         "points": num_points,
         "drawn": sum(len(layer.drawn) for layer in view.layers),
         "bytes": len(sent),
-        "seconds": {name: round(statistics.median(values), 3) for name, values in seconds.items()},
+        "seconds": {name: statistics.median(values) for name, values in seconds.items()},
     }
 
 
 def main() -> None:
-    """Measures and prints JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--points", type=int, nargs="+", default=[100_000, 200_000, 1_000_000])
-    rows = [measure(number) for number in parser.parse_args().points]
-    print(json.dumps(rows, indent=1))
-    assert rows[-1]["bytes"] <= rows[0]["bytes"], "the largest map takes more bytes than the smallest"
+    options = Options(__doc__, SIZES).parse_args()
+    rows = [measure(number, options.times) for number in options.points]
+    ratio = rows[-1]["bytes"] / rows[0]["bytes"]
+    report(options, [Figure("bytes of the largest map over the smallest", [ratio], at_most=1)], maps=rows)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,8 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import resource  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
 import time  # noqa: E402
+from importlib.util import find_spec  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -29,7 +24,13 @@ from engine.clusters.balanced_assignment import balanced_assignment  # noqa: E40
 from engine.clusters.centroids import Clusters  # noqa: E402
 from engine.clusters.config import ClusterConfig  # noqa: E402
 from engine.clusters.kmeans import first_centres, kmeans  # noqa: E402
+from harness.benchmark import Figure, Options, in_own_process, not_run, report, resident_bytes  # noqa: E402
 
+SIZES = {
+    "documents": (20_000, 400),
+    "clusters": (32, 4),
+    "rounds": (5, 2, "assignments of all documents, at least 2"),
+}
 DIMENSION, SEED = 100, 0
 
 
@@ -82,53 +83,31 @@ def measure(who: str, num_documents: int, config: ClusterConfig) -> dict[str, An
     sizes = np.bincount(labels, minlength=config.num_clusters)
     means = np.array([vectors[labels == number].mean(0, dtype=np.float64) for number in range(config.num_clusters)])
     cost = float(np.square(vectors - means[labels]).sum(1).mean())
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
-        "seconds": round(seconds, 2),
-        "processor_seconds": round(worked, 2),
+        "seconds": seconds,
+        "processor_seconds": worked,
         "cost": cost,
         "size_min": int(sizes.min()),
         "size_max": int(sizes.max()),
-        "memory_gb": round(memory / 1e9, 2),
+        "memory_gb": resident_bytes() / 1e9,
     }
 
 
-def in_a_process(who: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The same, measured where nothing else was loaded."""
-    given = [str(value) for value in (arguments.documents, arguments.clusters, arguments.rounds)]
-    command = [sys.executable, __file__, "--only", who, "--documents", given[0], "--clusters", given[1]]
-    ended = subprocess.run([*command, "--rounds", given[2]], check=True, capture_output=True, text=True)
-    result: dict[str, Any] = json.loads(ended.stdout)
-    return result
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--documents", type=int, default=20_000)
-    parser.add_argument("--clusters", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=5, help="Assignments of all documents, at least 2.")
-    parser.add_argument("--only", choices=["ours", "peer"])
-    arguments = parser.parse_args()
-    if arguments.only:
-        config = ClusterConfig("balanced", arguments.clusters, arguments.rounds, SEED)
-        print(json.dumps(measure(arguments.only, arguments.documents, config)))
-        return
-    mine, other = in_a_process("ours", arguments), in_a_process("peer", arguments)
-    print(
-        json.dumps(
-            {
-                "claim": "over k-means-constrained: cost <= 1.005; at 100,000 x 128 time <= 0.25, memory < 2 GB",
-                "cost_ratio": round(mine["cost"] / other["cost"], 5),
-                "time_ratio": round(mine["seconds"] / other["seconds"], 3),
-                "ours": mine,
-                "peer": other,
-                "documents": arguments.documents,
-                "clusters": arguments.clusters,
-                "rounds": arguments.rounds,
-                "threads": os.environ["OMP_NUM_THREADS"],
-            }
-        )
-    )
+    options = Options(__doc__, SIZES).parse_args()
+    if find_spec("k_means_constrained") is None:
+        not_run("needs the package k-means-constrained")
+    config = ClusterConfig("balanced", options.clusters, options.rounds, SEED)
+    mine, other = (in_own_process(measure, who, options.documents, config) for who in ("ours", "peer"))
+    is_large = options.documents >= 100_000 and options.clusters >= 128  # as the claims on time and memory are
+    figures = [
+        Figure("cost over the peer's", [mine["cost"] / other["cost"]], at_most=1.005),
+        Figure(
+            "time over k-means-constrained", [mine["seconds"] / other["seconds"]], at_most=0.25 if is_large else None
+        ),
+        Figure("memory", [mine["memory_gb"]], "GB", at_most=2 if is_large else None),
+    ]
+    report(options, figures, ours=mine, peer=other)
 
 
 if __name__ == "__main__":

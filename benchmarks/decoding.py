@@ -14,9 +14,6 @@ from engine.methods.row_registry import new_placement
 
 prepare_process()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import statistics  # noqa: E402
 import time  # noqa: E402
 from typing import Any, get_args  # noqa: E402
 
@@ -29,6 +26,9 @@ from engine.mixing.combine import mix  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+from harness.benchmark import Figure, Options, report, seconds_of  # noqa: E402
+
+SHAPE = {"width": (256, 32), "layers": (6, 1), "vocabulary": (8192, 512)}
 
 
 def separate_models(shape: ModelConfig, model: MultiExpertModel) -> list[Any]:
@@ -109,73 +109,48 @@ def posterior_seconds(num_experts: int, num_tokens: int) -> float:
     return time.perf_counter() - began
 
 
-def requested_models(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, MultiExpertModel, list[Any]]:
-    """The arguments, and 8 experts of the asked size: as one DEMix model, and as separate models."""
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--vocabulary", type=int, default=8192)
+def requested_models(
+    description: str | None, sizes: dict[str, tuple[Any, ...]]
+) -> tuple[Any, MultiExpertModel, list[Any]]:
+    """The options, and 8 experts of the requested size: as one DEMix model, and as separate models."""
+    parser = Options(description, {**sizes, **SHAPE})
     parser.add_argument("--family", choices=get_args(Family), default="gpt2", help="the paper's is that of GPT")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     torch.manual_seed(0)
-    width = arguments.width
-    shape = ModelConfig(
-        family=arguments.family,
-        num_layers=arguments.layers,
-        width=width,
-        num_heads=4,
-        ffn_width=4 * width,
-        max_positions=512,
-    )
-    model = different_experts(shape, arguments.vocabulary)
-    return arguments, model, separate_models(shape, model)
+    width = options.width
+    shape = ModelConfig(options.family, options.layers, width, 4, 4 * width, max_positions=512)
+    model = different_experts(shape, options.vocabulary)
+    return options, model, separate_models(shape, model)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=48)
-    arguments, model, models = requested_models(parser)
+    options, model, models = requested_models(__doc__, {"pairs": (5, 1), "tokens": (48, 4)})
     prompt = torch.randint(0, model.vocab_size, (32,)).tolist()
     ratios, loop_speed, mixture_speed, dense_ratios, shares = [], [], [], [], []
-    for number in range(arguments.pairs + 1):
+    for number in range(options.pairs + 1):
         began = time.perf_counter()
-        loop_text, loop_last = loop_decode(models, prompt, arguments.tokens)
+        loop_text, loop_last = loop_decode(models, prompt, options.tokens)
         middle = time.perf_counter()
-        mixture_text, mixture_last = mixture_decode(model, prompt, arguments.tokens)
+        mixture_text, mixture_last = mixture_decode(model, prompt, options.tokens)
         ended = time.perf_counter()
-        dense_decode(models[0], prompt, arguments.tokens)
-        dense_ended = time.perf_counter()
+        dense = seconds_of(lambda: dense_decode(models[0], prompt, options.tokens))
         assert loop_text == mixture_text
         assert torch.allclose(loop_last, mixture_last, atol=1e-4)
         if number:
-            loop_speed.append(arguments.tokens / (middle - began))
-            mixture_speed.append(arguments.tokens / (ended - middle))
+            loop_speed.append(options.tokens / (middle - began))
+            mixture_speed.append(options.tokens / (ended - middle))
             ratios.append(mixture_speed[-1] / loop_speed[-1])
-            dense_ratios.append((ended - middle) / (dense_ended - ended))
-            posterior = posterior_seconds(len(models), len(prompt) + arguments.tokens)
+            dense_ratios.append((ended - middle) / dense)
+            posterior = posterior_seconds(len(models), len(prompt) + options.tokens)
             shares.append(posterior / (ended - middle - posterior))
-    print(
-        json.dumps(
-            {
-                "claim": "mixture tokens/s over loop of 8 models >= 1.5; time over one dense model <= 5; "
-                "posterior <= 0.02",
-                "time_over_dense_median": round(statistics.median(dense_ratios), 3),
-                "time_over_dense_max": round(max(dense_ratios), 3),
-                "posterior_share_median": round(statistics.median(shares), 4),
-                "posterior_share_max": round(max(shares), 4),
-                "ratio_median": round(statistics.median(ratios), 3),
-                "ratio_min": round(min(ratios), 3),
-                "ratio_max": round(max(ratios), 3),
-                "mixture_tokens_per_second": round(statistics.median(mixture_speed), 1),
-                "loop_tokens_per_second": round(statistics.median(loop_speed), 1),
-                "width": arguments.width,
-                "layers": arguments.layers,
-                "family": arguments.family,
-                "vocabulary": arguments.vocabulary,
-                "threads": torch.get_num_threads(),
-            }
-        )
-    )
+    figures = [
+        Figure("tokens per second over the loop over 8 models", ratios, at_least=1.5),
+        Figure("time over one dense model", dense_ratios, at_most=5),
+        Figure("the posterior's arithmetic over the forward passes", shares, at_most=0.02),
+        Figure("mixture", mixture_speed, "tokens/s"),
+        Figure("loop over 8 models", loop_speed, "tokens/s"),
+    ]
+    report(options, figures)
 
 
 if __name__ == "__main__":

@@ -6,18 +6,21 @@ Run: python benchmarks/find_clusters.py [--documents 100000 --clusters 32 --samp
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import random
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from harness.benchmark import Figure, Options, in_own_process, report, resident_bytes
+
+SIZES = {
+    "documents": (100_000, 600),
+    "clusters": (32, 4),
+    "sample": (20_000, 200),
+    "one": (False, False, "only this number of documents, and not also twice as many"),
+}
 NUM_TOPICS, NUM_WORDS = 32, 30_000
 
 
@@ -35,13 +38,12 @@ def write_text(folder: Path, num_documents: int) -> list[Path]:
     return paths
 
 
-def measure(num_documents: int, num_clusters: int, sample_size: int) -> dict[str, Any]:
+def measure(folder: Path, num_documents: int, num_clusters: int, sample_size: int) -> dict[str, Any]:
     """Seconds of each job, and the most memory that the process ever held."""
     from jobs.queue.submit import run_now
     from workbench.registry import database
     from workbench.settings import Settings
 
-    folder = Path(tempfile.mkdtemp())
     settings = Settings(home=folder / "home")
     database.migrate(settings)
     find = {"name": "c", "num_clusters": num_clusters, "sample_size": sample_size, "map_size": 0}
@@ -58,30 +60,21 @@ def measure(num_documents: int, num_clusters: int, sample_size: int) -> dict[str
         began = time.perf_counter()
         for _ in run_now(job_spec, settings=settings)[1]:
             pass
-        seconds[job_spec["kind"]] = round(time.perf_counter() - began, 1)
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"documents": num_documents, "seconds": seconds, "peak_mb": round(peak_mb)}
+        seconds[job_spec["kind"]] = time.perf_counter() - began
+    return {"documents": num_documents, "seconds": seconds, "peak_mb": resident_bytes() / 2**20}
 
 
 def main() -> None:
-    """Prints one line of JSON; `ratio` is the memory for twice the documents over that for once."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--documents", type=int, default=100_000)
-    parser.add_argument("--clusters", type=int, default=32)
-    parser.add_argument("--sample", type=int, default=20_000)
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    job_spec = parser.parse_args()
-    if job_spec.one:
-        print(json.dumps(measure(job_spec.documents, job_spec.clusters, job_spec.sample)))
-        return
-    result = []
-    for number in (job_spec.documents, 2 * job_spec.documents):
-        line = [sys.executable, __file__, "--one", "--documents", str(number)]
-        line += ["--clusters", str(job_spec.clusters), "--sample", str(job_spec.sample)]
-        out = subprocess.run(line, check=True, capture_output=True, text=True, env=os.environ).stdout
-        result.append(json.loads(out.splitlines()[-1]))
-    ratio = result[1]["peak_mb"] / result[0]["peak_mb"]
-    print(json.dumps({"claim": "memory for twice the documents", "ratio": round(ratio, 3), "runs": result}))
+    options = Options(__doc__, SIZES).parse_args()
+    runs = []
+    for number in (options.documents,) if options.one else (options.documents, 2 * options.documents):
+        with tempfile.TemporaryDirectory() as folder:
+            runs.append(in_own_process(measure, Path(folder), number, options.clusters, options.sample))
+    figures = [Figure(f"peak of memory, {run['documents']} documents", [run["peak_mb"]], "MB") for run in runs]
+    if not options.one:
+        ratio = runs[1]["peak_mb"] / runs[0]["peak_mb"]
+        figures.append(Figure("memory for twice the documents", [ratio], at_most=1.2))
+    report(options, figures, runs=runs)
 
 
 if __name__ == "__main__":

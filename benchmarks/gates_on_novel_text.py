@@ -14,8 +14,6 @@ from engine.device import prepare_process
 
 prepare_process(1)
 
-import argparse  # noqa: E402
-import json  # noqa: E402
 import tempfile  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
 from dataclasses import dataclass, replace  # noqa: E402
@@ -45,10 +43,16 @@ from engine.text.blocks import Tokens  # noqa: E402
 from engine.text.eval_sample import EvalSample  # noqa: E402
 from engine.text.split_names import HeldOutSplit  # noqa: E402
 from engine.text.tokenizer import Tokenizer  # noqa: E402
+from harness.benchmark import Figure, Options, report  # noqa: E402
 
+SIZES = {
+    "steps": (300, 5, "updates of a learned gate"),
+    "blocks": (24, 4, "of each domain's invented scores"),
+    "block_size": (64, 16, "tokens in each of them"),
+}
 FEATURE_DECAYS = (0.0, 0.5, 0.8, 0.9, 0.98, 1.0)  # of the evidence that a learned gate reads
 TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-STEPS, LEARNING_RATE = 300, 0.02
+LEARNING_RATE = 0.02
 DOCUMENTS = 500  # of each domain, for its mean vector
 
 
@@ -138,7 +142,7 @@ def features(blocks_ENT: Tensor) -> Tensor:
     return centred / torch.tensor([*(min(1 / (1 - d + 1e-9), 20.0) for d in FEATURE_DECAYS), 1.0])
 
 
-def learned(texts: Sequence[DevText], hidden: int) -> LossOf:
+def learned(texts: Sequence[DevText], hidden: int, num_steps: int) -> LossOf:
     """A map from an expert's features to its log-weight, the same for all experts, fitted by gradient on dev text."""
     torch.manual_seed(0)
     num_features = len(FEATURE_DECAYS) + 1
@@ -152,7 +156,7 @@ def learned(texts: Sequence[DevText], hidden: int) -> LossOf:
             blocks_ENT = as_blocks(text.scores_EX[rows], text.block_size).float()
             data.append((features(blocks_ENT), blocks_ENT, text.scores_EX.shape[1]))
     optimizer = torch.optim.Adam(net.parameters(), LEARNING_RATE)
-    for _ in range(STEPS):
+    for _ in range(num_steps):
         optimizer.zero_grad()
         loss = torch.stack([-_mixed(net, *one).mean() for one in data]).mean()
         loss.backward()
@@ -175,7 +179,7 @@ def _mixed(net: torch.nn.Module, features_ENTF: Tensor, blocks_ENT: Tensor, num_
 # comparison -----------------------------------------------------------------------------------------
 
 
-def compare(scores: Scores, baseline: str = "prefix") -> dict[str, Any]:
+def compare(scores: Scores, baseline: str = "prefix", num_steps: int = 300) -> dict[str, Any]:
     """The change of perplexity against one of them, in %, of every way to weigh, on both kinds of text."""
     dev = [text.thinned() for text in scores.dev]
     fitted, decay = calibrate_from_equal_priors(dev), one_decay(dev)
@@ -188,8 +192,8 @@ def compare(scores: Scores, baseline: str = "prefix") -> dict[str, Any]:
         "one decay": by_gate(posterior(decay)),
         "calibrated": by_gate(posterior(best)),
         "stacking": by_gate(lambda rows: FixedGate([weights[row] for row in rows])),
-        "learned, linear": learned(dev, 0),
-        "learned, 16 units": learned(dev, 16),
+        "learned, linear": learned(dev, 0, num_steps),
+        "learned, 16 units": learned(dev, 16, num_steps),
     }
     if scores.clusters is not None:
         rules = [*READINGS.values(), decay]
@@ -227,7 +231,7 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
     from workbench.mixture_request import MixtureRequest
     from workbench.registry.database import reading
     from workbench.registry.experts import domains_of
-    from workbench.requests.generation import plan
+    from workbench.requests.planning import plan
     from workbench.settings import read_settings
     from workbench.store.storage import get_storage
     from workbench.tables import Expert
@@ -271,7 +275,7 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
     from workbench.mixture_request import MixtureRequest
     from workbench.registry.database import reading
     from workbench.registry.tokenizers import tokens_key
-    from workbench.requests.generation import plan
+    from workbench.requests.planning import plan
     from workbench.settings import read_settings
     from workbench.store.artifacts import find_artifact
     from workbench.store.storage import get_storage
@@ -347,7 +351,7 @@ def invented(num_experts: int = 4, num_novel: int = 2, num_blocks: int = 24, blo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__, SIZES)
     parser.add_argument("--home", type=Path, help="A folder of the workbench. Default: invented scores.")
     parser.add_argument("--mixture", help="A mixture there, whose experts have dev and test scores.")
     parser.add_argument("--clustering", help="A clustering whose distances are stored, for cluster-posterior.")
@@ -356,10 +360,23 @@ def main() -> None:
     options = parser.parse_args()
     if bool(options.home) != bool(options.mixture):
         parser.error("Give --home and --mixture, or neither.")
-    scores = stored(options.home, options.mixture, options.clustering) if options.home else invented()
+    if options.home:
+        scores = stored(options.home, options.mixture, options.clustering)
+    else:
+        scores = invented(num_blocks=options.blocks, block_size=options.block_size)
     if options.centroids:
         scores = with_centroids(options.home, options.mixture, scores)
-    print(json.dumps(compare(scores, options.against), indent=2))
+    result = compare(scores, options.against, options.steps)
+    figures = [
+        Figure(
+            f"change of perplexity on {role} text against {options.against}: {row['gate']}",
+            [row["change_percent"]],
+            "%",
+        )
+        for role in ("novel", "training")
+        for row in result.get(role, ())
+    ]
+    report(options, figures, **result)
 
 
 if __name__ == "__main__":

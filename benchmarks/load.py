@@ -6,9 +6,8 @@ mixture of DEMix experts of width 256 on one base, a mixture over several bases 
 each of some requests (mixture, prompt, seed, gate) is answered alone. Then `--streams` clients send them in random
 order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and a mixture is
 created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold are sent at
-once. The last line is JSON. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows:
-the median of its last quarter may be at most 5 % and 16 MB above that of the second. `--small` is a short run with
-little models.
+once. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows:
+the median of its last quarter may be at most 5 % and 16 MB above that of the second.
 Run: python benchmarks/load.py --minutes 10
 """
 
@@ -18,7 +17,6 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import random  # noqa: E402
@@ -39,25 +37,38 @@ from typing import Any  # noqa: E402
 
 import httpx  # noqa: E402
 
+from harness.benchmark import Figure, Options, report, resident_bytes  # noqa: E402
+
+SIZES = {
+    "minutes": (1.0, 0.1),
+    "streams": (32, 8),
+    "layers": (4, 2),
+    "width": (256, 32),
+    "ffn_width": (1024, 64),
+    "steps": (40, 4, "updates of each training"),
+    "tokens": (64, 16, "of each answer"),
+}
 DOMAINS = {
     "law": "court statute appeal justice plaintiff ruling",
     "cook": "flour oven butter salt simmer bake",
     "sea": "wave harbour gull sail anchor tide",
 }
-COMMANDS = (
+MIXTURE = (
     "migrate",
     "corpus add texts {corpus} --domain-field domain --here",
     "seed make tiny --domains law,cook,sea --layers {layers} --width {width} --heads 4 --ffn-width {ffn_width}"
     " --vocab-size 512 --max-positions 512 --here",
     "train joint duo --seed-model tiny --domains law,cook,sea --steps {steps} --block-size 64 --here",
+    "evaluate run duo --block-size 64 --here",
+)
+COMMANDS = (
+    *MIXTURE[:-1],
     "mixture create pair --experts duo/law,duo/cook",
     "cluster find topics --domains law,cook,sea --clusters 3 --dimension 5 --map-size 0 --here",
     "train clusters topics bases --seed-model tiny --steps {steps} --block-size 64 --here",
     "train mode layers --seed-model tiny --domains law --blocks 2 --expert-layers 1 --steps {steps} --block-size 64"
     " --here",
 )
-FULL = {"layers": 4, "width": 256, "ffn_width": 1024, "steps": 40}
-SMALL = {"layers": 2, "width": 32, "ffn_width": 64, "steps": 4}
 MODELS = ("duo", "pair", "duo/sea", "bases", "layers/law")
 RUN_ALL = """
 import json, sys
@@ -67,7 +78,6 @@ for command in json.loads(sys.argv[1]):
         sys.exit(f"{command}: exit code {code}")
 """
 RENAMED, ANOTHER_NAME = "duo/sea", "duo/ocean"
-NUM_TOKENS = 64
 MORE_THAN_HELD = 64
 MOST_GROWTH, MOST_GROWTH_MB = 0.05, 16.0  # of resident memory, from the second quarter to the last
 TIMEOUT_SECONDS = 300.0
@@ -88,44 +98,39 @@ class Tally:
     lock: Lock = field(default_factory=Lock)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--streams", type=int, default=32)
-    parser.add_argument("--small", action="store_true", help="little models")
-    given = parser.parse_args()
-    shape = SMALL if given.small else FULL
-    with tempfile.TemporaryDirectory() as folder, _server(Path(folder), shape) as (url, process):
-        requests = _requests()
+def main() -> None:
+    given = Options(__doc__, SIZES).parse_args()
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder), vars(given)) as (url, process):
+        requests = _requests(given.tokens)
         separate = [_ids(_answer(url, request)) for request in requests]
         print(f"{len(requests)} requests answered alone.", flush=True)
         tally, memory, changes = _load(url, process, requests, separate, given.streams, given.minutes * 60)
         _wait_until_idle(url)
         overflow = _overflow(url, requests[0], separate[0])
     second, last = quarters(memory)
-    result = {
-        "streams": given.streams,
-        "minutes": given.minutes,
-        "whole": tally.complete,
-        "cut": tally.cut,
-        "of_a_deleted_mixture": tally.refused,
-        "tokens": tally.tokens,
-        "renames_and_deletions": changes,
-        "wrong": len(tally.wrong),
-        "first_token_seconds": _quantiles(tally.first_seconds),
-        "between_tokens_seconds": _quantiles(tally.between_seconds),
-        "answers_by_model": dict(tally.by_model),
-        "resident_mb": {
-            "second_quarter": round(second),
-            "last_quarter": round(last),
-            "most": round(max(memory)),
-            "is_steady": is_steady(memory),
-        },
-        "queue": overflow,
-    }
     print(*tally.wrong[:5], sep="\n", file=sys.stderr)
-    print(json.dumps(result))
-    return int(bool(tally.wrong) or not overflow["as_promised"] or not is_steady(memory))
+    figures = [
+        Figure("wrong or lost answers", [len(tally.wrong)], "answers", at_most=0),
+        Figure("whole answers", [tally.complete], "answers", at_least=1),
+        growth(memory),
+        Figure("time to the first token", tally.first_seconds, "s"),
+        Figure("time between tokens", tally.between_seconds, "s"),
+    ]
+    report(
+        given,
+        figures,
+        cut=tally.cut,
+        of_a_deleted_mixture=tally.refused,
+        num_tokens=tally.tokens,
+        renames_and_deletions=changes,
+        first_token_seconds=_quantiles(tally.first_seconds),
+        between_tokens_seconds=_quantiles(tally.between_seconds),
+        answers_by_model=tally.by_model,
+        resident_mb={"second_quarter": second, "last_quarter": last, "most": max(memory)},
+        queue=overflow,
+    )
+    if tally.wrong or not overflow["as_promised"] or not set(MODELS) <= set(tally.by_model):
+        sys.exit("An answer was wrong, the queue miscounted, or a kind of model gave no answer.")
 
 
 def quarters(memory: Sequence[float]) -> tuple[float, float]:
@@ -134,20 +139,20 @@ def quarters(memory: Sequence[float]) -> tuple[float, float]:
     return statistics.median(memory[quarter : 2 * quarter] or memory), statistics.median(memory[-quarter:])
 
 
-def is_steady(memory: Sequence[float]) -> bool:
-    """Whether resident memory (MB) has stopped growing."""
+def growth(memory: Sequence[float]) -> Figure:
+    """Resident memory (MB) at the end of a run, with the most that it may have grown to."""
     second, last = quarters(memory)
-    return last <= second * (1 + MOST_GROWTH) + MOST_GROWTH_MB
+    return Figure("memory of the last quarter", [last], "MB", at_most=second * (1 + MOST_GROWTH) + MOST_GROWTH_MB)
 
 
-def _requests() -> list[dict[str, Any]]:
+def _requests(num_tokens: int) -> list[dict[str, Any]]:
     prompts = ("the court", "bake the flour", "a gull over the harbour " * 12)
     gates: tuple[dict[str, Any], ...] = ({}, {"top_k_experts": 1}, {"gate": "fixed"})
     return [
         {
             "model": model,
             "prompt": prompt,
-            "max_tokens": NUM_TOKENS,
+            "max_tokens": num_tokens,
             "ignore_eos": True,
             "seed": number,
             "temperature": 0.9 * (number % 2),
@@ -167,15 +172,13 @@ def _requests() -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _server(folder: Path, shape: Mapping[str, int]) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def _server(folder: Path, sizes: Mapping[str, int]) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Address and process of a server with trained experts."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    os.environ |= {"WORKBENCH_HOME": str(folder / "home"), "WORKBENCH_API_PORT": str(port)}
-    os.environ |= {"WORKBENCH_TOKEN": "", "WORKBENCH_NO_AUTH": "1"}
-    commands = [one.format(corpus=_corpus(folder / "texts.jsonl"), **shape) for one in COMMANDS]
-    subprocess.run([sys.executable, "-c", RUN_ALL, json.dumps(commands)], check=True, stdout=subprocess.DEVNULL)
+    os.environ |= {"WORKBENCH_API_PORT": str(port), "WORKBENCH_TOKEN": "", "WORKBENCH_NO_AUTH": "1"}
+    os.environ["WORKBENCH_HOME"] = str(make_home(folder, COMMANDS, sizes))
     process = subprocess.Popen([sys.executable, "-P", "-m", "ui.api"], stderr=(folder / "log").open("wb"))
     url = f"http://127.0.0.1:{port}"
     try:
@@ -187,6 +190,16 @@ def _server(folder: Path, shape: Mapping[str, int]) -> Iterator[tuple[str, subpr
     finally:
         process.terminate()
         process.wait()
+
+
+def make_home(folder: Path, commands: Sequence[str], sizes: Mapping[str, int]) -> Path:
+    """A home in which the commands were run with models of these sizes."""
+    home = folder / "home"
+    words = [one.format(corpus=_corpus(folder / "texts.jsonl"), **sizes) for one in commands]
+    environment = os.environ | {"WORKBENCH_HOME": str(home)}
+    code = [sys.executable, "-c", RUN_ALL, json.dumps(words)]
+    subprocess.run(code, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return home
 
 
 def _is_ready(url: str) -> bool:
@@ -205,11 +218,6 @@ def _corpus(path: Path) -> Path:
     ]
     path.write_text("\n".join(lines))
     return path
-
-
-def _resident_mb(process: subprocess.Popen[bytes]) -> float:
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 # the load ------------------------------------------------------------------------------------------------------
@@ -231,8 +239,8 @@ def _load(
         with httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as connection:
             while not ended.is_set():
                 place = generator.randrange(len(requests))
-                cut_after = generator.randrange(1, NUM_TOKENS) if generator.random() < 0.2 else None
                 request = dict(requests[place])
+                cut_after = generator.randrange(1, request["max_tokens"]) if generator.random() < 0.2 else None
                 if request["model"] == RENAMED and generator.random() < 0.5:
                     request["model"] = ANOTHER_NAME
                 elif request["model"] == "pair" and generator.random() < 0.3:
@@ -249,7 +257,7 @@ def _load(
         try:
             while time.monotonic() < stop:
                 changes += _change(changes)
-                memory.append(_resident_mb(process))
+                memory.append(resident_bytes("VmRSS", process.pid) / 2**20)
                 time.sleep(1)
         finally:
             ended.set()
@@ -362,8 +370,8 @@ def _overflow(url: str, request: dict[str, Any], expected: list[int]) -> dict[st
 
 def _quantiles(seconds: list[float]) -> dict[str, float]:
     cuts = statistics.quantiles(seconds, n=100)
-    return {"median": round(cuts[49], 4), "p95": round(cuts[94], 4), "most": round(max(seconds), 4)}
+    return {"median": cuts[49], "p95": cuts[94], "most": max(seconds)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -14,9 +14,6 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
 import tempfile  # noqa: E402
 from collections.abc import Iterable, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -30,10 +27,17 @@ from engine.loading.loaded_base import LoadedBase, load_base  # noqa: E402
 from engine.methods.base import Method  # noqa: E402
 from engine.methods.registry import get_method  # noqa: E402
 from engine.models.families import fresh_model, load_model  # noqa: E402
+from harness.benchmark import Figure, Options, in_own_process, report, resident_bytes  # noqa: E402
 
 KEYS = ("one", "two")
 BASES = {"demix": ["demix"], "lora": ["lora"], "moe": ["moe"], "mode": ["mode"], "two bases": ["demix", "again"]}
-WHAT = ("seed", *BASES)  # of ours
+SIZES = {
+    "width": (768, 64),
+    "layers": (8, 3),
+    "vocabulary": (32_000, 300),
+    "dtypes": (["float32", "bfloat16"], ["bfloat16"]),
+    "what": (["transformers", "seed", *BASES], ["transformers", "moe"]),
+}
 GOAL = 1.15
 
 
@@ -94,48 +98,35 @@ def checked(folder: Path) -> ArtifactRef:
     return ArtifactRef(folder, ArtifactRef(folder).check())
 
 
-def resident(which: str) -> int:
-    """Bytes of resident memory: VmRSS now, VmHWM at its peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(which)).split()[1])
-
-
-def measure(what: str, root: Path) -> None:
-    """Prints the ratio of peak memory to the parameters' bytes, and these."""
+def measure(what: str, root: Path) -> tuple[float, int]:
+    """The ratio of peak memory to the parameters' bytes, and these; the tiny model lies in the folder `tiny`."""
     load(what, root / "tiny")
-    before = resident("VmRSS")
+    before = resident_bytes("VmRSS")
     num_bytes = load(what, root)
-    print((resident("VmHWM") - before) / num_bytes, num_bytes)
-
-
-def measured(what: str, root: Path) -> tuple[float, int]:
-    """The same, of a process of its own; the tiny model lies in the folder `tiny`."""
-    command = [sys.executable, __file__, "--measure", what, "--folder", str(root)]
-    ratio, num_bytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-2:]
-    return float(ratio), int(num_bytes)
+    return (resident_bytes() - before) / num_bytes, num_bytes
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--measure", choices=["transformers", *WHAT])
-    parser.add_argument("--folder", type=Path)
-    args = parser.parse_args()
-    if args.measure:
-        measure(args.measure, args.folder)
-        return
-    config = ModelConfig(num_layers=8, width=768, num_heads=12, ffn_width=3072)
-    tiny, worst = ModelConfig(num_layers=3, width=64, num_heads=2, ffn_width=128), 0.0
-    for dtype in (torch.float32, torch.bfloat16):
+    options = Options(__doc__, SIZES).parse_args()
+    width = options.width
+    config = ModelConfig(num_layers=options.layers, width=width, num_heads=width // 64, ffn_width=4 * width)
+    tiny = ModelConfig(num_layers=3, width=64, num_heads=2, ffn_width=128)
+    ours, peers = list[float](), list[float]()
+    for dtype in options.dtypes:
         with tempfile.TemporaryDirectory() as name:
             root = Path(name)
-            make(root, config, 32_000, dtype)
-            make(root / "tiny", tiny, 300, dtype)
-            for what in ("transformers", *WHAT):
-                ratio, num_bytes = measured(what, root)
+            make(root, config, options.vocabulary, getattr(torch, dtype))
+            make(root / "tiny", tiny, 300, getattr(torch, dtype))
+            for what in options.what:
+                ratio, num_bytes = in_own_process(measure, what, root)
                 print(f"{dtype}, {what}: {ratio:.3f} times {num_bytes / 1e6:.0f} MB at the peak", flush=True)
-                worst = max(worst, ratio) if what != "transformers" else worst
-    print(f"worst of ours: {worst:.3f}, goal: at most {GOAL}")
-    sys.exit(worst > GOAL)
+                (peers if what == "transformers" else ours).append(ratio)
+    name = "peak of memory over the parameters' bytes"
+    figures = [
+        Figure(f"{name}, worst of ours", ours, at_most=GOAL, statistic=max),
+        Figure(f"{name}, worst of transformers", peers, statistic=max),
+    ]
+    report(options, figures)
 
 
 if __name__ == "__main__":

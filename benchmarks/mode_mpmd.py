@@ -14,8 +14,6 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
 import multiprocessing  # noqa: E402
 import os  # noqa: E402
 import statistics  # noqa: E402
@@ -45,10 +43,25 @@ from engine.models.rows import Rows  # noqa: E402
 from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup  # noqa: E402
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer  # noqa: E402
+from harness.benchmark import Figure, Options, report  # noqa: E402
 
 TRAINING = TrainingConfig(num_steps=10_000)
 MESSAGES = (1 << 14, 1 << 21)  # bytes
 GPUS = torch.cuda.device_count()
+CORES = len(os.sched_getaffinity(0))
+SIZES = {
+    "processes": ([2, 3] if max(CORES, GPUS) > 2 else [2], [2]),
+    "rounds": (5, 1),
+    "layers": (6, 6, "of the backbone"),
+    "width": (256, 16),
+    "vocabulary": (2048, 64),
+    "sequences": (4, 2),
+    "block": (128, 16),
+    "sizes": ([1, 2, 3, 5], [1], "(b) layers in each of two blocks"),
+    "merges": ([1, 3, 6], [3], "(c) of 6 layers in all"),
+    "calibration": (1.0, 0.05, "seconds in which the speed of a process is measured"),
+    "figures": (False, True, "also figure 4 by the cost model"),
+}
 PAPER = Shape(18, 2048, 2048, 2048, 8192, 3, 182_000, 2048)  # 1.58 billion in 18 layers (§4.1); the widths are ours
 CHOSEN = Machine(1e14, 4.5e10, 2e-6)  # devices that compute much faster than they talk (decision 21)
 
@@ -91,6 +104,7 @@ class Setting:
     num_processes: int
     num_cores: int
     store: Path
+    calibration: float  # seconds
 
     @property
     def threads(self) -> int:
@@ -107,15 +121,16 @@ def meet(rank: int, setting: Setting) -> tuple[torch.device, torch.Tensor]:
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=setting.num_processes)
     group = control_group()
-    rates(setting.size, device, lambda: None)  # warms up
-    mine = rates(setting.size, device, lambda: dist.barrier(group))
+    rates(setting, device, lambda: None)  # warms up
+    mine = rates(setting, device, lambda: dist.barrier(group))
     result = [torch.empty(2, dtype=torch.float64) for _ in range(setting.num_processes)]
     dist.all_gather(result, mine, group=group)
     return device, torch.stack(result)
 
 
-def rates(size: Size, device: torch.device, wait: Callable[[], Any], seconds: float = 1.0) -> torch.Tensor:
+def rates(setting: Setting, device: torch.device, wait: Callable[[], Any]) -> torch.Tensor:
     """Operations per second of two layers there and back, and parameters per second that Adam updates."""
+    size, seconds = setting.size, setting.calibration
     lm = size.decoder(2).to(device).train()
     shape = Shape.of(lm.config.to_dict())
     x_BTD = torch.randn(size.sequences, size.block, size.width, device=device, requires_grad=True)
@@ -181,6 +196,7 @@ def stepping(active: ActiveExperts, ids: torch.Tensor, team: ProcessGroup) -> Ca
     def step() -> None:
         logits = active(ids[:, :-1], rows)
         nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
+        team.step()
         clip_and_step(optimizer, gradient_groups(active, rows), 10, TRAINING, team)
         if ids.is_cuda:
             torch.cuda.synchronize()
@@ -249,13 +265,13 @@ def point(
         "picture": picture,
         "blocks": config.num_blocks,
         "expert_layers": config.expert_layers,
-        "ratio_median": round(ratio, 3),
-        "ratio_min": round(min(ratios), 3),
-        "ratio_max": round(max(ratios), 3),
-        "ratio_predicted": round(predicted, 3),
-        "prediction_error": round(predicted / ratio - 1, 3),
-        **{f"{name}_seconds": round(statistics.median(took), 4) for name, took in measured.items()},
-        **{f"{name}_seconds_predicted": round(seconds, 4) for name, seconds in message.items()},
+        "ratio_median": ratio,
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "ratio_predicted": predicted,
+        "prediction_error": predicted / ratio - 1,
+        **{f"{name}_seconds": statistics.median(took) for name, took in measured.items()},
+        **{f"{name}_seconds_predicted": seconds for name, seconds in message.items()},
     }
 
 
@@ -268,7 +284,7 @@ def run(setting: Setting, rounds: int) -> dict[str, Any]:
     device, everybody = meet(0, setting)
     messages = echo(0, device)
     torch.set_num_threads(setting.num_cores)
-    known = machines(setting, everybody, messages, rates(setting.size, device, lambda: None))
+    known = machines(setting, everybody, messages, rates(setting, device, lambda: None))
     torch.set_num_threads(setting.threads)
     points = [
         point(picture, config, measure(setting, config, device, rounds), predict(setting, config, known))
@@ -277,21 +293,18 @@ def run(setting: Setting, rounds: int) -> dict[str, Any]:
     dist.destroy_process_group()
     for other in others:
         other.join()
-    errors = [abs(one["prediction_error"]) for one in points]
     mpmd, one = known["mpmd"], known["one"]
     return {
         "processes": setting.num_processes,
         "threads_each": setting.threads,
         "device": device.type,
         "points": points,
-        "prediction_error_median": round(statistics.median(errors), 3),
-        "prediction_error_max": round(max(errors), 3),
         "constants": {
-            "gflops_per_process": [round(mpmd.flops_per_second * speed / 1e9, 2) for speed in known["speeds"]],
-            "gflops_alone": round(one.flops_per_second * known["devices"] / 1e9, 2),
-            "message_microseconds": round(mpmd.message_seconds * 1e6, 1),
-            "megabytes_per_second": round(mpmd.bytes_per_second / 1e6, 1),
-            "million_updates_per_second": round(mpmd.updates_per_second / 1e6, 1),
+            "gflops_per_process": [mpmd.flops_per_second * speed / 1e9 for speed in known["speeds"]],
+            "gflops_alone": one.flops_per_second * known["devices"] / 1e9,
+            "message_microseconds": mpmd.message_seconds * 1e6,
+            "megabytes_per_second": mpmd.bytes_per_second / 1e6,
+            "million_updates_per_second": mpmd.updates_per_second / 1e6,
         },
     }
 
@@ -320,44 +333,26 @@ def measured_machine(constants: dict[str, Any]) -> Machine:
 
 
 def main() -> None:
-    cores = len(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--processes", type=int, nargs="+", default=[2, 3] if max(cores, GPUS) > 2 else [2])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--layers", type=int, default=6, help="of the backbone")
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--vocabulary", type=int, default=2048)
-    parser.add_argument("--sequences", type=int, default=4)
-    parser.add_argument("--block", type=int, default=128)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 3, 5], help="(b) layers in each of two blocks")
-    parser.add_argument("--merges", type=int, nargs="+", default=[1, 3, 6], help="(c) of 6 layers in all")
-    parser.add_argument("--figures", action="store_true", help="figure 4 by the cost model, too")
-    requested = parser.parse_args()
-    size = Size(requested.layers, requested.width, requested.vocabulary, requested.sequences, requested.block)
-    points = [("b", ModeConfig(2, layers, start="even")) for layers in requested.sizes]
-    points += [("c", ModeConfig(merges, 6 // merges, start="even")) for merges in requested.merges]
+    options = Options(__doc__, SIZES).parse_args()
+    size = Size(options.layers, options.width, options.vocabulary, options.sequences, options.block)
+    points = [("b", ModeConfig(2, layers, start="even")) for layers in options.sizes]
+    points += [("c", ModeConfig(merges, 6 // merges, start="even")) for merges in options.merges]
     with tempfile.TemporaryDirectory() as folder:
-        setting = Setting(size, tuple(points), 0, cores, Path(folder))
+        setting = Setting(size, tuple(points), 0, CORES, Path(folder), options.calibration)
         runs = [
-            run(replace(setting, num_processes=number, store=Path(folder, f"{number}")), requested.rounds)
-            for number in requested.processes
+            run(replace(setting, num_processes=number, store=Path(folder, f"{number}")), options.rounds)
+            for number in options.processes
         ]
     drawn = {}
-    if requested.figures:
-        drawn = {"figures": {"measured": figures(measured_machine(runs[0]["constants"])), "chosen": figures(CHOSEN)}}
-    print(
-        json.dumps(
-            {
-                "claim": "a training step with experts in separate processes over one in one process on the same cores",
-                "cores": cores,
-                "layers": requested.layers,
-                "width": requested.width,
-                "tokens_per_step": requested.sequences * requested.block,
-                "runs": runs,
-                **drawn,
-            }
-        )
-    )
+    if options.figures:
+        drawn = {"figure_4": {"measured": figures(measured_machine(runs[0]["constants"])), "chosen": figures(CHOSEN)}}
+    shown = []
+    for one in runs:
+        ratios = [point["ratio_median"] for point in one["points"]]
+        errors = [100 * abs(point["prediction_error"]) for point in one["points"]]
+        shown.append(Figure(f"a step in {one['processes']} processes over one process, all sizes", ratios))
+        shown.append(Figure(f"error of the cost model, {one['processes']} processes", errors, "%"))
+    report(options, shown, runs=runs, **drawn)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,7 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
 import copy  # noqa: E402
-import json  # noqa: E402
-import statistics  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable, Mapping  # noqa: E402
 from typing import Any  # noqa: E402
@@ -34,8 +31,20 @@ from engine.models.flops import Shape, training_flops  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
 from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer  # noqa: E402
+from harness.benchmark import Figure, Options, report  # noqa: E402
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
+SIZES = {
+    "rounds": (9, 1),
+    "layers": (9, 3, "of the backbone; the expert has a third of them"),
+    "blocks": (3, 1),
+    "width": (256, 32),
+    "vocabulary": (8192, 512),
+    "sequences": (4, 2),
+    "block": (256, 64),
+    "tokens": (64, 4),
+    "device": ("cpu", "cpu"),
+}
 
 
 def loss_of(forward: Forward, ids: torch.Tensor) -> torch.Tensor:
@@ -83,17 +92,7 @@ def decode(forward: Callable[[torch.Tensor, Any], torch.Tensor], prompt: torch.T
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--layers", type=int, default=9, help="of the backbone; the expert has a third of them")
-    parser.add_argument("--blocks", type=int, default=3)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--sequences", type=int, default=4)
-    parser.add_argument("--block", type=int, default=256)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--device", default="cpu")
-    requested = parser.parse_args()
+    requested = Options(__doc__, SIZES).parse_args()
     torch.manual_seed(0)
     width, config = (
         requested.width,
@@ -123,24 +122,20 @@ def main() -> None:
     trained, decoded = measure(steps, decoders, ids[:1, :64], requested)
     sizes = Shape.of(plain.config.to_dict())
     flops = active.training_flops(requested.block, experts_only=True) / training_flops(sizes, requested.block)
-    print(
-        json.dumps(
-            {
-                "claim": "stage-1 step / full step <= 0.75; decoding / backbone's <= 1.6",
-                **summary("step", trained),
-                **summary("decoding", decoded),
-                "flops_ratio": round(flops, 3),
-                "megabytes": {name: round(size, 1) for name, size in memory.items()},
-                "megabytes_ratio": round(memory["stage one"] / memory["full"], 3),
-                "expert_over_backbone": round(mode.num_added("law") / sum(p.numel() for p in plain.parameters()), 3),
-                "tokens_per_step": ids[:, 1:].numel(),
-                "layers": requested.layers,
-                "blocks": requested.blocks,
-                "width": width,
-                "device": requested.device,
-                "threads": torch.get_num_threads(),
-            }
-        )
+    figures = [
+        Figure("stage-1 step over a full step", ratios(trained), at_most=0.75),
+        Figure("decoding over the backbone's", ratios(decoded), at_most=1.6),
+        Figure("memory of a stage-1 training over a full one's", [memory["stage one"] / memory["full"]]),
+    ]
+    report(
+        requested,
+        figures,
+        step_seconds=trained,
+        decoding_seconds=decoded,
+        flops_ratio=flops,
+        megabytes=memory,
+        expert_over_backbone=mode.num_added("law") / sum(p.numel() for p in plain.parameters()),
+        tokens_per_step=ids[:, 1:].numel(),
     )
 
 
@@ -163,15 +158,8 @@ def measure(
     return trained, decoded
 
 
-def summary(what: str, seconds: Mapping[str, list[float]]) -> dict[str, float]:
-    ratios = [b / a for a, b in zip(seconds["full"], seconds["stage one"], strict=True)]
-    return {
-        f"{what}_ratio_median": round(statistics.median(ratios), 3),
-        f"{what}_ratio_min": round(min(ratios), 3),
-        f"{what}_ratio_max": round(max(ratios), 3),
-        f"{what}_full_seconds": round(statistics.median(seconds["full"]), 5),
-        f"{what}_mode_seconds": round(statistics.median(seconds["stage one"]), 5),
-    }
+def ratios(seconds: Mapping[str, list[float]]) -> list[float]:
+    return [b / a for a, b in zip(seconds["full"], seconds["stage one"], strict=True)]
 
 
 if __name__ == "__main__":

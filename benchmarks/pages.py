@@ -7,17 +7,14 @@ A studio and an API server of their own (`workbench up`) serve a copy of a home,
 page notes `performance.now()` at the click and when the next page's title stands there, the run has ended, and no
 element is a placeholder or left from the page before. Beside it, in turns and in the same run: the peer, an app of
 Streamlit alone with as many pages, each a title, a table of 20 rows and a Plotly chart. Both are measured quiet first,
-then with the load. How busy the machine is stands beside the numbers. The last line is JSON.
+then with the load. How busy the machine is stands beside the numbers. With --quick a little home is made.
 Run: python benchmarks/pages.py [--home HOME --mixture demo --seed-model demo]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,14 +22,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import httpx
-from playwright.sync_api import Page, sync_playwright
-from toggle_browser import PATIENCE, free_port, streamlit, workbench
+from playwright.sync_api import Page
 
+from harness.benchmark import Figure, Options, p95, report
+from toggle_browser import PATIENCE, chromium, free_port, make_little_home, streamlit, workbench
 from ui.pages.catalog import all_pages
 
 NUM_STREAMS = 4
+GOALS_MS = {"idle": 500, "training and four streams": 1000}
+Visits = dict[str, dict[str, list[float]]]  # milliseconds of each visit, by ours and the peer, and by page
 PEER = """
 import pandas as pd
 import plotly.graph_objects as go
@@ -68,32 +70,51 @@ MEASURE = """([entry, patience]) => new Promise((resolve) => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", type=Path, help="a home with a scored mixture; else that of the pictures is made")
-    parser.add_argument("--mixture", default="demo", help="generates the answers")
-    parser.add_argument("--seed-model", default="demo", help="the training starts from it")
-    parser.add_argument("--rounds", type=int, default=5, help="visits of every page, after a first that is not counted")
-    options = parser.parse_args()
+    options = parser().parse_args()
     entries = list(dict.fromkeys(page.entry for page in all_pages()))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        home = copied_or_made(options.home, Path(folder) / "home")
+        browser = stack.enter_context(chromium())
+        home = copied_or_made(options, Path(folder))
         studio, api = stack.enter_context(workbench_with_api(home))
         peer = stack.enter_context(streamlit(Path(folder), f"NAMES = {entries}\n{PEER}"))
-        playwright = stack.enter_context(sync_playwright())
-        chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         pages = {"ours": opened(browser.new_page(), studio), "peer": opened(browser.new_page(), peer)}
         result = {"idle": measure(pages, entries, options.rounds)}
         with load(api, options.mixture, options.seed_model):
             result["training and four streams"] = measure(pages, entries, options.rounds)
-        browser.close()
-    report(result)
+    figures, details = [], {}
+    for state, (visits, busy) in result.items():
+        details[state] = {"load_1_minute": busy}
+        for name, by_entry in visits.items():
+            bound = GOALS_MS[state] if name == "ours" else None
+            every = [value for values in by_entry.values() for value in values]
+            title = f"from the click on an entry to the still page, {name}, {state} (95 %)"
+            figures.append(Figure(title, every, "ms", at_most=bound, statistic=p95))
+            details[state][name] = {"median_ms": median(every)}
+            details[state][name] |= {entry: median(values) for entry, values in by_entry.items()}
+    report(options, figures, states=details)
 
 
-def copied_or_made(given: Path | None, home: Path) -> Path:
-    """A copy of a given home, else one with the registry of the pictures, which takes some minutes."""
-    if given is not None:
-        return Path(shutil.copytree(given, home, ignore=shutil.ignore_patterns("*.log")))
+def parser() -> Options:
+    options = Options(
+        __doc__,
+        {
+            "mixture": ("demo", "duo", "generates the answers"),
+            "seed_model": ("demo", "tiny", "the training starts from it"),
+            "rounds": (5, 1, "visits of every page, after a first that is not counted"),
+        },
+    )
+    options.add_argument("--home", type=Path, help="a home with a scored mixture; else that of the pictures is made")
+    return options
+
+
+def copied_or_made(options: Any, folder: Path) -> Path:
+    """A copy of a given home, else one with the registry of the pictures, which takes some minutes, or a little one."""
+    home = folder / "home"
+    if options.home is not None:
+        return Path(shutil.copytree(options.home, home, ignore=shutil.ignore_patterns("*.log")))
+    if options.quick:
+        make_little_home(folder)
+        return home
     script = Path(__file__).parents[1] / "docs" / "images" / "demo_home.py"
     subprocess.run([sys.executable, str(script), str(home)], check=True)
     return home
@@ -106,37 +127,17 @@ def opened(page: Page, address: str) -> Page:
     return page
 
 
-def measure(pages: dict[str, Page], entries: list[str], rounds: int) -> dict[str, object]:
+def measure(pages: dict[str, Page], entries: list[str], rounds: int) -> tuple[Visits, list[float]]:
     """Milliseconds of every visit, on ours and on the peer's in turns, and how busy the machine was."""
     before = os.getloadavg()[0]
-    visits: dict[str, dict[str, list[float]]] = {name: {entry: [] for entry in entries} for name in pages}
+    visits: Visits = {name: {entry: [] for entry in entries} for name in pages}
     for number in range(rounds + 1):
         for entry in entries[1:] + entries[:1]:
             for name, page in pages.items():
                 took = page.evaluate(MEASURE, [entry, PATIENCE * 1000])
                 if number:
                     visits[name][entry].append(PATIENCE * 1000 if took < 0 else took)
-    return visits | {"load_1_minute": [before, os.getloadavg()[0]]}
-
-
-def report(result: dict[str, dict[str, object]]) -> None:
-    """Prints medians and 95th percentiles, and as JSON."""
-    answer: dict[str, object] = {"cores": os.cpu_count()}
-    for state, measured in result.items():
-        busy = measured.pop("load_1_minute")
-        summary: dict[str, object] = {"load_1_minute": busy}
-        for name, by_entry in measured.items():
-            assert isinstance(by_entry, dict)
-            every = [value for values in by_entry.values() for value in values]
-            summary[name] = {
-                "median_ms": round(statistics.median(every)),
-                "p95_ms": round(statistics.quantiles(every, n=20)[-1]),
-                "visits": len(every),
-                "median_ms_by_page": {entry: round(statistics.median(values)) for entry, values in by_entry.items()},
-            }
-        answer[state] = summary
-        print(f"{state}: {summary}")
-    print(json.dumps(answer))
+    return visits, [before, os.getloadavg()[0]]
 
 
 @contextmanager

@@ -14,19 +14,19 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
 import copy  # noqa: E402
-import json  # noqa: E402
 import statistics  # noqa: E402
-import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 
 import torch  # noqa: E402
-from decoding import mixture_decode, requested_models  # noqa: E402
 
+from decoding import mixture_decode, requested_models  # noqa: E402
 from engine.loading.served_precision import computes_in, hold_in  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
+from harness.benchmark import Figure, report, seconds_of  # noqa: E402
+
+SIZES = {"pairs": (5, 1), "tokens": (32, 2), "prompt": (256, 32, "tokens of the prompt that is read")}
 
 
 def num_bytes(model: MultiExpertModel) -> int:
@@ -37,12 +37,6 @@ def bytes_per_token(model: MultiExpertModel) -> int:
     """Bytes of the weights that a token of all experts reads."""
     inputs, head = model.lm.get_input_embeddings().weight, model.lm.get_output_embeddings().weight
     return num_bytes(model) - (0 if inputs is head else inputs.nbytes)
-
-
-def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def reading_ratios(full: MultiExpertModel, half: MultiExpertModel, prompt: list[int], pairs: int) -> dict[str, float]:
@@ -56,60 +50,47 @@ def reading_ratios(full: MultiExpertModel, half: MultiExpertModel, prompt: list[
     with torch.inference_mode():
         for number in range(pairs + 1):
             for name, work in works.items():
-                taken = [seconds(lambda work=work, model=model: work(model)) for model in (half, full)]
+                taken = [seconds_of(lambda work=work, model=model: work(model)) for model in (half, full)]
                 ratios[name] += [taken[0] / taken[1]] if number else []  # the first is a warm-up
-    return {name: round(statistics.median(some), 3) for name, some in ratios.items()}
+    return {name: statistics.median(some) for name, some in ratios.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--prompt", type=int, default=256, help="tokens of the prompt that is read")
-    arguments, full, _ = requested_models(parser)
+    options, full, _ = requested_models(__doc__, SIZES)
     half = copy.deepcopy(full)
     hold_in([half], "bf16")
     plain = torch.ones(bytes_per_token(full) // 4)
-    text = torch.randint(0, full.vocab_size, (arguments.prompt,)).tolist()
+    text = torch.randint(0, full.vocab_size, (options.prompt,)).tolist()
     prompt = text[:16]
-    speeds: dict[str, list[float]] = {"float32": [], "bf16": []}
+    models = {"float32": full, "bf16": half}
+    speeds: dict[str, list[float]] = {name: [] for name in models}
     bandwidths = []
-    for number in range(arguments.pairs + 1):
+    for number in range(options.pairs + 1):
         taken = {
-            name: seconds(lambda model=model: mixture_decode(model, prompt, arguments.tokens))
-            for name, model in (("float32", full), ("bf16", half))
+            name: seconds_of(lambda model=model: mixture_decode(model, prompt, options.tokens))
+            for name, model in models.items()
         }
-        bandwidth = plain.nbytes / seconds(plain.sum)
+        bandwidth = plain.nbytes / seconds_of(plain.sum)
         if number:  # the first is a warm-up
             bandwidths.append(bandwidth)
             for name, one in taken.items():
-                speeds[name].append(arguments.tokens / one)
-    limits = {
-        name: statistics.median(bandwidths) / bytes_per_token(model)
-        for name, model in (("float32", full), ("bf16", half))
-    }
-    print(
-        json.dumps(
-            {
-                "claim": "bytes of weights in bf16 over float32 <= 0.55",
-                "bytes_ratio": round(num_bytes(half) / num_bytes(full), 3),
-                "bf16_over_float32_median": round(
-                    statistics.median(a / b for a, b in zip(speeds["bf16"], speeds["float32"], strict=True)), 3
-                ),
-                "bf16_over_float32_time_of": reading_ratios(full, half, text, arguments.pairs),
-                "has_bf16_instructions": computes_in(torch.bfloat16, torch.device("cpu")),
-                "tokens_per_second": {name: round(statistics.median(one), 1) for name, one in speeds.items()},
-                "limit_tokens_per_second": {name: round(one, 1) for name, one in limits.items()},
-                "share_of_limit": {
-                    name: round(statistics.median(one) / limits[name], 3) for name, one in speeds.items()
-                },
-                "gigabytes_per_second": round(statistics.median(bandwidths) / 1e9, 2),
-                "megabytes_per_token": round(bytes_per_token(full) / 1e6),
-                "width": arguments.width,
-                "layers": arguments.layers,
-                "threads": torch.get_num_threads(),
-            }
-        )
+                speeds[name].append(options.tokens / one)
+    limits = {name: statistics.median(bandwidths) / bytes_per_token(model) for name, model in models.items()}
+    ratios = [a / b for a, b in zip(speeds["bf16"], speeds["float32"], strict=True)]
+    figures = [
+        Figure("bytes of weights in bf16 over float32", [num_bytes(half) / num_bytes(full)], at_most=0.55),
+        Figure("tokens per second in bf16 over float32", ratios),
+    ]
+    report(
+        options,
+        figures,
+        bf16_over_float32_time_of=reading_ratios(full, half, text, options.pairs),
+        has_bf16_instructions=computes_in(torch.bfloat16, torch.device("cpu")),
+        tokens_per_second=speeds,
+        limit_tokens_per_second=limits,
+        share_of_limit={name: statistics.median(one) / limits[name] for name, one in speeds.items()},
+        gigabytes_per_second=statistics.median(bandwidths) / 1e9,
+        megabytes_per_token=bytes_per_token(full) / 1e6,
     )
 
 

@@ -16,9 +16,6 @@ from engine.methods.row_registry import new_placement
 
 prepare_process()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import statistics  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 
@@ -34,7 +31,16 @@ from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
+from harness.benchmark import Figure, Options, report, seconds_of  # noqa: E402
 
+SIZES = {
+    "tokens": (512, 16),
+    "width": (128, 32),
+    "layers": (4, 1),
+    "vocabulary": (128_000, 1000),
+    "rounds": (3, 1),
+    "all_logits": (False, True, "also against a pass with the logits of all positions"),
+}
 ELEMENTS = 1 << 24  # log-probabilities held at once by the way before
 
 
@@ -78,38 +84,20 @@ def pass_with_all_logits(model: MultiExpertModel, ids: list[int]) -> Tensor:
 
 def seconds(work: Callable[[], object]) -> float:
     """Of processor time: on the clock, other work of the machine counts."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
+    return seconds_of(work, time.process_time)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--vocabulary", type=int, default=128_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--all-logits", action="store_true", help="also against a pass with the logits of all positions"
-    )
-    given = parser.parse_args()
+    given = Options(__doc__, SIZES).parse_args()
     torch.manual_seed(0)
-    shape = ModelConfig(
-        family="llama",
-        num_layers=given.layers,
-        width=given.width,
-        num_heads=4,
-        ffn_width=4 * given.width,
-        max_positions=given.tokens + 1,
-    )
+    shape = ModelConfig("llama", given.layers, given.width, 4, 4 * given.width, max_positions=given.tokens + 1)
     keys = [f"e{number}" for number in range(8)]
     model = MultiExpertModel(fresh_model(shape, given.vocabulary), keys, new_placement()).eval()
     ids = torch.randint(0, given.vocabulary, (given.tokens,)).tolist()
-    gates = {"fixed": FixedGate([1.0] * 8), "posterior": PosteriorGate([1.0] * 8)}
+    gates: dict[str, Gate] = {"fixed": FixedGate([1.0] * 8), "posterior": PosteriorGate([1.0] * 8)}
     over_before: dict[str, list[float]] = {name: [] for name in gates}
     over_pass: dict[str, list[float]] = {name: [] for name in gates}
-    over_all_logits: dict[str, list[float]] = {name: [] for name in gates if given.all_logits}
+    over_all_logits: dict[str, list[float]] = {name: [] for name in gates}
     for number in range(given.rounds + 1):
         batched = seconds(lambda: one_pass(model, ids))
         all_logits = seconds(lambda: pass_with_all_logits(model, ids)) if given.all_logits else 0.0
@@ -123,18 +111,15 @@ def main() -> None:
                     over_all_logits[name].append(ours / all_logits)
             else:
                 torch.testing.assert_close(now(model, ids, gate), before(model, ids, gate), atol=1e-3, rtol=1e-4)
-    answer = {
-        f"{name}_{what}_median": round(statistics.median(ratios[name]), 2)
-        for name in gates
-        for what, ratios in (
-            ("speed_over_before", over_before),
-            ("time_over_one_pass", over_pass),
-            ("time_over_all_logits", over_all_logits),
-        )
-        if ratios
-    }
-    claim = "fixed: speed over before >= 8, time over one pass <= 1.3"
-    print(json.dumps({"claim": claim, **answer, **vars(given), "threads": torch.get_num_threads()}))
+    figures = [
+        Figure("speed over before, fixed gate", over_before["fixed"], at_least=8),
+        Figure("time over one batched pass, fixed gate", over_pass["fixed"], at_most=1.3),
+        Figure("speed over before, posterior", over_before["posterior"]),
+        Figure("time over one batched pass, posterior", over_pass["posterior"]),
+    ]
+    if given.all_logits:
+        figures += [Figure(f"time over a pass with all logits, {name}", over_all_logits[name]) for name in gates]
+    report(given, figures)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,16 @@ Run: python benchmarks/registry.py
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import event, insert
 from sqlalchemy.orm import Session
 
+from harness.benchmark import Figure, Options, p95, report
 from ui.serving import heap
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
@@ -41,24 +40,29 @@ from workbench.tables import (
     SeedModel,
 )
 
-NUM_DOMAINS, NUM_POINTS = 50, 10_000
-TIMES = 30
+SIZES = {
+    "experts": (1_000, 1_000),
+    "jobs": (10_000, 6_000, "at least 6,000, since one question skips 500 of a tenth of them"),
+    "points": (10_000, 20, "of each curve, of which there is one for a hundred jobs"),
+    "times": (30, 2),
+}
+NUM_DOMAINS = 50
 LIMIT_SECONDS = 0.1
 SHAPE = {"num_layers": 2, "width": 64, "num_heads": 4, "ffn_width": 256, "max_positions": 512}
 Question = Callable[[Session], object]
 
 
-def fill(settings: Settings, num_experts: int, num_jobs: int, num_curves: int) -> None:
+def fill(settings: Settings, num_experts: int, num_jobs: int, num_curves: int, num_points: int) -> None:
     """Writes the rows: a mixture for each 50 experts, which are scored on every domain of it."""
     job_ids = [f"job{number:029}" for number in range(num_jobs)]
     with transaction(settings) as session:
-        add_jobs(session, job_ids, num_curves)
+        add_jobs(session, job_ids, num_curves, num_points)
         add_texts(session, num_experts)
         add_experts(session, num_experts, job_ids)
         add_mixtures(session, num_experts)
 
 
-def add_jobs(session: Session, job_ids: list[str], num_curves: int) -> None:
+def add_jobs(session: Session, job_ids: list[str], num_curves: int, num_points: int) -> None:
     """Jobs with an event each, of which the first have a curve of their loss."""
     states = ("done",) * 17 + ("failed", "cancelled", "queued")
     rows = [
@@ -75,7 +79,7 @@ def add_jobs(session: Session, job_ids: list[str], num_curves: int) -> None:
     add(session, Job, rows)
     add(session, JobEvent, [{"job_id": one, "at": 0.0, "message": "Queued."} for one in job_ids])
     for one in job_ids[:num_curves]:
-        points = range(NUM_POINTS)
+        points = range(num_points)
         add(session, Metric, [{"job_id": one, "name": "loss", "step": step, "value": 1.0} for step in points])
 
 
@@ -184,7 +188,7 @@ QUESTIONS: dict[str, Question] = {
 }
 
 
-def ask(settings: Settings, question: Question) -> tuple[list[float], int]:
+def ask(settings: Settings, question: Question, times: int) -> tuple[list[float], int]:
     """Seconds of processor time of each time, and statements of the last."""
     statements: list[str] = []
     engine = get_engine(settings)
@@ -194,7 +198,7 @@ def ask(settings: Settings, question: Question) -> tuple[list[float], int]:
 
     event.listen(engine, "before_cursor_execute", note)
     seconds = []
-    for _ in range(TIMES):
+    for _ in range(times):
         statements.clear()
         start = time.process_time()
         with reading(settings) as session:
@@ -204,33 +208,30 @@ def ask(settings: Settings, question: Question) -> tuple[list[float], int]:
     return seconds, len(statements)
 
 
-def measure(num_experts: int, num_jobs: int, num_curves: int) -> dict[str, tuple[list[float], int]]:
+def measure(num_experts: int, num_jobs: int, options: Any) -> dict[str, tuple[list[float], int]]:
+    """What `ask` gives for each question, in a registry of this size."""
     with tempfile.TemporaryDirectory() as home:
         settings = Settings(home=Path(home) / "home")
         migrate(settings)
-        fill(settings, num_experts, num_jobs, num_curves)
+        fill(settings, num_experts, num_jobs, max(1, num_jobs // 100), options.points)
         heap.settle()
-        return {name: ask(settings, question) for name, question in QUESTIONS.items()}
+        return {name: ask(settings, question, options.times) for name, question in QUESTIONS.items()}
 
 
-def main() -> int:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    tenth, full = measure(100, 1_000, 1), measure(1_000, 10_000, 100)
-    answers = {}
-    for name, (seconds, num_statements) in full.items():
-        p95 = statistics.quantiles(seconds, n=20)[-1]
-        answers[name] = {
-            "p50_seconds": round(statistics.median(seconds), 4),
-            "p95_seconds": round(p95, 4),
-            "statements": num_statements,
-            "statements_of_a_tenth": tenth[name][1],
-        }
-        print(f"{name:28} {answers[name]}")
-    slow = [name for name, one in answers.items() if one["p95_seconds"] > LIMIT_SECONDS]
-    growing = [name for name, one in answers.items() if one["statements"] > one["statements_of_a_tenth"]]
-    print(json.dumps({"answers": answers, "above_100_ms": slow, "more_statements": growing}))
-    return 1 if growing else 0
+def main() -> None:
+    options = Options(__doc__, SIZES).parse_args()
+    tenth = measure(options.experts // 10, options.jobs // 10, options)
+    full = measure(options.experts, options.jobs, options)
+    slowest = {name: p95(seconds) for name, (seconds, _) in full.items()}
+    statements = {name: (tenth[name][1], num_statements) for name, (_, num_statements) in full.items()}
+    growing = [name for name, (of_a_tenth, of_all) in statements.items() if of_all > of_a_tenth]
+    name = "processor time of the slowest question (95 %)"
+    figures = [
+        Figure(name, [*slowest.values()], "s", at_most=LIMIT_SECONDS, statistic=max),
+        Figure("questions with more statements than with a tenth of the rows", [len(growing)], "questions", at_most=0),
+    ]
+    report(options, figures, p95_seconds=slowest, statements=statements, more_statements=growing)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

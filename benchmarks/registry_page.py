@@ -9,23 +9,23 @@ Run: python benchmarks/registry_page.py
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
-from registry import fill
 from streamlit.testing.v1 import AppTest
 
+from harness.benchmark import Figure, Options, report
+from registry import fill
 from workbench.registry.database import migrate
 from workbench.settings import get_settings
 
 STUDIO = str(Path(__file__).parents[1] / "ui" / "studio" / "app.py")
+SIZES = {"times": (7, 1, "runs of the page in each state"), "experts": (1_000, 100)}
 LIMIT_SECONDS = 0.5
-STATES = {
+STATES: dict[str, dict[str, object]] = {
     "cards": {},
     "cards of one domain": {"experts.domain": ["domain 7"]},
     "table": {"experts.view": "Table"},
@@ -55,29 +55,24 @@ def measure(num_experts: int, times: int) -> dict[str, list[float]]:
         os.environ["WORKBENCH_HOME"] = home
         get_settings.cache_clear()
         migrate(get_settings())
-        fill(get_settings(), num_experts, 1_000, 0)
+        fill(get_settings(), num_experts, 1_000, num_curves=0, num_points=0)
         return {name: seconds_of(state, times) for name, state in STATES.items()}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=7, help="runs of the page in each state")
-    times = parser.parse_args().times
-    tenth, total = measure(100, times), measure(1_000, times)
-    answers = {
-        name: {
-            "p50_seconds": round(statistics.median(seconds), 3),
-            "longest_seconds": round(max(seconds), 3),
-            "p50_seconds_of_a_tenth": round(statistics.median(tenth[name]), 3),
-        }
-        for name, seconds in total.items()
-    }
-    for name, answer in answers.items():
-        print(f"{name:22} {answer}")
-    slow = [name for name, one in answers.items() if one["p50_seconds"] > LIMIT_SECONDS]
-    print(json.dumps({"answers": answers, "above_the_goal": slow}))
-    return 0
+def main() -> None:
+    options = Options(__doc__, SIZES).parse_args()
+    tenth, total = measure(100, options.times), measure(options.experts, options.times)
+    medians = {name: median(seconds) for name, seconds in total.items()}
+    name = "processor time of the page Experts in its slowest state, medians"
+    figures = [
+        Figure(name, [*medians.values()], "s", at_most=LIMIT_SECONDS, statistic=max),
+        Figure(
+            "the page with all experts over that with a hundred",
+            [medians[name] / median(tenth[name]) for name in STATES],
+        ),
+    ]
+    report(options, figures, median_seconds=medians, longest_seconds={name: max(total[name]) for name in STATES})
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

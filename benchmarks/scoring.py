@@ -12,19 +12,17 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import statistics  # noqa: E402
 import time  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from decoding import requested_models  # noqa: E402
 
+from decoding import requested_models  # noqa: E402
 from engine.inference.scores import score_text  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.text.eval_sample import eval_sample  # noqa: E402
+from harness.benchmark import Figure, report  # noqa: E402
 
 
 @torch.inference_mode()
@@ -49,40 +47,26 @@ def by_workbench(model: MultiExpertModel, tokens: np.ndarray, block_size: int) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--blocks", type=int, default=32)
-    parser.add_argument("--block-size", type=int, default=256)
-    arguments, model, models = requested_models(parser)
-    num_tokens = arguments.blocks * arguments.block_size + 1
+    sizes = {"pairs": (5, 1), "blocks": (32, 2), "block_size": (256, 16)}
+    options, model, models = requested_models(__doc__, sizes)
+    num_tokens = options.blocks * options.block_size + 1
     tokens = np.random.default_rng(0).integers(0, model.vocab_size, num_tokens, dtype=np.uint16)
     ratios, speeds = [], []
-    for number in range(arguments.pairs + 1):
+    for number in range(options.pairs + 1):
         began = time.perf_counter()
-        expected = by_loop(models, tokens, arguments.block_size)
+        expected = by_loop(models, tokens, options.block_size)
         middle = time.perf_counter()
-        result = by_workbench(model, tokens, arguments.block_size)
+        result = by_workbench(model, tokens, options.block_size)
         ended = time.perf_counter()
         assert torch.allclose(result, expected, atol=1e-4)
         if number:
             ratios.append((middle - began) / (ended - middle))
             speeds.append(result.numel() / (ended - middle))
-    print(
-        json.dumps(
-            {
-                "claim": "8 experts scored in at most 1/1.3 of a plain loop's time",
-                "ratio_median": round(statistics.median(ratios), 3),
-                "ratio_min": round(min(ratios), 3),
-                "ratio_max": round(max(ratios), 3),
-                "expert_tokens_per_second": round(statistics.median(speeds)),
-                "width": arguments.width,
-                "layers": arguments.layers,
-                "family": arguments.family,
-                "vocabulary": arguments.vocabulary,
-                "threads": torch.get_num_threads(),
-            }
-        )
-    )
+    figures = [
+        Figure("a plain loop's time over ours", ratios, at_least=1.3),
+        Figure("8 experts scored", speeds, "tokens/s of an expert"),
+    ]
+    report(options, figures)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
-import sys  # noqa: E402
 import tempfile  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
@@ -29,9 +27,11 @@ from engine.methods.joint_training import train_distributed  # noqa: E402
 from engine.methods.recipe import Recipe  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.training.data import PackedDomain  # noqa: E402
+from harness.benchmark import Figure, Options, report, resident_bytes  # noqa: E402
 
+SIZES = {"layers": (12, 2), "width": (768, 64), "methods": (["dense", "demix"], ["dense"])}
+PROCESSES = {"dense": 2, "demix": 4}
 VOCAB, BLOCK, UPDATES = 16_384, 128, 2
-LARGE = ModelConfig(num_layers=12, width=768, num_heads=12, ffn_width=3072, max_positions=256)
 LEAST = ModelConfig(num_layers=1, width=16, num_heads=2, ffn_width=32, max_positions=256)
 
 
@@ -95,33 +95,35 @@ def _is_rank(process: psutil.Process) -> bool:
 
 
 def _peak(process: psutil.Process) -> Peak:
-    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    kilobytes = next(line for line in lines if line.startswith("VmHWM")).split()[1]
     times = process.cpu_times()
-    return Peak(1024 * int(kilobytes), times.user + times.system)
+    return Peak(resident_bytes("VmHWM", process.pid), times.user + times.system)
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    options = Options(__doc__, SIZES).parse_args()
+    width, figures = options.width, []
+    shape = ModelConfig(
+        num_layers=options.layers, width=width, num_heads=width // 64, ffn_width=4 * width, max_positions=256
+    )
     with tempfile.TemporaryDirectory() as name:
         least, large = Path(name) / "least", Path(name) / "large"
         fresh_model(LEAST, VOCAB).save_pretrained(least)
-        model = fresh_model(LARGE, VOCAB)
+        model = fresh_model(shape, VOCAB)
         model.save_pretrained(large)
         print(f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.0f}M parameters")
-        failed = False
-        for method, num_processes in (("dense", 2), ("demix", 4)):
-            floor = measure(least, method, num_processes, shard=True)
-            copied, divided = (measure(large, method, num_processes, shard) for shard in (False, True))
+        for method in options.methods:
+            number = PROCESSES[method]
+            floor = measure(least, method, number, shard=True)
+            copied, divided = (measure(large, method, number, shard) for shard in (False, True))
             memory = [(one.memory - floor.memory) / 1e6 for one in (copied, divided)]
             print(
-                f"{method}, {num_processes} processes: at most {memory[1]:,.0f} MB each against {memory[0]:,.0f} MB "
-                f"({memory[1] / memory[0]:.2f} of it), in {divided.seconds / copied.seconds:.2f} times the processor "
-                "time",
+                f"{method}, {number} processes: at most {memory[1]:,.0f} MB each against {memory[0]:,.0f} MB, "
+                f"in {divided.seconds / copied.seconds:.2f} times the processor time",
                 flush=True,
             )
-            failed |= memory[1] >= memory[0]
-    sys.exit(failed)
+            title = f"memory of each of {number} processes that divide the model over sharing it, {method}"
+            figures.append(Figure(title, [memory[1] / memory[0]], at_most=1))
+    report(options, figures)
 
 
 if __name__ == "__main__":

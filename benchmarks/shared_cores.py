@@ -7,15 +7,15 @@ Run: python benchmarks/shared_cores.py
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
 import subprocess
 import sys
 import time
 
 from engine.device import process_environment
+from harness.benchmark import Figure, Options, report
+
+SIZES = {"steps": (20, 1), "pairs": (3, 1)}
 
 WORKER = """
 import torch
@@ -56,29 +56,19 @@ def seconds_for_two(environment: dict[str, str], steps: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--pairs", type=int, default=3)
-    arguments = parser.parse_args()
+    options = Options(__doc__, SIZES).parse_args()
     ours = {**os.environ, **process_environment()}
     peer = {name: value for name, value in ours.items() if name != "OMP_WAIT_POLICY"}
-    pairs = [
-        (seconds_for_two(peer, arguments.steps), seconds_for_two(ours, arguments.steps)) for _ in range(arguments.pairs)
+    pairs = [tuple(seconds_for_two(one, options.steps) for one in (peer, ours)) for _ in range(options.pairs)]
+    figures = [
+        Figure(
+            "two processes on shared cores, OpenMP's default over passive",
+            [default / passive for default, passive in pairs],
+        ),
+        Figure("passive", [passive for _, passive in pairs], "s"),
+        Figure("OpenMP's default", [default for default, _ in pairs], "s"),
     ]
-    ratios = [default / passive for default, passive in pairs]
-    print(
-        json.dumps(
-            {
-                "claim": "two processes on shared cores: default OpenMP waiting over passive, time ratio",
-                "ratio_median": round(statistics.median(ratios), 3),
-                "ratio_min": round(min(ratios), 3),
-                "ratio_max": round(max(ratios), 3),
-                "passive_seconds_median": round(statistics.median(p for _, p in pairs), 2),
-                "default_seconds_median": round(statistics.median(d for d, _ in pairs), 2),
-                "cores": os.cpu_count(),
-            }
-        )
-    )
+    report(options, figures)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,12 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
 import copy  # noqa: E402
-import json  # noqa: E402
-import statistics  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from functools import partial  # noqa: E402
+from typing import Any  # noqa: E402
 
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
@@ -45,7 +43,20 @@ from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
 from engine.text.tokenizer import Tokenizer, train_tokenizer  # noqa: E402
+from harness.benchmark import Figure, Options, report  # noqa: E402
 
+SIZES = {
+    "width": (512, 16),
+    "layers": (4, 1),
+    "vocabulary": (2048, 512),
+    "steps": (160, 8),
+    "prompts": (4, 1),
+    "tokens": (64, 4),
+    "random": (False, False, "experts are not trained"),
+    "gates": (["prefix", "last_token", "fixed"], ["prefix", "fixed"]),
+    "methods": (["demix", "c-btm"], ["demix", "c-btm"]),
+}
+GOALS = {False: 2.0, True: 0.97}  # of trained experts, and of random ones
 NUM_EXPERTS, NUM_NEXT = 8, 4  # experts; tokens that may follow a token
 SHARPNESS = 8.0  # of random experts: logits of a fresh model are nearly equal, and drafts from them right
 
@@ -154,65 +165,48 @@ def answer(
     return ids, (len(ids) - 1) / (time.process_time() - began)
 
 
+def compare(
+    ensemble: Ensemble, gate: Gate, tokenizer: Tokenizer, prompts: list[list[int]], sampling: SamplingConfig
+) -> tuple[list[float], dict[str, Any]]:
+    """The ratio of each prompt's speed with speculation to that without, and what became of drafts and answers."""
+    count, ratios, equal = DraftCount(), [], 0
+    for number, prompt in enumerate([prompts[0], *prompts]):
+        plain = replace(sampling, seed=number)
+        one = partial(answer, ensemble, gate, tokenizer, prompt)
+        if number % 2:
+            theirs, slow = one(plain, DraftCount())
+        ours, fast = one(replace(plain, speculate=True), count)
+        if not number % 2:
+            theirs, slow = one(plain, DraftCount())
+        if number:  # the first warms up
+            ratios.append(fast / slow)
+            equal += ours == theirs
+    accepted = count.num_accepted / max(1, count.num_judged)
+    return ratios, {"accepted_share": accepted, "equal_answers": f"{equal} of {len(ratios)}"}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--vocabulary", type=int, default=2048)
-    parser.add_argument("--steps", type=int, default=160)
-    parser.add_argument("--prompts", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--random", action="store_true")
-    parser.add_argument("--gates", nargs="+", default=["prefix", "last_token", "fixed"])
-    parser.add_argument("--methods", nargs="+", default=["demix", "c-btm"])
-    arguments = parser.parse_args()
+    options = Options(__doc__, SIZES).parse_args()
     torch.manual_seed(0)
-    shape = ModelConfig(
-        num_layers=arguments.layers,
-        width=arguments.width,
-        num_heads=8,
-        ffn_width=4 * arguments.width,
-        max_positions=512,
-    )
-    chains, tokenizer = Chains(arguments.vocabulary), train_tokenizer(["a b c d e f g"] * 9, 300)
-    for shared in [method == "demix" for method in arguments.methods]:
-        if arguments.random:
-            models = random_experts(shape, arguments.vocabulary, shared=shared)
+    width, figures, drafts = options.width, [], {}
+    shape = ModelConfig(num_layers=options.layers, width=width, num_heads=8, ffn_width=4 * width, max_positions=512)
+    chains, tokenizer = Chains(options.vocabulary), train_tokenizer(["a b c d e f g"] * 9, 300)
+    for method in options.methods:
+        if options.random:
+            models = random_experts(shape, options.vocabulary, shared=method == "demix")
         else:
-            models = trained(shape, chains, arguments.vocabulary, arguments.steps, shared=shared)
+            models = trained(shape, chains, options.vocabulary, options.steps, shared=method == "demix")
         ensemble = sharing(models)
-        prompts = chains.text(torch.arange(arguments.prompts) % NUM_EXPERTS, 32).tolist()
-        for evidence, gate in gates_of(arguments.gates).items():
+        prompts = chains.text(torch.arange(options.prompts) % NUM_EXPERTS, 32).tolist()
+        for evidence, gate in gates_of(options.gates).items():
             for temperature in (0.0, 1.0):
-                count, ratios, equal = DraftCount(), [], 0
-                for number, prompt in enumerate([prompts[0], *prompts]):
-                    plain = SamplingConfig(arguments.tokens, temperature, seed=number, speculate=False)
-                    one = partial(answer, ensemble, gate, tokenizer, prompt)
-                    if number % 2:
-                        theirs, slow = one(plain, DraftCount())
-                    ours, fast = one(replace(plain, speculate=True), count)
-                    if not number % 2:
-                        theirs, slow = one(plain, DraftCount())
-                    if number:  # the first warms up
-                        ratios.append(fast / slow)
-                        equal += ours == theirs
-                print(
-                    json.dumps(
-                        {
-                            "experts": f"{'random ' * arguments.random}{'demix' if shared else 'c-btm'}",
-                            "evidence": evidence,
-                            "temperature": temperature,
-                            "width": arguments.width,
-                            "ratio_median": round(statistics.median(ratios), 2),
-                            "ratio_min": round(min(ratios), 2),
-                            "ratio_max": round(max(ratios), 2),
-                            "accepted_share": round(count.num_accepted / max(1, count.num_judged), 3),
-                            "equal_answers": f"{equal} of {len(ratios)}",
-                            "threads": torch.get_num_threads(),
-                        }
-                    ),
-                    flush=True,
-                )
+                sampling = SamplingConfig(options.tokens, temperature, speculate=False)
+                ratios, facts = compare(ensemble, gate, tokenizer, prompts, sampling)
+                name = f"speed with speculation, {'random ' * options.random}{method}, {evidence}, {temperature:g}"
+                figures.append(Figure(name, ratios, at_least=GOALS[options.random]))
+                drafts[name] = facts
+                print(figures[-1], facts, flush=True)
+    report(options, figures, drafts=drafts)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,11 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
 import os  # noqa: E402
-import statistics  # noqa: E402
 import tempfile  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
+from statistics import median  # noqa: E402
 from typing import Any  # noqa: E402
 
 import torch  # noqa: E402
@@ -34,6 +31,17 @@ from engine.methods.mode.files import save_parts  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.models.families import fresh_model, load_model  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
+from harness.benchmark import Figure, Options, report, seconds_of  # noqa: E402
+
+SIZES = {
+    "rounds": (9, 1),
+    "layers": (9, 3, "of the backbone; the expert has a third of them"),
+    "blocks": (3, 1),
+    "width": (384, 32),
+    "vocabulary": (8192, 512),
+    "device": ("cpu", "cpu"),
+    "cold": (False, False, "read from the disk and not from memory"),
+}
 
 
 def save_full(lm: Any, folder: Path) -> ArtifactRef:
@@ -75,13 +83,7 @@ def switch(hosted: LoadedBase, key: str, kept: ArtifactRef, device: str) -> None
     hosted.view([key])(ids, Rows.one_each([key])).sum().item()
 
 
-def timed(do: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    do()
-    return time.perf_counter() - began
-
-
-def measure(root: Path, requested: Any) -> dict[str, Any]:
+def measure(root: Path, requested: Any) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Seconds of every loading, and the bytes that each reads; the first round is left out."""
     shape = ModelConfig(
         num_layers=requested.layers,
@@ -103,50 +105,24 @@ def measure(root: Path, requested: Any) -> dict[str, Any]:
         if requested.cold:
             forget(full), forget(expert)
         took = {
-            "whole": timed(lambda kept=full: load_full(kept, requested.device)),  # type: ignore[misc]
-            "expert": timed(lambda key=f"domain-{number}", kept=expert: switch(hosted, key, kept, requested.device)),  # type: ignore[misc]
+            "whole": seconds_of(partial(load_full, full, requested.device)),
+            "expert": seconds_of(partial(switch, hosted, f"domain-{number}", expert, requested.device)),
         }
         for name, one in took.items():
             seconds[name] += [one] if number else []  # the first switch loads the backbone, too
-    ratios = [b / a for a, b in zip(seconds["whole"], seconds["expert"], strict=True)]
-    num_bytes = {"whole": folder_size(wholes[0].folder), "expert": folder_size(experts[0].folder)}
-    return {
-        "seconds_ratio_median": round(statistics.median(ratios), 3),
-        "seconds_ratio_min": round(min(ratios), 3),
-        "seconds_ratio_max": round(max(ratios), 3),
-        **{f"{name}_seconds": round(statistics.median(each), 5) for name, each in seconds.items()},
-        "bytes_ratio": round(num_bytes["expert"] / num_bytes["whole"], 3),
-        **{f"{name}_bytes": size for name, size in num_bytes.items()},
-    }
+    return seconds, {"whole": folder_size(wholes[0].folder), "expert": folder_size(experts[0].folder)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--layers", type=int, default=9, help="of the backbone; the expert has a third of them")
-    parser.add_argument("--blocks", type=int, default=3)
-    parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--cold", action="store_true", help="read from the disk and not from memory")
-    requested = parser.parse_args()
+    options = Options(__doc__, SIZES).parse_args()
     with tempfile.TemporaryDirectory(prefix="workbench-switch-") as folder:
-        result = measure(Path(folder), requested)
-    print(
-        json.dumps(
-            {
-                "claim": "loading an expert / loading a whole model <= 0.5, in seconds and in bytes",
-                **result,
-                "layers": requested.layers,
-                "blocks": requested.blocks,
-                "width": requested.width,
-                "vocabulary": requested.vocabulary,
-                "cold": requested.cold,
-                "device": requested.device,
-                "threads": torch.get_num_threads(),
-            }
-        )
-    )
+        seconds, num_bytes = measure(Path(folder), options)
+    ratios = [b / a for a, b in zip(seconds["whole"], seconds["expert"], strict=True)]
+    figures = [
+        Figure("seconds of loading an expert over a whole model", ratios, at_most=0.5),
+        Figure("bytes of an expert over a whole model", [num_bytes["expert"] / num_bytes["whole"]], at_most=0.5),
+    ]
+    report(options, figures, seconds={name: median(each) for name, each in seconds.items()}, bytes=num_bytes)
 
 
 if __name__ == "__main__":

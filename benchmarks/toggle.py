@@ -1,6 +1,6 @@
 """Goal: with 8 experts and 16 domains of 100,000 tokens, a changed toggle or prior answers in at most 50 ms.
 
-Asked as the API asks: `workbench.analysis.scores.mix_scores` on a registry on disk, its SQL and files included. Each
+Asked as the API asks: `workbench.questions.perplexities` on a registry on disk, its SQL and files included. Each
 answer is for a prior that was not asked for before, every other one with an expert switched off. The peer is the
 straightforward way in NumPy and SciPy, over the same memory-mapped files and without any SQL; both give the same
 perplexities (checked), and the peer answers before every eighth of our answers. The first call of a process checks
@@ -15,10 +15,8 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
 import json  # noqa: E402
 import math  # noqa: E402
-import resource  # noqa: E402
 import statistics  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
@@ -27,7 +25,6 @@ from dataclasses import asdict, replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
-import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from scipy.signal import lfilter  # noqa: E402
 from scipy.special import log_softmax, logsumexp  # noqa: E402
@@ -40,9 +37,10 @@ from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig  # 
 from engine.mixing.gates.fixed import FixedGateConfig  # noqa: E402
 from engine.mixing.gates.posterior import EvidenceConfig, PosteriorGateConfig  # noqa: E402
 from engine.mixing.gates.updating import UpdatingGateConfig  # noqa: E402
+from harness.benchmark import Figure, Options, report, resident_bytes, seconds_of  # noqa: E402
 from workbench.analysis import perplexity_tables  # noqa: E402
-from workbench.analysis.scores import mix_scores  # noqa: E402
 from workbench.mixture_request import MixtureRequest  # noqa: E402
+from workbench.questions.perplexities import mix_scores  # noqa: E402
 from workbench.registry import (  # noqa: E402
     database,
     experts,
@@ -55,6 +53,7 @@ from workbench.store import artifacts  # noqa: E402
 from workbench.store.storage import Storage, get_storage  # noqa: E402
 from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, new_id  # noqa: E402
 
+SIZES = {"domains": (16, 8, "at least one for each expert"), "tokens": (100_000, 1000), "runs": (24, 2)}
 BLOCK = 256
 NUM_EXPERTS = 8
 RUNS_PER_PEER = 8
@@ -250,22 +249,9 @@ def priors(num_runs: int) -> list[list[float]]:
     return [[float(weight) for weight in row] for row in drawn]
 
 
-def seconds(function: Callable[[], object]) -> float:
-    """On the clock."""
-    began = time.perf_counter()
-    function()
-    return time.perf_counter() - began
-
-
 def processor_seconds(function: Callable[[], object]) -> float:
     """Of all threads: on the clock, other work of the machine counts."""
-    began = time.process_time()
-    function()
-    return time.process_time() - began
-
-
-def memory_mb() -> int:
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return seconds_of(function, time.process_time)
 
 
 def measure(settings: Settings, files: Files, gate: GateConfig, num_runs: int) -> dict[str, float]:
@@ -281,53 +267,45 @@ def measure(settings: Settings, files: Files, gate: GateConfig, num_runs: int) -
     numpy_seconds, ordered = statistics.median(of_peer), sorted(of_processor)
     p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
     return {
-        "ratio_to_numpy_median": round(statistics.median(ordered) / numpy_seconds, 4),
-        "ratio_to_numpy_p95": round(p95 / numpy_seconds, 4),
-        "processor_ms_min": round(1e3 * ordered[0], 1),
-        "processor_ms_median": round(1e3 * statistics.median(ordered), 1),
-        "processor_ms_p95": round(1e3 * p95, 1),
-        "clock_ms_median": round(1e3 * statistics.median(on_clock), 1),
-        "numpy_processor_ms": round(1e3 * numpy_seconds, 1),
+        "ratio_to_numpy_median": statistics.median(ordered) / numpy_seconds,
+        "ratio_to_numpy_p95": p95 / numpy_seconds,
+        "processor_ms_min": 1e3 * ordered[0],
+        "processor_ms_median": 1e3 * statistics.median(ordered),
+        "processor_ms_p95": 1e3 * p95,
+        "clock_ms_median": 1e3 * statistics.median(on_clock),
+        "numpy_processor_ms": 1e3 * numpy_seconds,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--domains", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=100_000)
-    parser.add_argument("--runs", type=int, default=24)
+    parser = Options(__doc__, SIZES)
     parser.add_argument("--gates", nargs="+", choices=list(GATES), default=list(GATES))
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         settings = Settings(home=Path(root), database_url="", artifacts=None)
         database.migrate(settings)
         with database.transaction(settings) as session:
-            files = fill(session, get_storage(settings), arguments.domains, arguments.tokens)
-        first_prior, before_mb = priors(2)[0], memory_mb()
-        first_seconds = seconds(lambda: ours(settings, PosteriorGateConfig(), first_prior))
-        chosen = {name: GATES[name] for name in arguments.gates}
+            files = fill(session, get_storage(settings), options.domains, options.tokens)
+        first_prior, before_mb = priors(2)[0], resident_bytes() / 2**20
+        first_seconds = seconds_of(lambda: ours(settings, PosteriorGateConfig(), first_prior))
+        chosen = {name: GATES[name] for name in options.gates}
         shown = {name: ours(settings, gate, prior) for name, gate in chosen.items() for prior in priors(2)}
-        peak_mb = memory_mb()
+        peak_mb = resident_bytes() / 2**20
         for name, gate in chosen.items():
             np.testing.assert_allclose(shown[name], peer(files, gate, priors(2)[-1]), rtol=1e-6)
         gates = {}
         for name, gate in chosen.items():
-            gates[name] = measure(settings, files, gate, arguments.runs)
+            gates[name] = measure(settings, files, gate, options.runs)
             print(name, json.dumps(gates[name]), flush=True)
         database.close_engines()
-    print(
-        json.dumps(
-            {
-                "goal": "a toggle or prior on 8 experts x 16 x 100k tokens answers in <= 0.05 s of processor time",
-                "slowest_processor_ms_median": max(one["processor_ms_median"] for one in gates.values()),
-                "first_call_seconds": round(first_seconds, 3),
-                "gates": gates,
-                "memory_before_mb": before_mb,
-                "peak_memory_mb": peak_mb,
-                "threads": torch.get_num_threads(),
-            }
-        )
-    )
+    medians = [one["processor_ms_median"] for one in gates.values()]
+    ratios = [one["ratio_to_numpy_median"] for one in gates.values()]
+    figures = [
+        Figure("a changed toggle or prior, the slowest gate, processor time", medians, "ms", at_most=50, statistic=max),
+        Figure("the same over NumPy, all gates", ratios),
+    ]
+    sizes = {"memory_before_mb": before_mb, "peak_memory_mb": peak_mb}
+    report(options, figures, first_call_seconds=first_seconds, of_gates=gates, **sizes)
 
 
 if __name__ == "__main__":

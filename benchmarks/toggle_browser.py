@@ -4,19 +4,16 @@ A studio and an API server of their own (`workbench up`) serve a copy of a home 
 is not changed. A script in the page notes `performance.now()` at each click and when the table's text has changed.
 Beside it, in turns and in the same run: the peer, a page of Streamlit alone whose toggle changes one number, shows what
 a click costs without any work of ours; and what the API server says that mixing took. The load of the machine stands
-beside the numbers, which are of this machine and this moment. The last line is JSON.
+beside the numbers, which are of this machine and this moment. With --quick and no home, one is made.
 Run: python benchmarks/toggle_browser.py --home HOME --mixture demo
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,7 +23,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from harness.benchmark import Figure, Options, not_run, p95, report
+from load import MIXTURE, SIZES, make_home
 
 PATIENCE = 120.0  # seconds for a server to start
 PEER = """
@@ -54,26 +54,55 @@ MEASURE = """([toggle, where]) => new Promise((resolve) => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", type=Path, required=True, help="A home with a scored mixture, such as the demo's.")
-    parser.add_argument("--mixture", default="demo")
-    parser.add_argument("--clicks", type=int, default=50)
+    parser = Options(__doc__, {"clicks": (50, 4), "mixture": ("demo", "duo")})
+    parser.add_argument("--home", type=Path, help="A home with a scored mixture, such as the demo's.")
     options = parser.parse_args()
+    if not options.home and not options.quick:
+        parser.error("Give --home.")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        home = Path(shutil.copytree(options.home, Path(folder) / "home"))
+        browser = stack.enter_context(chromium())
+        home = Path(folder) / "home"
+        if options.home:
+            shutil.copytree(options.home, home)
+        else:
+            make_little_home(Path(folder))
         studio = stack.enter_context(workbench(home))
         peer = stack.enter_context(streamlit(Path(folder)))
-        playwright = stack.enter_context(sync_playwright())
-        chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         ours, theirs = browser.new_page(), browser.new_page()
         ours.goto(f"{studio}/mixtures?mixture={options.mixture}")
         ours.get_by_role("row").nth(1).wait_for(timeout=PATIENCE * 1000)
         theirs.goto(peer)
         theirs.get_by_text("number: 1").wait_for(timeout=PATIENCE * 1000)
         numbers = measure(ours, theirs, options.clicks)
+    figures = [
+        Figure("from the click on a toggle to the new numbers", numbers["ours"], "ms", at_most=200),
+        Figure("the same on a page of Streamlit alone", numbers["peer"], "ms"),
+        Figure("mixing on the server", numbers["mixing"], "ms"),
+    ]
+    report(
+        options,
+        figures,
+        p95_ms={name: p95(values) for name, values in numbers.items()},
+        ratio_to_peer=figures[0].value / figures[1].value,
+        load_1_minute=os.getloadavg()[0],
+    )
+
+
+def make_little_home(folder: Path) -> None:
+    """A home in the folder with the scored mixture `duo` of little experts."""
+    make_home(folder, MIXTURE, {name: quick for name, (_, quick, *_) in SIZES.items()})
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """This machine's browser, without a window."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with sync_playwright() as playwright:
+        if path is None and not Path(playwright.chromium.executable_path).exists():
+            not_run("needs Chromium")
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
         browser.close()
-    report(numbers)
 
 
 def measure(ours: Page, theirs: Page, clicks: int) -> dict[str, list[float]]:
@@ -92,26 +121,6 @@ def measure(ours: Page, theirs: Page, clicks: int) -> dict[str, list[float]]:
             for name, value in took.items():
                 numbers[name].append(value)
     return numbers
-
-
-def report(numbers: dict[str, list[float]]) -> None:
-    """Prints medians and 95th percentiles, and as JSON."""
-    result: dict[str, object] = {
-        name: {
-            "median_ms": round(statistics.median(values), 1),
-            "p95_ms": round(statistics.quantiles(values, n=20)[-1], 1),
-        }
-        for name, values in numbers.items()
-    }
-    result |= {
-        "ratio_to_peer": round(statistics.median(numbers["ours"]) / statistics.median(numbers["peer"]), 2),
-        "clicks": len(numbers["ours"]),
-        "cores": os.cpu_count(),
-        "load_1_minute": os.getloadavg()[0],
-    }
-    for name, value in result.items():
-        print(f"{name}: {value}")
-    print(json.dumps(result))
 
 
 @contextmanager

@@ -13,13 +13,12 @@ from engine.device import prepare_process
 
 prepare_process()
 
-import argparse  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
+from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -30,16 +29,17 @@ from engine.models.families import fresh_model, load_model  # noqa: E402
 from engine.text.blocks import Tokens  # noqa: E402
 from engine.training.data import DomainText  # noqa: E402
 from engine.training.loop import train  # noqa: E402
+from harness.benchmark import Figure, Options, in_own_process, report, resident_bytes  # noqa: E402
 
-VOCAB, BLOCK, ROWS, UPDATES = 65_536, 512, 8, 2
-SHAPE = ModelConfig(num_layers=12, width=256, num_heads=4, ffn_width=1024, max_positions=1024)
+SIZES = {"vocabulary": (65_536, 512), "block": (512, 16), "rows": (8, 2), "layers": (12, 1), "width": (256, 32)}
+UPDATES = 2
 
 
-def peer(folder: Path) -> Callable[[], None]:
+def peer(folder: Path, sizes: Any) -> Callable[[], None]:
     """Updates with transformers' loss of all logits at once."""
     model = load_model(folder).train()
     optimizer = torch.optim.AdamW(model.parameters())
-    ids = torch.randint(0, VOCAB, (ROWS, BLOCK))
+    ids = torch.randint(0, sizes.vocabulary, (sizes.rows, sizes.block))
 
     def run() -> None:
         for _ in range(UPDATES):
@@ -50,17 +50,17 @@ def peer(folder: Path) -> Callable[[], None]:
     return run
 
 
-def ours(folder: Path, activation_checkpointing: bool) -> Callable[[], None]:
+def ours(folder: Path, sizes: Any, activation_checkpointing: bool = False) -> Callable[[], None]:
     """Updates of our training loop."""
     method = get_method("dense")
     key = str(method.only_expert)
     model = method.build(folder, [key])
-    ids = np.random.default_rng(0).integers(0, VOCAB, 20 * BLOCK).astype(np.uint32)
+    ids = np.random.default_rng(0).integers(0, sizes.vocabulary, 20 * sizes.block).astype(np.uint32)
     tokens = Tokens(ids, np.zeros(1, dtype=np.int64))
     config = TrainingConfig(
         num_steps=UPDATES,
-        block_size=BLOCK,
-        sequences_per_domain=ROWS,
+        block_size=sizes.block,
+        sequences_per_domain=sizes.rows,
         evaluate_every=10**6,
         checkpoint_every=10**6,
         activation_checkpointing=activation_checkpointing,
@@ -75,51 +75,39 @@ def ours(folder: Path, activation_checkpointing: bool) -> Callable[[], None]:
     return run
 
 
-def resident(which: str) -> int:
-    """Bytes of resident memory: VmRSS now, VmHWM at its peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(which)).split()[1])
-
-
-VARIANTS: dict[str, Callable[[Path], Callable[[], None]]] = {
+VARIANTS: dict[str, Callable[[Path, Any], Callable[[], None]]] = {
     "transformers": peer,
-    "ours": lambda folder: ours(folder, False),
-    "ours with activation checkpointing": lambda folder: ours(folder, True),
+    "ours": ours,
+    "ours with activation checkpointing": partial(ours, activation_checkpointing=True),
 }
 
 
-def measure(variant: str, folder: Path) -> None:
-    """Prints bytes at the peak above those before, and seconds of processor time."""
-    run = VARIANTS[variant](folder)
-    before, start = resident("VmRSS"), time.process_time()
+def measure(variant: str, folder: Path, sizes: Any) -> tuple[float, float]:
+    """Bytes at the peak above those before, and seconds of processor time."""
+    run = VARIANTS[variant](folder, sizes)
+    before, start = resident_bytes("VmRSS"), time.process_time()
     run()
-    print(resident("VmHWM") - before, time.process_time() - start)
+    return resident_bytes() - before, time.process_time() - start
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", choices=list(VARIANTS))
-    parser.add_argument("--folder", type=Path)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        measure(arguments.measure, arguments.folder)
-        return
+    options = Options(__doc__, SIZES).parse_args()
+    width = options.width
+    shape = ModelConfig(
+        num_layers=options.layers, width=width, num_heads=4, ffn_width=4 * width, max_positions=2 * options.block
+    )
     with tempfile.TemporaryDirectory() as name:
-        fresh_model(SHAPE, VOCAB).save_pretrained(name)
-        figures = {}
-        for variant in VARIANTS:
-            command = [sys.executable, __file__, "--measure", variant, "--folder", name]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-            figures[variant] = float(output[-2]), float(output[-1])
-            memory, seconds = (
-                own / other for own, other in zip(figures[variant], figures["transformers"], strict=True)
-            )
-            print(
-                f"{variant}: {figures[variant][0] / 1e6:,.0f} MB, {memory:.2f} times the peer's; "
-                f"{figures[variant][1]:.1f} s of processor time, {seconds:.2f} times the peer's",
-                flush=True,
-            )
-    sys.exit(figures["ours"][0] >= figures["transformers"][0])
+        fresh_model(shape, options.vocabulary).save_pretrained(name)
+        measured = {variant: in_own_process(measure, variant, Path(name), options) for variant in VARIANTS}
+    memory, seconds = (
+        {variant: one[number] / measured["transformers"][number] for variant, one in measured.items()}
+        for number in (0, 1)
+    )
+    figures = [
+        Figure(f"memory of an update over transformers', {variant}", [memory[variant]], at_most=bound)
+        for variant, bound in (("ours", 1), ("ours with activation checkpointing", None))
+    ]
+    report(options, figures, megabytes={name: one[0] / 1e6 for name, one in measured.items()}, time_ratios=seconds)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,6 @@ from engine.methods.row_registry import new_placement
 
 prepare_process()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import statistics  # noqa: E402
-import time  # noqa: E402
 from collections.abc import Callable, Mapping, Sequence  # noqa: E402
 
 import torch  # noqa: E402
@@ -26,7 +22,9 @@ from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
 from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup, clip_and_step, gradient_groups, make_optimizer  # noqa: E402
+from harness.benchmark import Figure, Options, report, seconds_of  # noqa: E402
 
+SIZES = {"steps": (12, 1), "block": (256, 16), "sequences": (2, 1, "sequences per domain")}
 VOCAB = 4096
 
 
@@ -50,11 +48,7 @@ def step_function(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--block", type=int, default=256)
-    parser.add_argument("--sequences", type=int, default=2, help="sequences per domain")
-    arguments = parser.parse_args()
+    arguments = Options(__doc__, SIZES).parse_args()
     keys = [f"domain{i}" for i in range(8)]
     shape = ModelConfig(num_layers=4, width=128, num_heads=4, ffn_width=512, max_positions=512)
     ids = torch.randint(0, VOCAB, (8 * arguments.sequences, arguments.block + 1))
@@ -65,28 +59,15 @@ def main() -> None:
     plain = [GradientGroup(list(weights.values()))]
     dense = step_function(lambda x: dense_lm(input_ids=x, use_cache=False).logits, weights, plain, ids)
     expert = step_function(lambda x: demix(x, rows), trainable(demix, None), gradient_groups(demix, rows), ids)
-    seconds = {"dense": [], "demix": []}
+    seconds: dict[str, list[float]] = {"dense": [], "demix": []}
     for number in range(arguments.steps + 2):
         for name, step in (("dense", dense), ("demix", expert)):
-            began = time.perf_counter()
-            step()
+            taken = seconds_of(step)
             if number >= 2:
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(taken)
     ratios = [b / a for a, b in zip(seconds["dense"], seconds["demix"], strict=True)]
-    print(
-        json.dumps(
-            {
-                "claim": "DEMix step / dense step <= 1.10",
-                "ratio_median": round(statistics.median(ratios), 3),
-                "ratio_min": round(min(ratios), 3),
-                "ratio_max": round(max(ratios), 3),
-                "tokens_per_step": ids[:, 1:].numel(),
-                "dense_seconds_median": round(statistics.median(seconds["dense"]), 4),
-                "demix_seconds_median": round(statistics.median(seconds["demix"]), 4),
-                "threads": torch.get_num_threads(),
-            }
-        )
-    )
+    figures = [Figure("a DEMix step over a dense one", ratios, at_most=1.1)]
+    report(arguments, figures, tokens_per_step=ids[:, 1:].numel(), seconds=seconds)
 
 
 if __name__ == "__main__":

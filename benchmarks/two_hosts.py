@@ -13,7 +13,6 @@ Run: python benchmarks/two_hosts.py
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -24,7 +23,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+from harness.benchmark import Figure, Options, not_run, report
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -38,7 +41,15 @@ from workbench.settings import get_settings  # noqa: E402
 
 PASSWORD = "only-for-this-run"
 DB_PORT, BROKER_PORT, STORE_PORT = 55432, 56379, 59000
-CLUSTERS, TOPICS, DOCUMENTS = 8, 8, 1600
+SIZES = {
+    "steps": (8 * 400, 4, "updates of the trainings together"),
+    "rounds": (2, 1),
+    "clusters": (8, 2, "with a training each"),
+    "documents": (1600, 200),
+    "lost_after": (300, 30, "updates of a training, until its host is lost"),
+    "lease": (30.0, 6.0, "seconds without a heartbeat until a job is given to another host"),
+}
+TOPICS = 8
 
 
 class Host:
@@ -72,17 +83,13 @@ class Host:
         self._host.kill()
 
 
-def run(*command: str) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
 def workbench(*words: str) -> None:
     """A command of the workbench, as a user of a third machine types it."""
     subprocess.run([str(Path(sys.executable).with_name("workbench")), *words], check=True, stdout=subprocess.DEVNULL)
 
 
 @contextmanager
-def services(folder: Path) -> Iterator[None]:
+def services(folder: Path, lease_seconds: float) -> Iterator[None]:
     """The database, the broker and the store on this machine's address; settings in the environment."""
     address = network.ADDRESS
     control = _postgres(folder / "pg", address)
@@ -103,6 +110,8 @@ def services(folder: Path) -> Iterator[None]:
         WORKBENCH_WORKER_SLOTS="1",
         WORKBENCH_THREADS="1",
         WORKBENCH_NO_AUTH="1",
+        WORKBENCH_LEASE_SECONDS=str(lease_seconds),
+        WORKBENCH_RECONCILE_SECONDS=str(lease_seconds / 2),
         AWS_ACCESS_KEY_ID="any",
         AWS_SECRET_ACCESS_KEY="any",
         AWS_DEFAULT_REGION="us-east-1",
@@ -162,12 +171,12 @@ def wait_until(holds: Callable[[], object], seconds: float) -> float:
     return time.monotonic() - began
 
 
-def write_corpus(path: Path) -> None:
+def write_corpus(path: Path, num_documents: int) -> None:
     """Documents of eight topics with words of their own."""
     draw = random.Random(0)
     words = [["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(150)] for _ in range(TOPICS)]
     with path.open("w") as file:
-        for number in range(DOCUMENTS):
+        for number in range(num_documents):
             text = " ".join(draw.choices(words[number % TOPICS], k=120))
             file.write(json.dumps({"text": text}) + "\n")
 
@@ -177,8 +186,8 @@ def cards(kind: str) -> list[JobCard]:
         return jobs.list_jobs(session, kind=kind)
 
 
-def train_clusters(name: str, num_steps: int) -> float:
-    """Seconds from the first start to the last end of eight trainings."""
+def train_clusters(name: str, num_steps: int, num_clusters: int) -> float:
+    """Seconds from the first start to the last end of the trainings."""
     before = {card.id for card in cards("train-joint")}
     workbench(
         *("train", "clusters", "topics", name, "--seed-model", "little", "--steps", str(num_steps)),
@@ -189,16 +198,17 @@ def train_clusters(name: str, num_steps: int) -> float:
     def mine() -> list[JobCard]:
         return [card for card in cards("train-joint") if card.id not in before]
 
-    wait_until(lambda: len(mine()) == CLUSTERS and all(card.state == "done" for card in mine()), 1800)
+    wait_until(lambda: len(mine()) == num_clusters and all(card.state == "done" for card in mine()), 1800)
     done = mine()
     return max(card.finished_at or 0 for card in done) - min(card.started_at or 0 for card in done)
 
 
-def recover(hosts: dict[str, Host], mixture: str) -> tuple[float, float]:
+def recover(hosts: dict[str, Host], mixture: str, lost_after: int) -> tuple[float, float]:
     """Seconds from the loss of a training's host to its next start and to its next step, on another host."""
+    further = lost_after // 6
     workbench(
         *("train", "expert", "lost", "--mixture", mixture, "--domain", "topics/0", "--no-join", "--steps", "100000"),
-        *("--block-size", "128", "--learning-rate", "0.003", "--clip", "1", "--checkpoint-every", "50"),
+        *("--block-size", "128", "--learning-rate", "0.003", "--clip", "1", "--checkpoint-every", str(further)),
         *("--evaluate-every", "100000", "--sample-tokens", "0"),
     )
     job_id = cards("train-expert")[0].id
@@ -209,64 +219,74 @@ def recover(hosts: dict[str, Host], mixture: str) -> tuple[float, float]:
             card, points = jobs.get_job(session, job_id), jobs.metrics(session, job_id, "loss")
         return max((point.step for point in points), default=0), card.owner
 
-    wait_until(lambda: last()[0] > 300, 600)
+    wait_until(lambda: last()[0] > lost_after, 600)
     step, owner = last()
     hosts[owner.partition(":")[0]].lose()
     began = time.monotonic()
     wait_until(lambda: last()[1] not in ("", owner), 300)
     start = time.monotonic() - began
-    wait_until(lambda: last()[0] > step + 50, 300)
+    wait_until(lambda: last()[0] > step + further, 300)
     workbench("job", "cancel", job_id)
     return start, time.monotonic() - began
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, num_clusters: int, num_documents: int) -> None:
     """Text, a seed model, and its clusters as domains."""
     workbench("migrate")
-    write_corpus(folder / "text.jsonl")
+    write_corpus(folder / "text.jsonl", num_documents)
     workbench("corpus", "add", "text", str(folder / "text.jsonl"), "--here")
     shape = ("--layers", "4", "--width", "128", "--vocab-size", "512", "--max-positions", "256")
     workbench("seed", "make", "little", "--domains", "text", *shape, "--here")
-    workbench("cluster", "find", "topics", "--domains", "text", "--clusters", "8", "--map-size", "0", "--here")
+    find = ("--domains", "text", "--clusters", str(num_clusters), "--map-size", "0")
+    workbench("cluster", "find", "topics", *find, "--here")
     workbench("cluster", "domains", "topics", "--here")
 
 
-def compare(hosts: Sequence[Host], number: int, num_steps: int) -> float:
+def compare(hosts: Sequence[Host], number: int, options: Any) -> float:
     """How many times as fast the trainings are on two hosts as on one."""
     seconds = {}
     for count in (1, 2):
         for host in hosts[:count]:
             host.start()
-        seconds[count] = train_clusters(f"mix-{number}-{count}", num_steps)
+        seconds[count] = train_clusters(f"mix-{number}-{count}", options.steps, options.clusters)
         for host in hosts[:count]:
             host.stop()
     ratio = seconds[1] / seconds[2]
     one, two = (f"{seconds[count]:.0f} s" for count in (1, 2))
-    print(f"eight trainings: {one} on one host, {two} on two: {ratio:.2f} times as fast", flush=True)
+    print(f"the trainings: {one} on one host, {two} on two: {ratio:.2f} times as fast", flush=True)
     return ratio
 
 
+def missing() -> str:
+    """What this machine lacks; empty if nothing."""
+    programs = [name for name in ("redis-server", "taskset", "unshare") if shutil.which(name) is None]
+    programs += [] if find_initdb() else ["PostgreSQL"]
+    packages = [name for name in ("moto", "s3fs", "psycopg", "redis") if find_spec(name) is None]
+    return network.missing() or (f"needs {', '.join(programs + packages)}" if programs + packages else "")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=8 * 400, help="updates of the eight trainings together")
-    parser.add_argument("--rounds", type=int, default=2)
-    arguments = parser.parse_args()
-    if network.missing():
-        sys.exit(f"This benchmark {network.missing()}.")
+    options = Options(__doc__, SIZES).parse_args()
+    if reason := missing():
+        not_run(reason)
     folder = Path(tempfile.mkdtemp(prefix="two-hosts-"))
     folder.chmod(0o755)
     try:
-        with network.hosts(2) as made, services(folder):
+        with network.hosts(2) as made, services(folder, options.lease):
             hosts = [Host(host, number, folder) for number, host in enumerate(made)]
-            prepare(folder)
-            ratios = [compare(hosts, number, arguments.steps) for number in range(arguments.rounds)]
+            prepare(folder, options.clusters, options.documents)
+            ratios = [compare(hosts, number, options) for number in range(options.rounds)]
             for host in hosts:
                 host.start()
-            start, step = recover({host.name: host for host in hosts}, "mix-0-2")
-            print(f"a lost host: its training started again after {start:.0f} s and was further after {step:.0f} s")
+            start, step = recover({host.name: host for host in hosts}, "mix-0-2", options.lost_after)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(min(ratios) < 1.8)
+    figures = [
+        Figure("the trainings on two hosts over one, times as fast", ratios, at_least=1.8, statistic=min),
+        Figure("until the training of a lost host starts again", [start], "s"),
+        Figure("until it is further than before", [step], "s"),
+    ]
+    report(options, figures)
 
 
 if __name__ == "__main__":

@@ -186,6 +186,21 @@ class Echo:
     candidates: Sequence[Sequence[Candidate]] = ()
 
 
+@dataclass(frozen=True)
+class TextReading:
+    """A text by token: the weight of every expert before it, its log-probability (nats), the most probable token there.
+
+    `gate_weights` are those inside experts of MoDE; an expert that did not run is left out.
+    """
+
+    experts: list[str]
+    tokens: list[str]
+    weights: list[list[float]]  # token × expert
+    logprobs: list[float]
+    best: list[tuple[str, float]]
+    gate_weights: list[dict[str, GateWeights]]
+
+
 @dataclass(frozen=True, slots=True)
 class Drafting:
     """An answer's drafts: those compared with the mixture's tokens, those that were right, or why there are none."""

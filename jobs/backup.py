@@ -20,7 +20,7 @@ from engine.errors import DamagedFile
 from engine.files import faults_in, new_folder, read_temporary
 from jobs.attempt.leftovers import MADE, WORK
 from jobs.uploads import uploads_folder
-from workbench.answers.backups import WorkbenchBackup
+from workbench.answers.integrity import WorkbenchBackup
 from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.integrity.check import See, faulty_artifact
 from workbench.registry import backups, database

@@ -23,8 +23,7 @@ from engine.files import MANIFEST, aside_of, faults_in
 from jobs.backup import ARTIFACTS, CARD, JOBS, REGISTRY, UPLOADS, copy_tree, explained, settings_of
 from jobs.garbage_collection import named_sources
 from jobs.uploads import upload_id
-from workbench.answers.backups import RestoredWorkbench, WorkbenchBackup
-from workbench.answers.integrity import StoreCheck
+from workbench.answers.integrity import RestoredWorkbench, StoreCheck, WorkbenchBackup
 from workbench.errors import StorageError
 from workbench.integrity.check import See, check_store
 from workbench.job_records import leases

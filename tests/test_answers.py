@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from ui import request_fields
 from ui.api.app import create_app
-from ui.api.schemas import analysis
-from ui.api.schemas.analysis import InferenceModesRequest
+from ui.api.insight import PosteriorRequest
 from ui.api.schemas.completion import CompletionRequest
+from ui.request_fields import CompletionFields, PosteriorFields
 from workbench.mixture_request import RequestChanges
 from workbench.settings import Settings
 
@@ -23,6 +22,8 @@ UNTYPED = re.compile(r"\b(?:dict|Mapping|MutableMapping)\[str, (?:Any|object)\]|
 JSON_FORMS = {
     "workbench/gate_configs.py:dump_gate",
     "workbench/gate_configs.py:upgraded_gate",
+    "workbench/requests/gate_changes.py:changes",
+    "workbench/requests/gate_changes.py:gate_changes",
 }
 
 # Objects whose fields belong to somebody else, by what they are (docs/decisions/0031-json-objects.md).
@@ -36,9 +37,8 @@ FREE_FORM = {
         "engine.methods.registry:method_of_card",
         "engine.mixing.evidence:named",
         "engine.inference.scores:score_card",
-        "engine.models.families:read_config",
         "engine.models.flops:Shape.of",
-        "workbench.analysis.new_mixtures:names_evidence",
+        "workbench.questions.new_mixtures:names_evidence",
         "workbench.answers.posteriors:Manifest.gate",
         "workbench.gate_configs:changed_gate",
         "workbench.gate_configs:dump_gate",
@@ -47,6 +47,7 @@ FREE_FORM = {
         "workbench.mixture_request:RequestChanges.gate",
         "workbench.mode_composition:ModePart.shape",
         "workbench.registry.cards:ClusteringCard.config",
+        "workbench.requests.gate_changes:gate_changes",
         "workbench.registry.cards:ExpertCard.config",
         "workbench.analysis.changes.training_outcome:worse_than_before",
         "workbench.registry.cards:ExpertCard.metrics",
@@ -77,7 +78,7 @@ FREE_FORM = {
         "workbench.specs:unreadable_reason",
     },
     "findings of a kind of report, stored on users' disks": {
-        "workbench.analysis.changes.removal:verdict",
+        "workbench.questions.removal:verdict",
         "workbench.registry.cards:ReportCard.findings",
         "workbench.registry.reports:register_report",
     },
@@ -96,9 +97,8 @@ FREE_FORM = {
     },
     "values for the variables of somebody's chat template": {
         "engine.text.chat.conversations:Conversation.template_kwargs",
-        "engine.text.chat.template:ChatTemplate.with_values",
         "engine.text.chat.template_values:clean_values",
-        "workbench.requests.generation:Host.conversation_prompt",
+        "engine.loading.host:Host.conversation_prompt",
     },
     "arguments of Plotly, of pydantic and of a sampler": {
         "workbench.answers.posteriors:Manifest.sampling",
@@ -232,16 +232,10 @@ class Card:
 
 def test_the_fields_of_the_clients_requests_are_those_that_the_api_accepts() -> None:
     of_changes = RequestChanges.__annotations__.keys()  # a page that sends them chooses those that its route has
-    checked = 0
-    for name, fields in vars(request_fields).items():
-        if name.endswith("Fields"):
-            body = getattr(analysis, name.replace("Fields", "Request"), None)
-            body = body or {"CompletionFields": CompletionRequest, "InferenceModesFields": InferenceModesRequest}[name]
-            needed = {one for one, field in body.model_fields.items() if field.is_required()}
-            assert fields.__annotations__.keys() - body.model_fields.keys() <= of_changes, name
-            assert needed <= fields.__required_keys__, name
-            checked += 1
-    assert checked == 12
+    for fields, body in ((CompletionFields, CompletionRequest), (PosteriorFields, PosteriorRequest)):
+        needed = {one for one, field in body.model_fields.items() if field.is_required()}
+        assert fields.__annotations__.keys() - body.model_fields.keys() <= of_changes, body
+        assert needed <= fields.__required_keys__, body
 
 
 def has_fields(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:

@@ -251,6 +251,21 @@ def test_links_and_files_that_a_document_names_exist(path: Path) -> None:
     assert not missing
 
 
+def test_the_architecture_names_every_folder_and_no_other() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = text.partition("## Where to look")[2].partition("`tests/` mirrors")[0]
+    packages = ("engine", "workbench", "jobs", "ui", "studies/workbench_studies")
+    files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    folders = {part for path in files for part in path.parent.relative_to(ROOT).parts}
+    assert set(re.findall(r"(\w+)/", tree)) == folders
+
+
+def test_every_decision_is_in_the_index_once() -> None:
+    folder = ROOT / "docs" / "decisions"
+    linked = re.findall(r"\((\d{4}[\w-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    assert sorted(linked) == sorted(path.name for path in folder.glob("0*.md"))
+
+
 def anchors_of(path: Path) -> set[str]:
     """The anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
@@ -283,7 +298,7 @@ def test_a_figure_is_an_image_with_a_title_and_a_description(path: Path) -> None
     root = ElementTree.parse(path).getroot()
     names = {child.tag.rpartition("}")[2] for child in root}
     assert {"title", "desc"} <= names
-    assert f"figures/{path.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert any(f"figures/{path.name}" in document.read_text(encoding="utf-8") for document in DOCS)
 
 
 def test_every_setting_is_in_the_reference_with_its_sentence() -> None:

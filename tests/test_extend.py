@@ -53,6 +53,7 @@ def install(folder: Path, module: str, code: str, group: str, entry_point: str) 
         ("A gate", "toy_gate/toy_gate", ("gate",)),
         ("A method", "toy_method/site/toy_method", ("descriptor", "placement")),
         ("A kind of job", "toy_kind/toy_kind", ("kind", "runner", "screen")),
+        ("A question", "toy_question", ("toy_question",)),
         ("A sort of report", "toy_report/toy_report", ("report",)),
         ("A page and a command", "toy_page/toy_page", ("page", "word_counts", "command")),
     ],
@@ -63,7 +64,7 @@ def test_the_plugin_of_the_page_is_the_one_that_its_own_tests_run(
     folder = TESTS / package
     assert blocks(title) == [(folder / f"{name}.py").read_text(encoding="utf-8") for name in modules]
     [offered] = blocks(title, "toml")
-    [path] = folder.parent.glob("*.dist-info/entry_points.txt")
+    [path] = [path for parent in (folder, folder.parent) for path in parent.glob("*.dist-info/entry_points.txt")]
     installed = ConfigParser()
     installed.read(path, encoding="utf-8")
     groups = tomllib.loads(offered)["project"]["entry-points"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -13,34 +13,41 @@ from pydantic import BaseModel, ValidationError
 from ui.addresses import REGISTRY_HEADER, api_address, registry_id
 from ui.errors import ServerDown, ServerRefused, ServerSlow
 from ui.server_proof import ELSEWHERE, ProvingTransport
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.answers.changes import Forgetting, RemovalTable
-from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
-from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
+from workbench.answers.posteriors import PosteriorAnswer
 from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
+from workbench.questions.calibration import CalibrationRequest
+from workbench.questions.cluster_grid import ClusterGridRequest
+from workbench.questions.forgetting import ForgettingRequest
+from workbench.questions.inference_modes import InferenceModesRequest
+from workbench.questions.parent_proposal import NearestRequest
+from workbench.questions.perplexities import MixRequest
+from workbench.questions.posteriors import PosteriorMapRequest
+from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.question import AnswerType, Question
+from workbench.questions.removal import RemovalRequest
+from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry.cards import PriorCard
+from workbench.specs import parse_as
 
 if TYPE_CHECKING:
-    from ui.request_fields import (
-        CalibrationFields,
-        ClusterGridFields,
-        CompletionFields,
-        ContrastFields,
-        ForgettingFields,
-        InferenceModesFields,
-        MixFields,
-        NearestFields,
-        PosteriorFields,
-        PosteriorMapFields,
-        PriorFields,
-        RemovalFields,
-    )
+    from ui.request_fields import CompletionFields, PosteriorFields
     from workbench.settings import Settings
 
 CONNECT_SECONDS = 2.0
 # A first request loads weights, and waits its turn behind other generations.
 ANSWER_SECONDS = 600.0
 Result = TypeVar("Result", bound=BaseModel)
+Fields = ParamSpec("Fields")
+
+
+def _asking(question: Callable[Fields, Question[AnswerType]]) -> Callable[Concatenate[Client, Fields], AnswerType]:
+    """A method that takes the fields of a question. Raises BadSpec for those that are wrong."""
+
+    def method(self: Client, /, *_: Fields.args, **fields: Fields.kwargs) -> AnswerType:
+        return self.ask(parse_as(cast(type[Question[AnswerType]], question), fields))
+
+    method.__doc__ = question.__doc__
+    return method
 
 
 class Client:
@@ -103,45 +110,23 @@ class Client:
         """The weight of every expert at every token of a text, and of every part inside those of MoDE."""
         return self._post(PosteriorAnswer, "/v1/workbench/posterior", request)
 
-    def mix(self, **request: Unpack[MixFields]) -> MixedScores:
-        """A mixture's perplexity on every domain, from stored scores."""
-        return self._post(MixedScores, "/v1/workbench/mix", request)
+    def ask(self, question: Question[AnswerType]) -> AnswerType:
+        """The answer to a question about stored scores."""
+        return self._post(question.answer_type(), f"/v1/workbench/{question.path}", _fields_of(question))
 
-    def removal(self, **request: Unpack[RemovalFields]) -> RemovalTable:
-        """What removing each expert of a mixture costs, from stored scores."""
-        return self._post(RemovalTable, "/v1/workbench/removal", request)
+    mix = _asking(MixRequest)
+    removal = _asking(RemovalRequest)
+    forgetting = _asking(ForgettingRequest)
+    nearest = _asking(NearestRequest)
+    inference_modes = _asking(InferenceModesRequest)
+    calibration = _asking(CalibrationRequest)
+    cluster_grid = _asking(ClusterGridRequest)
+    posteriors = _asking(PosteriorMapRequest)
+    contrast = _asking(ContrastRequest)
 
-    def forgetting(self, **request: Unpack[ForgettingFields]) -> Forgetting:
-        """How the perplexities of two models differ on the same text, from stored scores."""
-        return self._post(Forgetting, "/v1/workbench/forgetting", request)
-
-    def nearest(self, **request: Unpack[NearestFields]) -> ParentProposal:
-        """The parent that a new expert of a domain would have, from stored scores."""
-        return self._post(ParentProposal, "/v1/workbench/nearest", request)
-
-    def inference_modes(self, **request: Unpack[InferenceModesFields]) -> InferenceModeComparison:
-        """A mixture's perplexity on every domain under each inference mode, from stored scores."""
-        return self._post(InferenceModeComparison, "/v1/workbench/inference-modes", request)
-
-    def calibration(self, **request: Unpack[CalibrationFields]) -> EvidenceCalibration:
-        """The evidence that fits dev text of a mixture's training domains best, from stored scores."""
-        return self._post(EvidenceCalibration, "/v1/workbench/calibration", request)
-
-    def cluster_grid(self, **request: Unpack[ClusterGridFields]) -> ClusterGrid:
-        """A cluster gate's perplexity at every temperature and top-k, from stored scores."""
-        return self._post(ClusterGrid, "/v1/workbench/cluster-grid", request)
-
-    def posteriors(self, **request: Unpack[PosteriorMapFields]) -> PosteriorMap:
-        """Which expert each domain's text is taken for, from stored scores."""
-        return self._post(PosteriorMap, "/v1/workbench/posteriors", request)
-
-    def contrast(self, **request: Unpack[ContrastFields]) -> TokenComparison:
-        """Where two experts differ on a domain, from stored scores."""
-        return self._post(TokenComparison, "/v1/workbench/contrast", request)
-
-    def estimate_prior(self, **request: Unpack[PriorFields]) -> PriorCard:
-        """A new prior, estimated on stored scores of held-out text."""
-        return self._post(PriorCard, "/v1/workbench/priors", request)
+    def estimate_prior(self, **request: Any) -> PriorCard:
+        """A new prior, estimated on stored scores of held-out text; the fields are those of PriorRequest."""
+        return self._post(PriorCard, "/v1/workbench/priors", _fields_of(parse_as(PriorRequest, request)))
 
     def _post(self, result: type[Result], path: str, request: Mapping[str, Any]) -> Result:
         return _parsed(result, self._send("POST", path, json=request))
@@ -151,6 +136,11 @@ class Client:
             response = self._http.request(method, path, **options)
             _check(response)
             return _body(response)
+
+
+def _fields_of(question: Question[Any]) -> dict[str, Any]:
+    """The fields that were given, as JSON."""
+    return question.model_dump(mode="json", exclude_unset=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ from engine.text.split_names import HeldOutSplit
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import request_stop, resume, run_now, submit, wait
 from ui.generation.mix_names import find_member, with_clustering_id
-from ui.generation.model_host import ModelHost, mix_scores
+from ui.generation.model_host import ModelHost
 from ui.kinds.job_results import result_sentence
 from ui.present.forms.spec_of_options import spec_of_options
 from ui.present.jobs.failure_text import cause_of
@@ -38,23 +38,23 @@ from ui.present.jobs.job_failure import failure_of
 from ui.present.jobs.job_status import is_over, percent_of, sentence_of
 from ui.present.jobs.training_tokens import tokens_per_step
 from ui.present.text.calibration import proposal_words
-from workbench.analysis.calibration import calibrate_evidence
 from workbench.analysis.curves.job_metrics import job_metrics
-from workbench.analysis.new_mixtures import make_mixture, names_evidence
-from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.job_records import jobs
 from workbench.job_states import UNSUCCESSFUL
 from workbench.kinds.catalog import kind_named
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.calibration import calibrate_evidence
+from workbench.questions.new_mixtures import make_mixture, names_evidence
+from workbench.questions.perplexities import PerplexitiesRequest, mix_scores
+from workbench.questions.question import AnswerType, Question, ask
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import Card, DomainCard, ExpertCard, JobCard, MixtureCard, SeedCard
 from workbench.registry.database import has_registry, migrate, reading, require_registry
 from workbench.request_specs import MixtureSpec
 from workbench.settings import read_settings
 from workbench.specs import parse_as
-from workbench.store.storage import get_storage
 
 REDRAW_SECONDS = 0.5
 
@@ -121,8 +121,16 @@ class Workbench:
     def perplexities(self, mixture: str | Mixture | None = None, split: HeldOutSplit = "test") -> pd.DataFrame:
         """The perplexity per token of each expert (columns) on each domain (rows), from stored scores."""
         name = mixture.name if isinstance(mixture, Mixture) else mixture
-        table = self.read(perplexity_table, name, split)
+        table = self.ask(PerplexitiesRequest(mixture=name, split=split))
         return _scored(pd.DataFrame(table.perplexity, index=table.experts, columns=table.domains, dtype=float).T)
+
+    def ask(self, question: Question[AnswerType]) -> AnswerType:
+        """The answer to a question about stored scores, such as `RemovalRequest(mixture="duo")`."""
+        return ask(question.answer, self.settings)
+
+    def table(self, question: Question[Any]) -> pd.DataFrame:
+        """The same as a table, of questions whose answer has one."""
+        return _scored(pd.DataFrame([row.model_dump() for row in getattr(self.ask(question), question.rows)]))
 
     def job(self, job_id: str) -> Job:
         """The job of this id."""
@@ -312,9 +320,7 @@ class Mixture(Model):
 
     def calibration(self) -> EvidenceCalibration:
         """The decay and the power of evidence that fit dev text of its training domains, and what they gain."""
-        storage = get_storage(self.workbench.settings)
-        fitted: EvidenceCalibration = self.workbench.read(calibrate_evidence, storage, self.request)
-        return fitted
+        return ask(partial(calibrate_evidence, mixture=self.request), self.workbench.settings)
 
     def calibrated(self) -> Mixture:
         """The same with the evidence that fits best, if that gains."""
@@ -329,7 +335,7 @@ class Mixture(Model):
 
     def perplexity(self, split: HeldOutSplit = "test") -> pd.DataFrame:
         """Its perplexity per token on each domain beside that of its best expert, from stored scores."""
-        scores = mix_scores(self.workbench.settings, self.request, split)
+        scores = ask(partial(mix_scores, request=self.request, split=split), self.workbench.settings)
         columns = ["domain", "num_tokens", "perplexity", "best_expert"]
         return _scored(pd.DataFrame([one.model_dump() for one in scores.domains], columns=columns).set_index("domain"))
 

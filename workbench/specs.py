@@ -14,9 +14,9 @@ from pydantic_core import ErrorDetails
 
 from workbench.errors import BadSpec, Complaint
 from workbench.kinds.catalog import kind_named
-from workbench.spec_base import Spec
+from workbench.spec_base import Sane
 
-SpecType = TypeVar("SpecType", bound=Spec)
+SpecType = TypeVar("SpecType", bound=Sane)
 
 
 def parse_spec(data: dict[str, Any]) -> Any:
@@ -55,7 +55,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def parse_as(spec: type[SpecType], data: dict[str, Any]) -> SpecType:
-    """A spec of this type. Raises BadSpec with all complaints at once."""
+    """A spec, or a question, of this type. Raises BadSpec with all complaints at once."""
     try:
         return spec.model_validate(data)
     except ValidationError as error:

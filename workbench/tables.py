@@ -458,7 +458,7 @@ class JobEvent(Base):
     at: Mapped[float] = mapped_column(default=time.time)
     attempt: Mapped[int] = mapped_column(default=0)
     message: Mapped[str] = mapped_column(Text)  # for people; what the code reads is in `kind` and `data`
-    kind: Mapped[str | None] = mapped_column(String(32))  # job_records.event_kinds; None: only the message matters
+    kind: Mapped[str | None] = mapped_column(String(32))  # of workbench.job_states; None: only the message matters
     data: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
     job: Mapped[Job] = relationship(back_populates="events")

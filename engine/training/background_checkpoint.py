@@ -16,10 +16,9 @@ from torch import Tensor
 
 from engine.config import TrainingConfig
 from engine.free_memory import free_main_memory
-from engine.training.checkpoint import new_checkpoint, write_own
+from engine.training.checkpoint import EvaluationHistory, new_checkpoint, write_own
 from engine.training.checkpoint_parts import own_state
 from engine.training.distributed import ProcessGroup
-from engine.training.early_stopping import EvaluationHistory
 from engine.training.local_parts import local_part
 
 LEAST_BYTES = 64 << 20  # a smaller state is written about as fast as it is copied

@@ -15,43 +15,27 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from engine.config import TrainingConfig
-from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Event, Note, Requirements, Saved, Saving, Step, TextSample, TrainingFinished
-from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
-from engine.models.compiled import compiled_layers, compiled_loss, compiling_failed
-from engine.models.fused_activations import fused_activations
+from engine.errors import NonFiniteLoss
+from engine.events import Evaluated, Event, Note, Saving, Step, TextSample, TrainingFinished
+from engine.models.compiled import compiling_failed
 from engine.models.likelihoods import Objective
-from engine.models.routers import routers
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel, trainable
-from engine.training.autocast import autocast_for, in_training_precision
-from engine.training.background_checkpoint import BackgroundCheckpoint, pays_off
-from engine.training.checkpoint import (
-    best_weights,
-    checkpoint_folder,
-    drop_cut_off,
-    evaluation_history_at,
-    newest_step,
-    restore,
-    save_checkpoint,
-    training_state,
-)
+from engine.training.autocast import autocast_for
 from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.early_stopping import EvaluationHistory
 from engine.training.inspection import Held, show
-from engine.training.local_parts import copy_aside
 from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
-from engine.training.memory.low_bits import frozen_in_4bit
-from engine.training.memory.needs import Needs, least_needs, require_memory
+from engine.training.memory.saving import MemorySaving
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
+from engine.training.run_state import RunState
 from engine.training.step_seed import step_seed
 
 
@@ -81,56 +65,38 @@ def train(
     Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLoss when the
     loss is not finite, DoesNotFit when it must take more memory than there is.
     """
-    return _Training(model, texts, config, folder, only_experts, balanced, watch, listen, sample, team).events()
+    separate, most = config.separate_conversations, config.max_sequences
+    per_domain, rows = config.sequences_per_domain, team.rows
+    sampler = BlockSampler(texts, config.block_size, per_domain, config.seed, rows, balanced, most, separate)
+    training = _Training(model, sampler, config, folder, only_experts, team)
+    training.watch, training.listen, training.sample = watch, listen, sample
+    return training.events()
 
 
 class _Training:
     def __init__(
         self,
         model: TrainableModel,
-        texts: Sequence[DomainText],
+        sampler: BlockSampler,
         config: TrainingConfig,
         folder: Path,
         only: Sequence[str] | None,
-        balanced: bool,
-        watch: Callable[[], Mapping[str, float]] | None,
-        listen: Callable[[str], AbstractContextManager[object]],
-        sample: Callable[[int], Sequence[TextSample]] | None,
         team: ProcessGroup,
     ) -> None:
-        self.model, self.config, self.folder, self.team = model, config, folder, team
-        self.watch, self.listen, self.sample = watch, listen, sample
-        self.sampler = BlockSampler(
-            texts,
-            config.block_size,
-            config.sequences_per_domain,
-            config.seed,
-            team.rows,
-            balanced,
-            config.max_sequences,
-            config.separate_conversations,
-        )
+        self.model, self.sampler, self.config, self.team = model, sampler, config, team
+        self.watch: Callable[[], Mapping[str, float]] | None = None
+        self.listen: Callable[[str], AbstractContextManager[object]] = nullcontext
+        self.sample: Callable[[int], Sequence[TextSample]] | None = None
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
+        self.state = RunState(folder, self.parameters, self.optimizer, config, team)
+        self.memory = MemorySaving(model, self.parameters, config, is_single=team is SINGLE_PROCESS)
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
-        self.history = EvaluationHistory()
-        self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
-        self.in_flight: BackgroundCheckpoint | None = None
-        self.saves_memory, self.num_parts, self.until_end = False, 1, ExitStack()
-        self.needs = self._needs_with(config)  # of the weights as they are stored
 
     def events(self) -> Iterator[Event]:
-        trained, device, precision = self.parameters.values(), self.model.device, self.config.precision
-        self._require_tried_options()
-        short = frozen_in_4bit(self.model, precision, device) if self.config.load_in_4bit else nullcontext()
-        with short, in_training_precision(self.model, trained, precision, device), self.until_end:
+        with self.memory.stored_bits():
             show(Held(self.model, self.parameters, self.optimizer, self.sampler))
-            self.until_end.enter_context(fused_activations(self.model))
-            if self.config.compile:
-                self.until_end.enter_context(compiled_loss(self.model.lm))
-                self.until_end.enter_context(compiled_layers(self.model.lm, self.sampler.rows))
-            if self.config.activation_checkpointing:
-                self._save_memory()
+            self.memory.replace_layers(self.sampler.rows)
             if self.sampler.separates:
                 require_separation(self.model, self.config.block_size)
             step = yield from self._steps()
@@ -138,106 +104,61 @@ class _Training:
 
     def _steps(self) -> Generator[Event, None, int]:
         """Trains to the end, and returns the step."""
-        step = saved = self._resume()
+        state = self.state
+        step = saved = state.resume()
         if not self._is_over(step):
-            yield self._requirements()
+            yield self.memory.requirements()
         try:
             while True:
                 if self._must_evaluate(step):
                     yield self._evaluate(step)
                 is_over = self._is_over(step)
-                if is_over and self._restore_best():
+                if is_over and state.restore_best():
                     saved = -1
                 is_due = step > saved and (is_over or step % self.config.checkpoint_every == 0)
-                if self.in_flight and (is_due or is_over or self.in_flight.is_written()):
-                    yield self._finish_in_flight(self.in_flight)
+                if state.in_flight and (is_due or is_over or state.in_flight.is_written()):
+                    yield state.finish_in_flight(state.in_flight)
                 if is_due:
                     yield Saving(step)
                     saved = step
-                    if is_over or not self._save_in_background(step):
-                        yield self._save(step)
+                    if is_over or not state.save_in_background(step):
+                        yield state.save(step)
                 if is_over:
                     break
                 event = self._update_or_save_memory(step)
                 step += isinstance(event, Step)
                 yield event
         except GeneratorExit:
-            if self.in_flight:
-                self._finish_in_flight(self.in_flight)
+            if state.in_flight:
+                state.finish_in_flight(state.in_flight)
             if step > saved:
-                self._save(step)
+                state.save(step)
             raise
         except BaseException as error:
-            if (ending := self.in_flight) and ending.end_with(error):
-                yield self._saved(ending.step)  # a shared store gets it: a retry may run on another machine
+            if complete := state.end_with(error):
+                yield complete
             raise
         self.team.finish()
         return step
 
-    def _resume(self) -> int:
-        if self.team.rank == 0:
-            drop_cut_off(self.folder)
-        step = self.team.broadcast(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
-        self.team.on_resume(step)
-        if step:
-            restore(self.folder, step, self.parameters, self.optimizer)
-            self.history = evaluation_history_at(self.folder, step)
-            self.best = best_weights(self.folder, step, self.parameters)
-        return step
-
-    def _needs_with(self, config: TrainingConfig) -> Needs:
-        return least_needs(self.model, self.parameters, config, self.model.device)
-
-    def _requirements(self) -> Requirements:
-        """What the training takes at least; raises DoesNotFit where that is more memory than there is."""
-        is_single = self.team is SINGLE_PROCESS  # else bits cannot be saved
-        require_memory(self.needs, self.config, self._needs_with if is_single else None)
-        return self.needs.event(self.config, is_single=is_single)
-
     def _must_evaluate(self, step: int) -> bool:
         """True also after a stop between an update and its evaluation, so that none is left out."""
         is_due = step % self.config.evaluate_every == 0 or step == self.config.num_steps
-        return is_due and self.history.evaluated_step < step
+        return is_due and self.state.history.evaluated_step < step
 
     def _is_over(self, step: int) -> bool:
-        out_of_patience = self.config.patience is not None and self.history.num_worse >= self.config.patience
+        out_of_patience = self.config.patience is not None and self.state.history.num_worse >= self.config.patience
         return out_of_patience or step >= self.config.num_steps
-
-    @torch.no_grad()
-    def _restore_best(self) -> bool:
-        """Loads the best weights into the model; False if that is done already or there are none."""
-        if not self.best:
-            return False
-        for name, tensor in self.best.items():
-            self.parameters[name].copy_(tensor)
-        self.best = {}
-        return True
 
     def _finished(self, step: int) -> TrainingFinished:
         """The final event, also for a finished training that is resumed: it does not evaluate again."""
-        history, max_steps = self.history, self.config.num_steps
+        history, max_steps = self.state.history, self.config.num_steps
         if self.config.patience:
             return TrainingFinished(history.best_step, step, max_steps, history.best_losses, history.first_losses)
         return TrainingFinished(step, step, max_steps, history.last_losses, history.first_losses)
 
-    def _require_tried_options(self) -> None:
-        """Raises TrainingError for options that were never tried in several processes that train together."""
-        used = self.config.of_one_process
-        if used and self.team is not SINGLE_PROCESS:
-            raise TrainingError(
-                f"{' and '.join(used)} work in one process only.", "Train in one process, or without these options."
-            )
-
-    def _save_memory(self) -> None:
-        """From now on activations are computed again in the backward pass."""
-        self.until_end.enter_context(checkpointed_activations(self.model.lm))
-        self.saves_memory = True
-
     def _update_or_save_memory(self, step: int) -> Step | Note:
-        """An update; or, where a GPU's memory does not suffice for its passes, what makes them need less.
-
-        Processes that train together wait for each other within an update, so they fail.
-        """
+        """An update; or, where a GPU's memory does not suffice for its passes, what makes them need less."""
         config, began = self.config, time.perf_counter()
         torch.manual_seed(step_seed(config.seed, step) + self.team.rank)
         self.model.train()
@@ -245,7 +166,7 @@ class _Training:
         try:
             losses_ABT = self._backward(batches)
         except torch.OutOfMemoryError:
-            consequence = self._need_less(len(batches[0].places))
+            consequence = self.memory.reduce(len(batches[0].places))
             if not consequence:
                 raise
         except Exception as error:
@@ -257,24 +178,6 @@ class _Training:
         self.optimizer.zero_grad()  # of the part of the update that was done
         torch.cuda.empty_cache()
         return Note(f"The GPU's memory does not suffice for step {step + 1}: from here on {consequence}.")
-
-    def _need_less(self, num_rows: int) -> str:
-        """Makes the passes of later updates need less memory, and says by what; empty if that is not possible."""
-        if self.team is not SINGLE_PROCESS:
-            return ""
-        if not self.saves_memory and can_checkpoint_activations(self.model.lm):
-            self._save_memory()
-            return (
-                "activations are computed again in the backward pass (activation_checkpointing), which changes no "
-                "number but takes a third more operations"
-            )
-        if self.num_parts >= num_rows or routers(self.model.lm):  # routers spread the tokens of all rows evenly
-            return ""
-        self.num_parts = min(2 * self.num_parts, num_rows)
-        return (
-            f"the {num_rows} rows of a batch are read in {self.num_parts} parts, which changes losses in their last "
-            "digits alone but takes longer"
-        )
 
     def _update(self, step: int, batches: Sequence[Batch], losses_ABT: Tensor, began: float) -> Step:
         """Changes the weights by the gradients that are there."""
@@ -303,7 +206,7 @@ class _Training:
         """Accumulates this process's part of the gradients; returns the losses of all rows."""
         losses, num_counted = [], num_counted_tokens(batches)
         for batch in batches:
-            losses.append(torch.cat([self._of_part(part, num_counted) for part in batch.parts(self.num_parts)]))
+            losses.append(torch.cat([self._of_part(part, num_counted) for part in batch.parts(self.memory.num_parts)]))
         return self.team.gather_losses(torch.stack(losses), batch.places, batch.num_rows)
 
     def _of_part(self, batch: Batch, num_counted: int | None) -> Tensor:
@@ -347,12 +250,7 @@ class _Training:
                 f"The held-out loss of “{name}” {when}",
                 "these weights are not saved" if step else "nothing was updated",
             )
-        self.history.evaluated_step, self.history.last_losses = step, means
-        if not step:
-            self.history.first_losses = means
-        if self.config.patience and self.history.add(step, means, self.team):
-            self.best = {name: copy_aside(parameter) for name, parameter in self.parameters.items()}
-            self.team.on_best()
+        self.state.add_evaluation(step, means)
         return Evaluated(step, means | self._watched(), samples=self._samples(step))
 
     def _watched(self) -> dict[str, float]:
@@ -366,31 +264,6 @@ class _Training:
             return ()
         with autocast_for(self.config.precision, self.model.device):
             return self.sample(step)
-
-    def _save(self, step: int) -> Saved:
-        self.team.save_others()
-        save_checkpoint(self.folder, step, self._own_state(), self.config, self.history, self.team)
-        return self._saved(step)
-
-    def _save_in_background(self, step: int) -> bool:
-        """Starts to write a checkpoint while the training goes on; False where that does not pay off."""
-        state = self._own_state()
-        if not pays_off(state, self.team):
-            return False
-        self.team.save_others()
-        self.in_flight = BackgroundCheckpoint(self.folder, step, state, self.config, self.history, self.team)
-        return True
-
-    def _finish_in_flight(self, checkpoint: BackgroundCheckpoint) -> Saved:
-        self.in_flight = None
-        checkpoint.finish()
-        return self._saved(checkpoint.step)
-
-    def _own_state(self) -> Mapping[str, Tensor]:
-        return self.team.own_state(training_state(self.parameters, self.optimizer, self.best))
-
-    def _saved(self, step: int) -> Saved:
-        return Saved(step, str(checkpoint_folder(self.folder, step)))
 
 
 def _require_finite(loss: float, what: str, consequence: str) -> None:

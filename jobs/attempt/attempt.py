@@ -10,22 +10,23 @@ import traceback
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 from engine.device import prepare_process
-from engine.errors import DamagedFile, Problem
+from engine.errors import DamagedFile, DoesNotFit, Problem
 from engine.events import Event, Note, Requirements, Saved, Saving
+from engine.files import folder_size
+from engine.free_memory import megabytes
 from jobs.attempt.checkpoint_upload import CheckpointUpload
-from jobs.attempt.disk import require_disk
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.job_log import begin_log, upload_log
 from jobs.attempt.leased_gpus import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
-from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
-from jobs.attempt.work import Claim, Register, Runner, Work, log_path
+from jobs.attempt.work import Claim, Register, Runner, Work, load_runner, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLost, StorageError, StoreFailed
 from workbench.integrity.damage import with_names
@@ -36,6 +37,27 @@ from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
+from workbench.store.storage import free_bytes
+
+
+def require_disk(work: Work, needs: Requirements) -> None:
+    """Raises DoesNotFit where checkpoints, or the result, are larger than what is free on their disk.
+
+    Checkpoints of an earlier attempt have their place already.
+    """
+    checkpoints, results = work.folder, work.settings.artifacts_folder
+    move = f"move the home folder {work.settings.root} to a larger disk"
+    _require("checkpoints", needs.checkpoints_bytes - folder_size(checkpoints), checkpoints, move)
+    _require("its result", needs.result_bytes, results, "set WORKBENCH_ARTIFACTS to a folder on a larger disk")
+
+
+def _require(what: str, needed: int, folder: Path, change: str) -> None:
+    if needed > (free := free_bytes(folder)):
+        raise DoesNotFit(
+            f"It takes at least {megabytes(needed)} of disk for {what}, and {megabytes(free)} are free.",
+            f"Free some space and retry it, or {change}.",
+        )
+
 
 POLL_SECONDS = 0.05
 THROUGHPUT = "throughput.json"  # beside the checkpoints

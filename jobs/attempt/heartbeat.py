@@ -18,12 +18,19 @@ from types import TracebackType
 from jobs.attempt.finish import finish, renew_lease, write_update
 from jobs.attempt.outcomes import STOPPED
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
-from jobs.attempt.steady_clock import steady_seconds
 from jobs.attempt.work import Claim
 from workbench.errors import DiskFull, LeaseLost, RegistryUnavailable
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has only the second, which does the same there
+
+
+def steady_seconds() -> float:
+    """Seconds since the machine started, those included during which it slept."""
+    return time.clock_gettime(_CLOCK)
+
 
 POLL_SECONDS = 1.0
 

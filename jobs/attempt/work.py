@@ -6,20 +6,24 @@ registry in the same transaction that sets the job done. Closing the generator m
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from engine.events import Event
 from engine.gpus import Gpu
+from engine.plugins import load_object
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
+from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import Kind
 from workbench.names import Row, ensure_free
 from workbench.registry import database
 from workbench.settings import Settings
@@ -28,6 +32,22 @@ from workbench.store.artifacts import find_artifact, register_artifact
 from workbench.store.object_store import object_store
 from workbench.store.storage import Storage
 from workbench.store.stored_checkpoints import StoredCheckpoints
+
+
+def load_runner(kind: str) -> Runner:
+    """The generator function of a kind of job. Raises BadSpec for an unknown kind, BadPlugin where it has none."""
+    return cast(Runner, load_object(runner_path(kind_named(kind))))
+
+
+def runner_path(kind: Kind[Any]) -> str:
+    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` named as its spec's."""
+    return kind.runner or kind.spec.__module__.replace("workbench.kinds", "jobs.kinds", 1) + ":run"
+
+
+def stable_id(job_id: str, what: str) -> str:
+    """The id (32 hexadecimal digits) of the job's result called `what`."""
+    return uuid.uuid5(uuid.UUID(job_id), what).hex
+
 
 Register = Callable[[Session], dict[str, Any]]
 Runner = Callable[..., Generator[Event, None, Register]]

@@ -18,9 +18,11 @@ from jobs.probe.forecast import forecast, several
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec, NameTaken
 from workbench.gate_configs import changed_gate, default_gate, load_gate
+from workbench.job_records.jobs import title_of
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.data.make_domain import MakeDomain
 from workbench.kinds.training.default_rate import is_random
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
@@ -37,6 +39,18 @@ from workbench.request_specs import TrainClusters
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Clustering, Domain, Expert, Mixture, MixtureMember
+
+
+def submit_selection(
+    domain: MakeDomain, training: TrainExpert | TrainJoint, settings: Settings | None = None
+) -> list[str]:
+    """Submits both jobs in one transaction and returns their ids. Raises BadSpec, and then submits neither."""
+    steps = [
+        Step("domain", domain, title_of(domain)),
+        Step("expert", training, title_of(training), ("domain",)),
+    ]
+    return submit_plan(lambda _: steps, settings)
+
 
 _DENSE = get_method("dense")  # a model of its own for each cluster
 

@@ -23,9 +23,9 @@ from engine.events import Event, Progress, Step
 from engine.files import EXPERT_CARD, folder_size
 from engine.training.checkpoint import KEPT
 from engine.training.inspection import observed_by
-from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import outcome_of
 from jobs.attempt.reporting import sentence
+from jobs.attempt.work import load_runner
 from jobs.probe.measuring import Contents, GpuMemory, Stopwatch, peak_bytes, resident_bytes
 from jobs.probe.probe_work import CLAIM, ProbeWork
 from workbench.answers.forecasts import Measured, MemoryParts

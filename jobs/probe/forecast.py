@@ -9,7 +9,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -19,8 +19,8 @@ import psutil
 
 from engine.device import process_environment
 from engine.files import folder_size
+from engine.free_memory import left_in_container
 from engine.subprocesses import python_command, python_environment
-from jobs.probe.limits import Limits, limits_now
 from jobs.probe.processes import Places, placed, places_of, processes_of, with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
@@ -29,6 +29,24 @@ from workbench.job_records.preconditions import kind_of, validate_against_regist
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
+from workbench.store.storage import free_bytes
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bytes that are free."""
+
+    memory_bytes: int
+    disk_bytes: int
+
+
+def limits_now(settings: Settings) -> Limits:
+    """Memory that is available, in a container what its limit leaves, and the disk of artifacts or of checkpoints."""
+    memory = int(psutil.virtual_memory().available)
+    with suppress(OSError, ValueError):
+        memory = min(memory, left_in_container())
+    return Limits(max(memory, 0), min(map(free_bytes, (settings.artifacts_folder, settings.root))))
+
 
 MOST_SECONDS = 120.0  # of all probes of one forecast, without those in which one says that it has come further
 _LONGEST = 900.0  # seconds that a probe may go on coming further

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from kombu.exceptions import ChannelError, ConnectionError, KombuError
 
 from engine.errors import Problem
-from jobs.attempt.steady_clock import steady_seconds
+from jobs.attempt.heartbeat import steady_seconds
 from jobs.garbage_collection import remove_all_leftovers, sweep, sweep_store
 from jobs.queue.app import QUEUE, make_app
 from jobs.queue.submit import call_workers

@@ -25,14 +25,13 @@ from workbench import database_clock
 from workbench.errors import BadSpec, DiskFull, RegistryUnavailable, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.job_records.event_kinds import UPLOAD
-from workbench.job_records.preconditions import validate_against_registry, without_aliases
-from workbench.job_states import STOPPED
+from workbench.job_records.preconditions import kind_of, validate_against_registry, without_aliases
+from workbench.job_states import STOPPED, UPLOAD
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
-from workbench.specs import parse_spec, paths_read
+from workbench.specs import parse_spec
 from workbench.store import tombstones
 from workbench.store.object_store import LOGS, object_store
 from workbench.store.storage import confine
@@ -63,8 +62,8 @@ def submit(
 
 def _note_upload(session: Session, job_id: str, spec: Spec, settings: Settings) -> None:
     """Notes which machine received the files that the job reads, for those that share a store but not its home."""
-    paths = paths_read(spec.model_dump(mode="json")) if settings.store else ()
-    if any(upload_id(Path(path)) and not is_elsewhere(path, settings) for path in paths):
+    path = kind_of(spec).reads(spec) if settings.store else ""
+    if path and upload_id(Path(path)) and not is_elsewhere(path, settings):
         host = host_name()
         message = f"Its file was uploaded to “{host}”: a worker on that machine runs it."
         leases.add_event(session, job_id, message, kind=UPLOAD, data={"host": host})
@@ -173,8 +172,10 @@ def send(settings: Settings, job_id: str) -> None:
 
 
 def _validated(spec: Spec | dict[str, Any]) -> Spec:
-    """The spec, validated as it will be read back from its row."""
-    if not isinstance(spec, Spec | dict):
+    """The spec of JSON; a spec was validated when it was made, and cannot change."""
+    if isinstance(spec, Spec):
+        return spec
+    if not isinstance(spec, dict):
         raise BadSpec([f"Expected a job spec, got {type(spec).__name__}."])
-    checked: Spec = parse_spec(spec if isinstance(spec, dict) else spec.model_dump(mode="json"))
-    return checked
+    parsed: Spec = parse_spec(spec)
+    return parsed

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,19 +22,19 @@ from engine.errors import Problem
 from engine.events import Event, Step
 from engine.text.chat.old_masks import OLD_RULE
 from engine.threads import preserve_threads
-from jobs.attempt.load_runner import load_runner
 from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
-from jobs.attempt.work import Claim
+from jobs.attempt.work import Claim, load_runner
 from jobs.kinds.shared.environment import recorded_environment
 from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
+from jobs.probe.probe_work import ProbeWork
 from jobs.replay.compare import Points, compare_points, compare_weights
-from jobs.replay.work import ReplayWork
 from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError
 from workbench.exports.old_masks import MASK_RULE
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
+from workbench.names import Row
 from workbench.registry import database
 from workbench.registry.experts import expert_row
 from workbench.reproducible import ROW_ORDER
@@ -43,6 +43,25 @@ from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact, Expert
+
+
+@dataclass(frozen=True)
+class ReplayWork(ProbeWork):
+    """The work of a finished job, done again: it writes into `place` alone, and no row."""
+
+    @property
+    def log(self) -> Path:
+        return self.place / "log.txt"
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:  # type: ignore[override]
+        """A session whose changes are dropped, such as that damaged tokens lose their row to be made again."""
+        with self.reading() as session:
+            yield session
+
+    def ensure_free(self, session: Session, table: type[Row], what: str, name: str) -> None:
+        """The names are taken by the results that are compared."""
+
 
 See = Callable[[int, int, int], object]  # the step that was made, the one before the first, and the last
 _PARENT = "parent.json"  # of jobs.kinds.shared.parents

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.errors import EngineError
-from jobs.attempt.load_runner import load_runner
+from jobs.attempt.work import load_runner
 from ui.kinds.catalog import screen_of
 from ui.pages.catalog import all_pages
 from workbench.job_records.jobs import title_of

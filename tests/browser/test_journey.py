@@ -23,7 +23,7 @@ window.grown = {a: [], b: []};
 for (const side of ["a", "b"]) {
   const pane = document.getElementById("answer-" + side);
   new MutationObserver(() => {
-    const said = pane.querySelector(".generated");
+    const said = pane.querySelector(":is(.generated, .tv-text)");
     if (said) window.grown[side].push([performance.now(), said.textContent.length]);
   }).observe(pane, {childList: true, subtree: true, characterData: true});
 }

@@ -184,7 +184,7 @@ def the_playground_answers(proxied: Proxied, window: Page) -> None:
     frame = window.frame_locator("iframe")
     expect(frame.locator("#chips-a .chip").first).to_be_visible(timeout=LOADED)
     frame.get_by_role("button", name="Generate", exact=True).click()
-    expect(frame.locator("#answer-a .token").first).to_be_visible(timeout=LOADED)
+    expect(frame.locator("#answer-a .tv-token").first).to_be_visible(timeout=LOADED)
     separate = window.get_by_role("link", name="Open in a new window")
     expect(separate).to_have_attribute("href", f"{proxied.url}/play/")
 

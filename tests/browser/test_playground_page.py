@@ -113,11 +113,11 @@ def test_the_first_screen_holds_everything_and_no_token_is_lost(address: str, ho
     page.evaluate(COUNT)
     page.get_by_role("button", name="Generate", exact=True).click()
     for name in ("a", "b"):
-        expect(page.locator(f"#answer-{name} .token").first).to_be_attached()
+        expect(page.locator(f"#answer-{name} .tv-token").first).to_be_attached()
         expect(page.locator(f"#answer-{name}")).to_be_in_viewport()  # the token may have been scrolled out of it
     wait_for_answers(page)
     for name in ("a", "b"):
-        tokens = page.locator(f"#answer-{name} .token").all_text_contents()
+        tokens = page.locator(f"#answer-{name} .tv-token").all_text_contents()
         assert tokens == [f" sea{number}" for number in range(500)]
     updates = page.evaluate("window.updates")
     assert len(updates) > 5  # it grew
@@ -126,8 +126,8 @@ def test_the_first_screen_holds_everything_and_no_token_is_lost(address: str, ho
     assert page.evaluate(FITS) == [True, True, True]
 
 
-IN_SIGHT = """() => [...document.querySelectorAll(".answer .generated")].every((pane) => {
-  const mark = pane.querySelector("sup.mark");
+IN_SIGHT = """() => [...document.querySelectorAll(".answer .tv-text")].every((pane) => {
+  const mark = pane.querySelector("sup");
   return mark === null || mark.getBoundingClientRect().top >= pane.getBoundingClientRect().top;
 })"""
 KEY_OF = "(id) => getComputedStyle(document.querySelector(id), '::after').content"
@@ -139,7 +139,7 @@ def test_the_first_mark_is_in_sight_and_a_vote_names_its_key(address: str, page:
     page.locator("#prompt textarea").fill("the sea")
     page.keyboard.press("Control+Enter")
     wait_for_answers(page)
-    expect(page.locator("#answer-a sup.mark").first).to_be_attached()
+    expect(page.locator("#answer-a sup").first).to_be_attached()
     assert page.evaluate(IN_SIGHT)
     assert "key 1" in page.evaluate(KEY_OF, "#vote-a")  # a bare number reads as a count
 
@@ -152,12 +152,12 @@ def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
     page.keyboard.press("Control+Enter")
     wait_for_answers(page)
     expect(page.locator("#announcer")).to_have_text(re.compile("^Answer [AB]. Finished"))
-    text = page.locator("#answer-a .token").all_text_contents()
+    text = page.locator("#answer-a .tv-token").all_text_contents()
     link = page.locator("#permalink a")
     expect(link).to_have_count(1)
-    page.locator("#answer-a .generated").focus()
+    page.locator("#answer-a .tv-text").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator("#tip")).to_contain_text("both/code 0.75")
+    expect(page.locator("#answer-a .tv-float")).to_contain_text(re.compile("both/code\\s*75 %"))
     page.keyboard.press("1")
     expect(page.locator("#ratings")).to_contain_text("1 vote")
     page.get_by_role("button", name="History", exact=True).click()
@@ -167,7 +167,7 @@ def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
     other = context.new_page()
     other.goto(f"{address}{link.get_attribute('href')}")
     expect(other.locator("#answer-a .state")).to_contain_text("The same text as stored.")
-    assert other.locator("#answer-a .token").all_text_contents() == text
+    assert other.locator("#answer-a .tv-token").all_text_contents() == text
     context.close()
 
 
@@ -179,7 +179,7 @@ def test_escape_stops_and_switches_answer_while_typing(address: str, host: FakeH
     host.seconds = 0.05
     page.locator("#prompt textarea").focus()
     page.keyboard.press("Control+Enter")
-    expect(page.locator("#answer-a .token").nth(3)).to_be_visible()
+    expect(page.locator("#answer-a .tv-token").nth(3)).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#answer-a .state")).to_contain_text("Stopped.")
 

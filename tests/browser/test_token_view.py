@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_accessibility import AXE, SERIOUS
-from ui.widgets.elements.token_view import CSS, DRAW, HTML, difference_data, weight_data
+from ui.present.charts.token_view import CSS, DRAW, HTML, difference_data, weight_data
 from workbench.formatting.palette import look_of
 
 pytestmark = pytest.mark.browser
@@ -140,3 +140,20 @@ def test_axe_finds_nothing_serious(page: Page, theme: Any, parts: Sequence[Any])
     page.add_script_tag(content=AXE)
 
     assert page.evaluate(SERIOUS) == []
+
+
+def test_a_token_names_every_expert_with_weight_and_counts_the_others(page: Page) -> None:
+    names, rows = [f"e{number}" for number in range(12)], [[0.1] * 9 + [0.05, 0.05, 0.0], [1.0] + [0.0] * 11]
+    open_view(page, weight_data(["a", "b"], rows, names, [look_of(0, "M")] * 12, num_shown=24))
+    page.locator(".tv-token").nth(0).hover()
+    assert [one[0] for one in shown(page)] == [f"M{name}" for name in names]
+    page.locator(".tv-token").nth(1).hover()
+    assert shown(page)[-1] == ["5 others", "0 %"]
+
+
+def test_what_stands_before_the_tokens_and_after_them_is_text(page: Page) -> None:
+    turn = {"kind": "turn", "who": "User", "text": "<b>why?</b>"}
+    open_view(page, data_of(2) | {"before": [turn], "after": "!"})
+    page.evaluate(DRAWN, data_of(3) | {"before": [turn], "after": "?"})
+    words = page.locator(".tv-text").evaluate("(one) => one.textContent")
+    assert words == "User <b>why?</b>Py" + "".join(TOKENS[:2]) + "La" + TOKENS[2] + "?"

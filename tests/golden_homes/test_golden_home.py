@@ -12,13 +12,14 @@ import pytest
 
 from engine.config import SamplingConfig
 from engine.events import Token
+from engine.loading.host import Host
 from jobs.attempt.attempt import run_here
 from ui.cli.app import main
-from workbench.analysis import scores
 from workbench.job_records import jobs
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, reports
 from workbench.registry.database import close_engines, reading
-from workbench.requests import generation
+from workbench.requests import planning
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
@@ -52,16 +53,16 @@ def test_every_mixture_has_the_same_members_and_perplexities(golden: Any) -> Non
             members = mixtures.get_mixture(session, name).members
             assert [[one.expert, one.weight, one.active] for one in members] == expected["experts"], name
             if "perplexity" in expected:
-                rows = scores.mix_scores(session, get_storage(), name).domains
+                rows = mix_scores(session, get_storage(), name).domains
                 measured = {row.domain: row.perplexity for row in rows}
                 assert measured == pytest.approx(expected["perplexity"], rel=1e-6), name
 
 
 def test_every_mixture_generates_the_same_text_with_the_same_weights(golden: Any) -> None:
-    host = generation.Host(device="cpu")
+    host = Host(device="cpu")
     for name, expected in golden["mixtures"].items():
         with reading() as session:
-            plan = generation.plan(session, get_storage(), name)
+            plan = planning.plan(session, get_storage(), name)
         greedy = SamplingConfig(max_tokens=8, temperature=0)
         tokens = [event for event in host.stream(plan, "the court", greedy) if isinstance(event, Token)]
         assert [token.id for token in tokens] == expected["token_ids"], name

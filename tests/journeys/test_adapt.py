@@ -35,7 +35,7 @@ from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading, transaction
-from workbench.requests.generation import plan
+from workbench.requests.planning import plan
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 from workbench.tables import Expert, Mixture, MixtureMember

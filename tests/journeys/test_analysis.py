@@ -20,13 +20,14 @@ from engine.errors import ScoresError
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.analysis.changes.forgetting import forgetting
-from workbench.analysis.costs import mixture_costs
-from workbench.analysis.parent_proposal import nearest_parent
 from workbench.analysis.perplexity_tables import perplexity_table
-from workbench.analysis.posteriors import posterior_map
-from workbench.analysis.scores import compare_modes, mix_scores
-from workbench.analysis.token_comparison import compare_tokens
+from workbench.questions.costs import mixture_costs
+from workbench.questions.forgetting import ForgettingRequest
+from workbench.questions.inference_modes import InferenceModesRequest
+from workbench.questions.parent_proposal import NearestRequest
+from workbench.questions.perplexities import mix_scores
+from workbench.questions.posteriors import PosteriorMapRequest
+from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry.cards import JobCard
 from workbench.registry.corpora import domain_row, preview_documents
 from workbench.registry.database import reading, transaction
@@ -58,7 +59,7 @@ def ask(service: Callable[..., Any], *names: str, **output: Any) -> Any:
 
 @pytest.mark.usefixtures("scored")
 def test_each_domains_text_is_taken_for_its_own_experts() -> None:
-    outcome = ask(posterior_map, "small", num_blocks=8)
+    outcome = ask(PosteriorMapRequest(mixture="small", num_blocks=8).answer)
     assert (outcome.experts, outcome.homes) == (EXPERTS, ["court", "kitchen"])
     rows = {row.domain: row for row in outcome.domains}
     assert rows["court"].posterior[0] > 0.9
@@ -76,7 +77,7 @@ def test_each_domains_text_is_taken_for_its_own_experts() -> None:
 @pytest.mark.usefixtures("scored")
 def test_estimate_evidence_and_share_of_the_newest_block_are_choices_that_matter() -> None:
     def sea(**output: Any) -> list[float]:
-        rows = ask(posterior_map, "small", **output).domains
+        rows = ask(PosteriorMapRequest(mixture="small", **output).answer).domains
         return next(list(row.posterior) for row in rows if row.domain == "sea")
 
     default = sea()
@@ -87,11 +88,11 @@ def test_estimate_evidence_and_share_of_the_newest_block_are_choices_that_matter
 
 @pytest.mark.usefixtures("scored")
 def test_less_text_than_requested_is_reported_and_none_is_named() -> None:
-    outcome = ask(posterior_map, "small")
+    outcome = ask(PosteriorMapRequest(mixture="small").answer)
     assert {row.num_blocks for row in outcome.domains} <= set(range(1, 22))
     with transaction() as session:
         set_active(session, "small", "small/kitchen", False)
-    without = ask(posterior_map, "small")
+    without = ask(PosteriorMapRequest(mixture="small").answer)
     assert without.experts == ["small/court"]
     trained = {row.domain: row.is_trained for row in without.domains}
     assert trained == {"court": True, "kitchen": False, "sea": False}  # kitchen is a training domain of another expert
@@ -100,13 +101,13 @@ def test_less_text_than_requested_is_reported_and_none_is_named() -> None:
 @pytest.mark.usefixtures("trained")
 def test_a_domain_without_a_full_block_is_named(trained: Do) -> None:
     trained({"kind": "evaluate", "mixture": "small", "split": "dev", "block_size": 128, "max_tokens": 100})
-    outcome = ask(posterior_map, "small")
+    outcome = ask(PosteriorMapRequest(mixture="small").answer)
     assert (outcome.domains, outcome.too_short) == ([], ["court", "kitchen", "sea"])
 
 
 @pytest.mark.usefixtures("scored")
 def test_the_saved_mixture_and_the_oracle_stand_beside_the_modes() -> None:
-    outcome = ask(compare_modes, "small", num_blocks=5)
+    outcome = ask(InferenceModesRequest(mixture="small", num_blocks=5).answer)
     mixed = {row.domain: row.perplexity for row in ask(mix_scores, "small").domains}
     for row in outcome.domains:
         assert row.mixture == mixed[row.domain] == row.uniform
@@ -116,7 +117,7 @@ def test_the_saved_mixture_and_the_oracle_stand_beside_the_modes() -> None:
     own = [by_domain["court"], by_domain["kitchen"]]
     assert outcome.averages.train["cached"] == pytest.approx(sum(own) / 2)
     assert outcome.averages.novel["cached"] == by_domain["sea"]  # it may train a model, but trained none of these
-    without = ask(compare_modes, "small", num_blocks=1000).averages
+    without = ask(InferenceModesRequest(mixture="small", num_blocks=1000).answer).averages
     assert without.train["cached"] is None
     assert without.novel["label"] is None  # the sea has no expert of its own
 
@@ -134,7 +135,11 @@ def stored_scores(session: Session, expert: str) -> NDArray[np.float32]:
 
 @pytest.mark.usefixtures("scored")
 def test_where_two_experts_differ_is_shown_by_passage_and_token() -> None:
-    outcome = ask(compare_tokens, "kitchen", "small/court", "small/kitchen", num_passages=2, max_tokens=30)
+    outcome = ask(
+        ContrastRequest(
+            domain="kitchen", expert="small/court", rival="small/kitchen", num_passages=2, max_tokens=30
+        ).answer
+    )
     with reading() as session:
         table = perplexity_table(session, "small")
     court, kitchen = (row[table.domains.index("kitchen")] for row in table.perplexity)
@@ -163,7 +168,7 @@ def tokens_at(tokenizer: Tokenizer, ids: list[int], start: int) -> str:
 
 @pytest.mark.usefixtures("scored")
 def test_a_passage_that_is_shown_in_full_has_the_mean_of_its_tokens() -> None:
-    outcome = ask(compare_tokens, "sea", "small/court", "small/kitchen", max_tokens=1000)
+    outcome = ask(ContrastRequest(domain="sea", expert="small/court", rival="small/kitchen", max_tokens=1000).answer)
     assert (len(outcome.worst), len(outcome.best)) == (3, 3)
     for passage in outcome.worst + outcome.best:
         assert len(passage.differences) == len(passage.tokens) == passage.num_tokens
@@ -173,7 +178,7 @@ def test_a_passage_that_is_shown_in_full_has_the_mean_of_its_tokens() -> None:
 
 def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(trained: Do) -> None:
     with pytest.raises(ScoresError, match="not scored on the same test text of “sea”"):
-        ask(compare_tokens, "sea", *EXPERTS)
+        ask(ContrastRequest(domain="sea", expert=EXPERTS[0], rival=EXPERTS[1]).answer)
 
 
 @pytest.mark.usefixtures("trained")
@@ -254,18 +259,19 @@ def test_the_api_answers_what_the_services_say(home: Path) -> None:
 
     with TestClient(app, base_url="http://127.0.0.1:8000") as api:
         output = {"evidence": "last_token", "estimate": "mean", "num_blocks": 5, "split": "test"}
-        assert post("posteriors", mixture="small", **output).json() == as_json(ask(posterior_map, "small", **output))
+        outcome = ask(PosteriorMapRequest(mixture="small", **output).answer)
+        assert post("posteriors", mixture="small", **output).json() == as_json(outcome)
         pair = {"domain": "sea", "expert": EXPERTS[0], "rival": EXPERTS[1]}
-        assert post("contrast", **pair).json() == as_json(ask(compare_tokens, *pair.values()))
-        assert post("inference-modes", mixture="small", num_blocks=5).json() == ask(
-            compare_modes, "small", num_blocks=5
-        ).model_dump(mode="json")
+        assert post("contrast", **pair).json() == as_json(ask(ContrastRequest(**pair).answer))
+        assert post("inference-modes", mixture="small", num_blocks=5).json() == as_json(
+            ask(InferenceModesRequest(mixture="small", num_blocks=5).answer)
+        )
         made = post("priors", name="for the sea", mixture="small", domain="sea", num_blocks=5).json()
         assert made == ask(lambda session, _: get_prior(session, "for the sea")).model_dump()
         refused = post("priors", name="too much", mixture="small", domain="sea", num_blocks=5000)
         assert (refused.status_code, "needs 5000 blocks" in refused.text) == (400, True)
         assert post("contrast", **{**pair, "rival": "nobody"}).status_code == 404
         parent = {"mixture": "small", "domain": "sea"}
-        assert post("nearest", **parent).json() == as_json(ask(nearest_parent, *parent.values()))
+        assert post("nearest", **parent).json() == as_json(ask(NearestRequest(**parent).answer))
         both = {"before": "small", "after": EXPERTS[0]}
-        assert post("forgetting", **both).json() == as_json(ask(forgetting, *both.values()))
+        assert post("forgetting", **both).json() == as_json(ask(ForgettingRequest(**both).answer))

@@ -23,7 +23,7 @@ from tests.services.s3_server import BUCKET, moto, use
 from workbench import database_clock
 from workbench.errors import StoreFailed
 from workbench.job_records import jobs, leases
-from workbench.job_records.event_kinds import CHECKPOINT
+from workbench.job_states import CHECKPOINT
 from workbench.registry import experts
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction

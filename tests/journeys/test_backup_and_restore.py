@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 from engine.config import SamplingConfig
 from engine.files import MANIFEST, weights_sha256
+from engine.loading.host import Host
 from jobs import backup as backups
 from jobs.attempt.attempt import run_here
 from jobs.backup import back_up
@@ -23,14 +24,14 @@ from jobs.queue.submit import resume, submit
 from jobs.restore import restore
 from jobs.uploads import uploads_folder
 from ui.cli.app import main
-from workbench.analysis import scores
 from workbench.errors import DiskFull, StorageError
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import database
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
-from workbench.requests.generation import Host, plan
+from workbench.requests.planning import plan
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.storage import get_storage
@@ -66,7 +67,7 @@ def answer(settings: Settings) -> tuple[str, Any]:
     """What a mixture writes, and its stored scores."""
     with reading(settings) as session:
         planned = plan(session, get_storage(settings), "small")
-        mixed = scores.mix_scores(session, get_storage(settings), "small").domains
+        mixed = mix_scores(session, get_storage(settings), "small").domains
     events = Host(device="cpu").stream(planned, "the court", SamplingConfig(max_tokens=5, seed=1))
     return "".join(getattr(event, "text", "") for event in events), mixed
 

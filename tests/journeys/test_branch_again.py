@@ -13,10 +13,10 @@ from engine.clusters.sources import hex_of
 from jobs.plans.clusterings import Branch, plan_training, submit_training
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
-from workbench.analysis import scores
 from workbench.errors import BadSpec
 from workbench.formatting.number_format import share
 from workbench.job_records import jobs
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering
@@ -81,7 +81,7 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
 
     done(clustered({**EVALUATE, "mixture": "ensemble", "domains": ["court"]}))  # distances to the new centres
     with reading() as session:
-        (row,) = scores.mix_scores(session, get_storage(), "ensemble").domains
+        (row,) = mix_scores(session, get_storage(), "ensemble").domains
     assert set(row.perplexity_by_expert) == set(names)
     assert row.perplexity < 1.3 * min(row.perplexity_by_expert.values())
     again = submit_training(job_spec("topics", "ensemble", "ensemble", num_steps=9))
@@ -180,7 +180,7 @@ def test_a_second_iteration_begins_where_most_documents_were_seen(
 
 def _perplexity(expert: str) -> float:
     with reading() as session:
-        (row,) = scores.mix_scores(session, get_storage(), expert).domains
+        (row,) = mix_scores(session, get_storage(), expert).domains
     return float(row.perplexity)
 
 

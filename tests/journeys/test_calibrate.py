@@ -20,9 +20,10 @@ from ui.cli.app import main
 from ui.kinds.job_results import result_sentence
 from ui.notebook import Workbench
 from workbench.analysis import scores
-from workbench.analysis.calibration import calibrate_evidence
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec
+from workbench.questions.calibration import calibrate_evidence
+from workbench.questions.perplexities import mix_scores
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
@@ -67,7 +68,7 @@ def test_neither_novel_nor_test_text_is_read(monkeypatch: pytest.MonkeyPatch) ->
             shutil.rmtree(get_storage().path(row.artifact_id))
     assert numbers(fitted()) == numbers(before)
     with pytest.raises(Exception, match=r"manifest\.json cannot be read"), reading() as session:
-        scores.mix_scores(session, get_storage(), "small", split="test")  # what is gone is noticed by whoever reads it
+        mix_scores(session, get_storage(), "small", split="test")  # what is gone is noticed by whoever reads it
 
 
 @pytest.mark.usefixtures("scored")
@@ -249,7 +250,7 @@ def test_a_proposal_that_gains_is_named_with_the_command_that_accepts_it(
 ) -> None:
     given = fitted().model_dump() | {"best": {"decay": 0.8, "power": 0.2}, "keeps": False, "mixture": "my mix"}
     monkeypatch.setattr(
-        "workbench.analysis.new_mixtures.calibrate_evidence",
+        "workbench.questions.new_mixtures.calibrate_evidence",
         lambda *_: EvidenceCalibration.model_validate(given),
     )
     assert main(["mixture", "create", "my mix", "--experts", ",".join(BOTH)]) == 0
@@ -278,6 +279,6 @@ def test_gates_are_compared_on_the_stored_scores_of_a_registry(home: Path) -> No
     assert [text.domain for text in texts.novel] == ["sea"]
     assert texts.left_out == "the mixture has no clustering; name one with --clustering"
     with reading() as session:
-        by_page = scores.mix_scores(session, get_storage(), "small", split="test")
+        by_page = mix_scores(session, get_storage(), "small", split="test")
     by_script = module["by_gate"](module["posterior"](module["READINGS"]["prefix"]))(texts.novel[0])
     assert by_script.perplexity == pytest.approx({row.domain: row.perplexity for row in by_page.domains}["sea"])

@@ -16,12 +16,12 @@ import torch
 
 from jobs.kinds.shared import model_loading
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes import removal
 from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.errors import InUse
 from workbench.job_records import jobs
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.questions.removal import RemovalRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction
@@ -140,7 +140,7 @@ def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyP
 def test_the_columns_are_those_of_the_stored_scores(trained: Do) -> None:
     own = certified(trained).findings["perplexity"][0]
     with reading() as session:
-        table = removal.removal_table(session, get_storage(), "small", num_blocks=3)
+        table = RemovalRequest(mixture="small", num_blocks=3).answer(session, get_storage())
         by_itself = perplexity_tables.list_evaluations(session, expert="small/kitchen", domain="court", split="test")
     first, second = table.rows
     assert (first.expert, second.expert) == ("small/court", "small/kitchen")

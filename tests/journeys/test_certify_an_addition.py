@@ -17,6 +17,7 @@ from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction
@@ -74,9 +75,9 @@ def test_an_addition_that_changed_nothing_is_certified_with_what_each_domain_gai
     ]
     storage = get_storage()
     with reading() as session:
-        after = scores.mix_scores(session, storage, "small").domains
+        after = mix_scores(session, storage, "small").domains
         request = MixtureRequest("small", active=["small/court", "small/kitchen"])
-        before = scores.mix_scores(session, storage, request).domains
+        before = mix_scores(session, storage, request).domains
     for one, old, new in zip(outcome["domains"], before, after, strict=True):
         assert (one["before"], one["after"]) == (old.perplexity, new.perplexity)
         assert one["change_percent"] == pytest.approx((one["after"] / one["before"] - 1) * 100)
@@ -128,11 +129,11 @@ def test_a_certificate_is_of_the_tokens_that_the_mixture_was_scored_on(trained: 
     job_spec = TrainExpert.model_validate(NEW).certificate
     assert job_spec is not None
     with reading() as session:
-        before = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"])).domains
+        before = mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"])).domains
     assert trained(job_spec.model_dump(mode="json")).state == "done"
     assert newest().findings["block_size"] == 32
     with reading() as session:
-        after = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"])).domains
+        after = mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"])).domains
     assert [one.perplexity for one in after] == [one.perplexity for one in before]
     assert {one.block_size for one in after} == {32}
 
@@ -148,7 +149,7 @@ def test_what_is_scored_already_is_not_scored_again(added: Do) -> None:
 
 
 def _plan(session: Any) -> Any:
-    from workbench.requests.generation import plan
+    from workbench.requests.planning import plan
 
     return plan(session, get_storage(), "small")
 

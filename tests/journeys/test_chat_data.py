@@ -24,10 +24,11 @@ from tests.journeys.conftest import SHAPE, TRAINING, done
 from ui.cli.app import main
 from workbench.analysis.curves.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table
-from workbench.analysis.scores import compare_modes, mix_scores
-from workbench.analysis.token_comparison import compare_tokens
 from workbench.exports.facts import expert_facts
 from workbench.job_records import jobs
+from workbench.questions.inference_modes import InferenceModesRequest
+from workbench.questions.perplexities import mix_scores
+from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry import corpora, database, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
@@ -96,9 +97,10 @@ def test_each_expert_answers_best_in_its_own_domain(imported: Do, method: str, c
         for mixed in mix_scores(session, storage, "chat").domains:
             best = mixed.perplexity_by_expert[mixed.best_expert]
             assert mixed.perplexity < 1.5 * best  # the question is no evidence of the domain, the answer is
-        modes = compare_modes(session, storage, "chat", num_blocks=1)
+        modes = InferenceModesRequest(mixture="chat", num_blocks=1).answer(session, storage)
         assert all(row.naive == pytest.approx(row.label) for row in modes.domains)
-        compared = compare_tokens(session, storage, "sea", table.experts[0], table.experts[1])
+        question = ContrastRequest(domain="sea", expert=table.experts[0], rival=table.experts[1])
+        compared = question.answer(session, storage)
         assert compared.best[0].num_tokens < BLOCK
 
 

@@ -12,6 +12,7 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Step, Token
+from engine.loading.host import Host
 from engine.methods.row_registry import load_multi_expert
 from engine.models.flops import forward_flops
 from engine.models.rows import Rows
@@ -19,15 +20,16 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import SHAPE
 from ui.cli.app import main
-from workbench.analysis import perplexity_tables, scores
+from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates
-from workbench.analysis.costs import mixture_costs
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
+from workbench.questions.costs import mixture_costs
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, seeds
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
-from workbench.requests import generation
+from workbench.requests import planning
 from workbench.store.storage import get_storage
 
 TRAINING = {
@@ -78,8 +80,8 @@ def test_one_adapter_of_all_domains_is_one_expert_on_the_seed(trained) -> None:
 
 def message_of(model: str) -> list[Token]:
     with reading() as session:
-        plan = generation.plan(session, get_storage(), model)
-    shown = generation.Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=3, seed=1))
+        plan = planning.plan(session, get_storage(), model)
+    shown = Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=3, seed=1))
     return [event for event in shown if isinstance(event, Token)]
 
 
@@ -108,7 +110,7 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert at["thin court/court"]["court"] < at["thin kitchen/kitchen"]["court"]
     assert at["thin kitchen/kitchen"]["kitchen"] < at["thin court/court"]["kitchen"]
     with reading() as session:
-        assert len(scores.mix_scores(session, get_storage(), "thin court").domains) == 3
+        assert len(mix_scores(session, get_storage(), "thin court").domains) == 3
         cost = mixture_costs(session, get_storage(), "thin court", context=32)
     assert cost.mixture == 2 * cost.forward
     assert cost.forward - 2 * court.num_parameters == forward_flops(cost.shape, 32)
@@ -207,7 +209,7 @@ def test_the_average_of_two_experts_is_a_model_of_its_own_that_knows_where_it_co
     with reading() as session:
         line = experts.lineage(session, "mean/average")
         later = experts.lineage(session, "small/court")
-        plans = {name: generation.plan(session, get_storage(), name) for name in ("mean", "small")}
+        plans = {name: planning.plan(session, get_storage(), name) for name in ("mean", "small")}
     assert {(edge["source"], edge["target"]) for edge in line["edges"]} >= {(court.id, mean.id), (kitchen.id, mean.id)}
     assert {"source": court.id, "target": mean.id} in later["edges"]
     parts = [load_multi_expert(one.base, {e.id: e.kept for e in one.experts}) for one in plans.values()]

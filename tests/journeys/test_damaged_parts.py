@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from engine.loading.host import Host
 from tests.journeys.test_switch_parts import register
 from ui.api.app import create_app
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
-from workbench.requests.generation import Host
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 

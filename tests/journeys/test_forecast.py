@@ -30,8 +30,7 @@ from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs
 from jobs.probe import measuring
 from jobs.probe.child import measure
-from jobs.probe.forecast import PROBE, End, forecast, probes_folder, several
-from jobs.probe.limits import Limits
+from jobs.probe.forecast import PROBE, End, Limits, forecast, probes_folder, several
 from jobs.probe.processes import Places, placed, places_of, with_processes
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done

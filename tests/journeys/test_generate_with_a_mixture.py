@@ -12,14 +12,16 @@ import pytest
 from engine.config import SamplingConfig
 from engine.errors import DamagedFile, MixtureError
 from engine.events import Done, Token
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
+from workbench.answers.posteriors import Manifest
 from workbench.errors import NotFound
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
-from workbench.requests import generation
-from workbench.requests.generation import GenerationPlan, Host
+from workbench.requests import planning
 from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("trained")
@@ -29,7 +31,7 @@ SAMPLING = SamplingConfig(max_tokens=15, seed=4)
 def planned(model: str = "small", **request: Any) -> GenerationPlan:
     with reading() as session:
         changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
-        return generation.plan(session, get_storage(), MixtureRequest(model, **changes))
+        return planning.plan(session, get_storage(), MixtureRequest(model, **changes))
 
 
 def text(events: list[Token | Done]) -> str:
@@ -43,7 +45,7 @@ def test_a_mixture_answers_and_says_which_experts_files_and_weights_made_it() ->
     for event in events[:-1]:
         assert math.fsum(event.weights.values()) == pytest.approx(1, abs=1e-6)
         assert set(event.weights) == {"small/court", "small/kitchen"}
-    manifest = plan.manifest().model_dump()
+    manifest = Manifest.of(plan).model_dump()
     assert [len(expert["sha256"]) for expert in manifest["experts"]] == [64, 64]
     assert manifest["gate"] == asdict(PosteriorGateConfig())
 
@@ -135,9 +137,9 @@ def test_a_cache_too_small_for_all_experts_still_answers_each(home) -> None:
         assert list(tight.stream(planned(model), "the", SAMPLING)) == list(
             roomy.stream(planned(model), "the", SAMPLING)
         )
-    assert [len(base.experts) for base in roomy.loaded()] == [2]
+    assert [len(base.experts) for base in roomy.use().bases] == [2]
     list(tight.stream(planned("small/court"), "the", SAMPLING))
-    assert [len(base.experts) for base in tight.loaded()] == [2]
+    assert [len(base.experts) for base in tight.use().bases] == [2]
     list(tight.stream(planned("small/kitchen"), "the", SAMPLING))
 
 
@@ -145,7 +147,7 @@ def test_a_request_is_one_hit_or_one_miss_however_many_tokens_it_reads() -> None
     host = Host(device="cpu")
     for _ in range(3):
         assert len(list(host.stream(planned(), "the court", SAMPLING))) > 2
-    use = host.cache_use()
+    use = host.use()
     assert (use.num_hits, use.num_misses) == (2, 1)
 
 

@@ -24,8 +24,8 @@ from jobs.queue.submit import resume, submit
 from tests.journeys.conftest import SHAPE, Do, done
 from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
 from ui.cli.app import main
-from workbench.analysis.calibration import calibrate_evidence
 from workbench.errors import BadSpec
+from workbench.questions.calibration import calibrate_evidence
 from workbench.registry import experts, seeds
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading

@@ -19,14 +19,15 @@ import uvicorn
 
 from engine.config import SamplingConfig
 from engine.events import Token
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan
 from engine.text.tokenizer import load_tokenizer
 from ui.api.app import create_app
 from ui.api.server import Server
-from workbench.analysis import scores
+from workbench.questions.perplexities import mix_scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
-from workbench.requests import generation
-from workbench.requests.generation import GenerationPlan, Host
+from workbench.requests import planning
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
@@ -77,7 +78,7 @@ def url(trained: Do, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def planned() -> GenerationPlan:
     with reading() as session:
-        return generation.plan(session, get_storage(), "small")
+        return planning.plan(session, get_storage(), "small")
 
 
 def model_args(url: str) -> dict[str, Any]:
@@ -175,7 +176,7 @@ def test_lm_eval_knows_what_greedy_decoding_says(url: str) -> None:
 def test_lm_eval_over_the_blocks_of_an_evaluation_finds_the_stored_perplexity(url: str, trained: Do) -> None:
     trained({"kind": "evaluate", "mixture": "small", "block_size": 32})
     with reading() as session:
-        rows = scores.mix_scores(session, get_storage(), "small").domains
+        rows = mix_scores(session, get_storage(), "small").domains
         [stored] = [row for row in rows if row.domain == "kitchen"]
         documents = preview_documents(session, get_storage(), "kitchen", split="test", limit=1000)
     tokenizer = load_tokenizer(planned().base.folder)

@@ -13,9 +13,10 @@ from sqlalchemy import select
 from jobs import garbage_collection
 from jobs.attempt.attempt import run_here
 from workbench import database_clock
-from workbench.analysis import perplexity_tables, scores
+from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.job_records import jobs, leases
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up
 from workbench.registry.cards import JobCard
@@ -64,7 +65,7 @@ def known() -> dict[str, Any]:
             "mixtures": mixtures.list_mixtures(session),
             "evaluations": perplexity_tables.list_evaluations(session),
             "lineage": [experts.lineage(session, card.name) for card in experts.list_experts(session)],
-            "scores": scores.mix_scores(session, get_storage(), "small").domains,
+            "scores": mix_scores(session, get_storage(), "small").domains,
             "artifacts": [
                 (row.id, row.kind, row.key, row.sha256)
                 for row in session.scalars(select(Artifact).order_by(Artifact.id))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine.config import SamplingConfig
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan
 from tests.journeys.conftest import Do
 from workbench.registry.database import reading
-from workbench.requests import generation
-from workbench.requests.generation import GenerationPlan, Host
+from workbench.requests import planning
 from workbench.store.storage import get_storage
 
 SAMPLING = SamplingConfig(max_tokens=40, seed=1, ignore_eos=True)
@@ -14,15 +15,15 @@ SAMPLING = SamplingConfig(max_tokens=40, seed=1, ignore_eos=True)
 
 def planned(model: str) -> GenerationPlan:
     with reading() as session:
-        return generation.plan(session, get_storage(), model)
+        return planning.plan(session, get_storage(), model)
 
 
 def test_a_stream_has_an_idle_model_evicted_and_its_bytes_are_counted(clustered: Do) -> None:
     host = Host(device="cpu", shares_passes=True)
     for model in ("small", "ensemble"):
         list(host.stream(planned(model), "the court", SAMPLING))
-    assert len(host.loaded()) == 4  # of “small”, and one of each expert of the ensemble
-    use = host.cache_use()
+    assert len(host.use().bases) == 4  # of “small”, and one of each expert of the ensemble
+    use = host.use()
     assert (use.num_stream_bytes, use.num_reserved_bytes) == (0, 0)
     assert use.num_clustering_bytes > 0
 
@@ -32,11 +33,11 @@ def test_a_stream_has_an_idle_model_evicted_and_its_bytes_are_counted(clustered:
     limit = use.num_bytes + use.num_clustering_bytes
     stream = tight.stream(planned("ensemble"), "the court", SAMPLING)
     answer = [next(stream)]
-    now = tight.cache_use()
-    assert len(tight.loaded()) == 3  # that of “small” is gone
+    now = tight.use()
+    assert len(tight.use().bases) == 3  # that of “small” is gone
     assert 0 < now.num_stream_bytes <= now.num_reserved_bytes * 2
     assert now.num_bytes + now.num_clustering_bytes + now.num_reserved_bytes <= limit
     answer += stream
     assert answer == list(host.stream(planned("ensemble"), "the court", SAMPLING))
     del stream
-    assert tight.cache_use().num_reserved_bytes == 0
+    assert tight.use().num_reserved_bytes == 0

@@ -16,6 +16,8 @@ from engine.config import SamplingConfig
 from engine.errors import MixtureError, ScoresError
 from engine.events import Token
 from engine.inference.mixing import Mixing
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan
 from engine.mixing.combine import mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
@@ -23,18 +25,24 @@ from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
-from workbench.analysis import scores
-from workbench.analysis.cluster_grid import TEMPERATURES, cluster_grid, propose_temperature
-from workbench.answers.perplexities import SavedGate
+from workbench.answers.posteriors import Manifest
 from workbench.gate_configs import load_gate
 from workbench.job_records import jobs
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.cluster_grid import (
+    TEMPERATURES,
+    ClusterGridRequest,
+    SavedGate,
+    propose_temperature,
+)
+from workbench.questions.inference_modes import InferenceModesRequest
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
-from workbench.requests.generation import GenerationPlan, Host, plan
+from workbench.requests.planning import plan
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact
@@ -96,9 +104,7 @@ def test_one_cluster_is_the_dense_model_to_the_last_bit(clustered: Do) -> None: 
     one, other = (list(host.stream(planned(name), "the court", SAMPLING)) for name in ("plain", "dense"))
     assert [_bare(event) for event in one] == [_bare(event) for event in other]
     with reading() as session:
-        (mixed,), (by_itself,) = (
-            scores.mix_scores(session, get_storage(), name).domains for name in ("plain", "dense")
-        )
+        (mixed,), (by_itself,) = (mix_scores(session, get_storage(), name).domains for name in ("plain", "dense"))
     assert mixed.perplexity == by_itself.perplexity == by_itself.perplexity_by_expert["dense/dense"]
 
 
@@ -122,7 +128,7 @@ def test_distances_of_blocks_by_themselves_serve_until_the_next_evaluation(clust
         for row in session.scalars(select(Artifact).where(Artifact.kind == "distances")):
             row.key = str(row.key).replace("distances-in-documents:", "distances:")  # as they once were
     with reading() as session:
-        assert scores.mix_scores(session, get_storage(), "ensemble").domains
+        assert mix_scores(session, get_storage(), "ensemble").domains
     done(clustered({**EVALUATE, "domains": CLUSTERS}))
     assert len(stored_distances()) == 6
 
@@ -177,11 +183,11 @@ def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered:
     sharp = load_gate({**asdict_of("ensemble"), "top_k": 1})
     events = list(host.stream(planned(gate=sharp), "the court held the appeal", SAMPLING))
     led = {max(one.weights, key=one.weights.__getitem__) for one in events if isinstance(one, Token)}
-    assert {id for base in host.loaded() for id in base.experts} == {
+    assert {id for base in host.use().bases for id in base.experts} == {
         one.id for one in planned().experts if one.name in led
     }
     assert len(led) < 3
-    manifest = planned().manifest().model_dump()
+    manifest = Manifest.of(planned()).model_dump()
     assert len({one["base_sha256"] for one in manifest["experts"]}) == 3
     assert manifest["clustering_sha256"] == planned().route.clustering.sha256  # type: ignore[union-attr]
 
@@ -194,7 +200,7 @@ def asdict_of(mixture: str) -> dict[str, Any]:
 def test_a_host_with_little_memory_gives_the_same(clustered: Do) -> None:
     roomy, tight = Host(device="cpu"), Host(cache_bytes=1, device="cpu")
     assert list(tight.stream(planned(), "the court", SAMPLING)) == list(roomy.stream(planned(), "the court", SAMPLING))
-    assert (len(tight.loaded()), len(roomy.loaded())) == (1, 3)
+    assert (len(tight.use().bases), len(roomy.use().bases)) == (1, 3)
 
 
 def live_perplexity(model: str, domain: str) -> float:
@@ -226,13 +232,13 @@ def test_stored_scores_say_what_live_text_says(clustered: Do) -> None:  # L19
     domain = CLUSTERS[0]
     assert done(clustered({**EVALUATE, "domains": CLUSTERS})).result["scored"] == 9
     with reading() as session:
-        table = scores.mix_scores(session, get_storage(), "ensemble")
+        table = mix_scores(session, get_storage(), "ensemble")
     (row,) = [row for row in table.domains if row.domain == domain]
     assert row.perplexity == pytest.approx(live_perplexity("ensemble", domain), rel=1e-5)
     assert row.perplexity <= 1.2 * min(row.perplexity_by_expert.values())
     assert done(clustered({**EVALUATE, "domains": CLUSTERS})).result["scored"] == 0  # and no distance again
     with reading() as session:
-        modes = scores.compare_modes(session, get_storage(), "ensemble", num_blocks=2)
+        modes = InferenceModesRequest(mixture="ensemble", num_blocks=2).answer(session, get_storage())
     assert {row.domain: row.mixture for row in modes.domains}[domain] == row.perplexity
 
 
@@ -242,7 +248,7 @@ def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
         mixtures.set_gate(session, "ensemble", PosteriorGateConfig())
     done(clustered({**EVALUATE, "domains": CLUSTERS[:1]}))
     with reading() as session, pytest.raises(ScoresError, match="are not measured") as caught:
-        scores.mix_scores(session, get_storage(), MixtureRequest("ensemble", gate=asdict(load_gate(gate))))
+        mix_scores(session, get_storage(), MixtureRequest("ensemble", gate=asdict(load_gate(gate))))
     assert "workbench evaluate run ensemble" in str(caught.value)
 
 
@@ -258,8 +264,8 @@ def test_one_mixture_across_methods(clustered: Do) -> None:
     assert list(first.weights) == job_spec.experts
     assert done(clustered({**EVALUATE, "mixture": "all", "domains": ["court", "sea"]})).result["scored"] == 10
     with reading() as session:
-        table = scores.mix_scores(session, get_storage(), "all")
-        by_itself = scores.mix_scores(session, get_storage(), MixtureRequest("all", active=["small/court"]))
+        table = mix_scores(session, get_storage(), "all")
+        by_itself = mix_scores(session, get_storage(), MixtureRequest("all", active=["small/court"]))
     assert all(row.perplexity <= max(row.perplexity_by_expert.values()) for row in table.domains)
     assert [row.perplexity for row in by_itself.domains] == pytest.approx(
         [row.perplexity_by_expert["small/court"] for row in table.domains]
@@ -299,7 +305,7 @@ def test_metadata_and_clusters_weigh_together_in_one_mixture_across_methods(acro
     led = across[max(range(6), key=message.weights[-1].__getitem__)]
     assert led in ("seafarer/dense", elms()[expert_of("gulls")])
     with reading() as session:
-        table = scores.mix_scores(session, get_storage(), "all")
+        table = mix_scores(session, get_storage(), "all")
     assert all(row.perplexity <= 1.3 * min(row.perplexity_by_expert.values()) for row in table.domains)
 
 
@@ -333,7 +339,7 @@ def test_a_gate_is_changed_from_the_command_line_and_keeps_what_is_not_named(
 @pytest.mark.usefixtures("across")
 def test_stored_and_live_weights_across_methods_are_the_same() -> None:  # L19
     with reading() as session:
-        (row,) = [one for one in scores.mix_scores(session, get_storage(), "all").domains if one.domain == "sea"]
+        (row,) = [one for one in mix_scores(session, get_storage(), "all").domains if one.domain == "sea"]
     assert row.perplexity == pytest.approx(live_perplexity("all", "sea"), rel=1e-5)
 
 
@@ -349,7 +355,7 @@ def test_what_leaves_a_mixture_across_methods_was_never_there(clustered: Do, acr
         assert off == list(Host(device="cpu").stream(planned(job_spec.name), text, SAMPLING))
         with reading() as session:
             without, never = (
-                scores.mix_scores(session, get_storage(), MixtureRequest(name, active=left)).domains
+                mix_scores(session, get_storage(), MixtureRequest(name, active=left)).domains
                 for name in ("all", job_spec.name)
             )
         assert without == never
@@ -467,7 +473,7 @@ def test_the_grid_holds_the_result_of_each_single_gate_and_the_command_prints_it
 ) -> None:
     done(clustered(EVALUATE))
     with reading() as session:
-        outcome = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 0.2, 2.0])
+        outcome = ClusterGridRequest(mixture="ensemble", temperatures=[0.05, 0.2, 2.0]).answer(session, get_storage())
         gate = mixtures.get_mixture(session, "ensemble").gate
     assert (outcome.top_ks, outcome.saved) == ([1, 2, 3], SavedGate(temperature=0.2, top_k=3))
     assert_each_cell_is_the_mixtures_own(outcome, gate)
@@ -487,7 +493,7 @@ def test_the_temperature_proposed_is_the_best_of_the_grid_on_dev_text_and_never_
     assert main([*shlex.split(missing.command)[1:], "--block-size", "32", "--max-tokens", "200", "--here"]) == 0
     with reading() as session:
         proposed = propose_temperature(session, get_storage(), "ensemble")
-        dev = cluster_grid(session, get_storage(), "ensemble", split="dev")
+        dev = ClusterGridRequest(mixture="ensemble", split="dev").answer(session, get_storage())
     column = {t: row[dev.top_ks.index(3)] for t, row in zip(dev.temperatures, dev.perplexity, strict=True)}
     assert proposed.perplexity == pytest.approx(min(column[t] for t in TEMPERATURES))
     assert proposed.default_perplexity == pytest.approx(column[0.1])
@@ -511,7 +517,7 @@ def assert_each_cell_is_the_mixtures_own(outcome: dict[str, Any], gate: dict[str
             job_spec = load_gate({**gate, "temperature": temperature, "top_k": top_k})
             with reading() as session:
                 request = MixtureRequest(outcome.mixture, weights=alike, gate=asdict(job_spec))
-                shown = scores.mix_scores(session, get_storage(), request).domains
+                shown = mix_scores(session, get_storage(), request).domains
             by_itself = {one.domain: one.perplexity for one in shown}
             for one in outcome.domains:
                 assert one.perplexity[row][column] == pytest.approx(by_itself[one.domain], rel=1e-5)
@@ -523,9 +529,9 @@ def assert_each_cell_is_the_mixtures_own(outcome: dict[str, Any], gate: dict[str
 def test_nearness_with_evidence_has_a_grid_of_its_own(clustered: Do) -> None:
     done(clustered(EVALUATE))
     with transaction() as session:
-        nearness = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 2.0])
+        nearness = ClusterGridRequest(mixture="ensemble", temperatures=[0.05, 2.0]).answer(session, get_storage())
         mixtures.set_gate(session, "ensemble", combined())
-        outcome = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 2.0])
+        outcome = ClusterGridRequest(mixture="ensemble", temperatures=[0.05, 2.0]).answer(session, get_storage())
     assert_each_cell_is_the_mixtures_own(outcome, asdict_of("ensemble"))
     assert outcome.perplexity != nearness.perplexity
 
@@ -534,7 +540,7 @@ def test_nearness_with_evidence_has_a_grid_of_its_own(clustered: Do) -> None:
 def test_a_grid_holds_experts_without_a_cluster_too(across: list[str], changes: dict[str, Any]) -> None:
     with transaction() as session:
         mixtures.set_gate(session, "all", combined(**changes))
-        outcome = cluster_grid(session, get_storage(), "all", temperatures=[0.2, 2.0])
+        outcome = ClusterGridRequest(mixture="all", temperatures=[0.2, 2.0]).answer(session, get_storage())
     assert (outcome.experts, outcome.top_ks) == (across, [1, 2, 4, 6])
     assert_each_cell_is_the_mixtures_own(outcome, asdict_of("all"))
 
@@ -544,4 +550,4 @@ def test_a_grid_of_another_gate_is_refused_with_what_to_do(clustered: Do) -> Non
         reading() as session,
         pytest.raises(MixtureError, match="must have a cluster gate, but its gate is “posterior”"),
     ):
-        cluster_grid(session, get_storage(), "small")
+        ClusterGridRequest(mixture="small").answer(session, get_storage())

@@ -15,6 +15,7 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem, ScoresError
 from engine.events import Step, Token
+from engine.loading.host import Host
 from engine.loading.loaded_base import load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import training_flops
@@ -25,15 +26,15 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
 from workbench.analysis import perplexity_tables
-from workbench.analysis.costs import mixture_costs
 from workbench.analysis.curves import training_history
-from workbench.analysis.parent_proposal import nearest_parent
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
+from workbench.questions.costs import mixture_costs
+from workbench.questions.parent_proposal import NearestRequest
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import close_engines, reading, transaction
-from workbench.requests import generation
+from workbench.requests import planning
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Metric, SeedModel
@@ -220,14 +221,14 @@ def test_it_is_scored_and_used_like_any_mixture(moded) -> None:
         assert card.result["scored"] == 3
     with reading() as session:
         table = perplexity_tables.perplexity_table(session, None)
-        planned = generation.plan(session, get_storage(), "both")
+        planned = planning.plan(session, get_storage(), "both")
     cells = {
         name: dict(zip(table.domains, row, strict=True))
         for name, row in zip(table.experts, table.perplexity, strict=True)
     }
     assert cells["law/court"]["court"] < cells["food/kitchen"]["court"]
     assert cells["food/kitchen"]["kitchen"] < cells["law/court"]["kitchen"]
-    shown = list(generation.Host(device="cpu").stream(planned, "the court", SamplingConfig(max_tokens=3, seed=1)))
+    shown = list(Host(device="cpu").stream(planned, "the court", SamplingConfig(max_tokens=3, seed=1)))
     assert [set(event.weights) for event in shown if isinstance(event, Token)] == [{"both/composed"}] * 3
 
 
@@ -432,7 +433,7 @@ def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(m
     assert (card.state, "“law/court” cannot be averaged" in card.error) == ("failed", True)
     assert "workbench mode compose" in card.next_step
     with reading() as session, pytest.raises(ScoresError, match="experts of MoDE cannot be copied"):
-        nearest_parent(session, get_storage(), "law", "sea")
+        NearestRequest(mixture="law", domain="sea").answer(session, get_storage())
 
 
 def test_a_parent_is_selected_among_those_that_have_copies(moded) -> None:

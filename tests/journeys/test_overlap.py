@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from ui.cli.app import main
-from workbench.analysis.affinity import affinity
+from workbench.questions.affinity import AffinityRequest
 from workbench.registry import reports
 from workbench.registry.cards import JobCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
+from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
 
@@ -42,7 +43,7 @@ def test_the_ratios_stand_beside_the_overlap_until_the_text_changes(trained: Do)
     trained({"kind": "evaluate", "mixture": "small", "block_size": 64, "max_tokens": 500})
     trained({"kind": "measure-overlap", "domains": ["court", "kitchen"]})
     with reading() as session:
-        outcome = affinity(session, "small")
+        outcome = AffinityRequest(mixture="small").answer(session, get_storage())
     away = [cell for cell in outcome.cells if cell.home != cell.domain]
     assert [(cell.expert, cell.domain) for cell in away] == [
         ("small/court", "kitchen"),
@@ -54,7 +55,7 @@ def test_the_ratios_stand_beside_the_overlap_until_the_text_changes(trained: Do)
     with transaction() as session:
         domain_row(session, "kitchen").data_sha256 = "f" * 64
     with reading() as session:
-        outcome = affinity(session, "small")
+        outcome = AffinityRequest(mixture="small").answer(session, get_storage())
     assert outcome.changed == ["kitchen"]
     assert [cell.overlap for cell in outcome.cells] == [1, None, None, None]
 

@@ -10,18 +10,16 @@ import pytest
 from sqlalchemy import select
 
 from ui.cli.app import main
-from ui.generation.model_host import mix_scores
 from ui.present.headlines import last_headline, mean_of_model, signed
 from ui.present.picture import scores_of
 from ui.studio.overview import numbers
 from ui.studio.overview.contents import read_contents
-from workbench.analysis.calibration import calibrate_evidence
-from workbench.answers.perplexities import MixedScores
-from workbench.mixture_request import MixtureRequest
+from workbench.questions.calibration import calibrate_evidence
+from workbench.questions.perplexities import MixedScores, MixRequest
+from workbench.questions.question import ask
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
-from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Mixture
 
@@ -29,10 +27,10 @@ Do = Callable[[dict[str, Any]], JobCard]
 
 
 class Server:
-    """The API server's answer to a mix, without a server."""
+    """The API server's answers, without a server."""
 
-    def mix(self, *, mixture: str, split: str) -> MixedScores:
-        return mix_scores(get_settings(), MixtureRequest(mixture), split)
+    def ask(self, question: MixRequest) -> MixedScores:
+        return ask(question.answer)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from engine.config import ModelConfig
 from engine.errors import MixtureError
+from engine.loading.host import Host
 from engine.models.families import fresh_model
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.chat_shapes import CHATML, chat_folder
@@ -21,7 +22,7 @@ from ui.cli.app import main
 from workbench.registry import experts, seeds
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
-from workbench.requests.generation import Host, plan
+from workbench.requests.planning import plan
 from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft
@@ -86,7 +87,8 @@ def test_its_stop_tokens_need_no_names() -> None:
     (folder / "tokenizer_config.json").write_text("{}")  # as of an adapter and a seed that name no special token
     with reading() as session:
         planned = plan(session, get_storage(), "own")
-    assert Host()._stop_ids(planned)
+    host = Host()
+    assert host._stop_ids(planned, host._tokenizer(planned))
 
 
 @pytest.mark.parametrize("format", ["hf", "peft"])

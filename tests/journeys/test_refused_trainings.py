@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from engine.training.memory import needs
-from jobs.attempt import disk
+from jobs.attempt import attempt
 from jobs.attempt.runner import Log
 from jobs.probe.forecast import forecast
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import TRAINING, done, work
 from workbench.job_records import jobs
-from workbench.job_records.event_kinds import REQUIREMENTS
+from workbench.job_states import REQUIREMENTS
 from workbench.kinds.catalog import known_kinds
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
@@ -86,7 +86,7 @@ def test_a_disk_that_is_too_small_refuses_it_with_advice_for_that_disk(
         (home / "artifacts", "of disk for its result, and 0.0 MB are free.", "or set WORKBENCH_ARTIFACTS to a folder"),
     ):
         with monkeypatch.context() as patched:
-            patched.setattr(disk, "free_bytes", lambda at, full=full: 1000 if at.is_relative_to(full) else 1 << 50)
+            patched.setattr(attempt, "free_bytes", lambda at, full=full: 1000 if at.is_relative_to(full) else 1 << 50)
             card = work({"kind": "train-joint", "name": "new", **SPECS["train-joint"]})
         assert (card.state, card.failure and card.failure.code) == ("failed", "does_not_fit")
         assert words in card.error

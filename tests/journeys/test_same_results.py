@@ -20,7 +20,9 @@ from sqlalchemy import select
 from engine.methods.registry import joint_methods
 from tests.journeys.conftest import SHAPE, WORDS, branch_train_merge, done, work, write_domain
 from tests.journeys.test_classify import example, write_lines
-from workbench.analysis.scores import compare_modes, estimate_shares, mix_scores
+from workbench.questions.inference_modes import InferenceModesRequest
+from workbench.questions.perplexities import mix_scores
+from workbench.questions.prior_estimate import PriorRequest
 from workbench.registry.database import close_engines, reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
@@ -119,8 +121,8 @@ def read_results(settings: Settings) -> Results:
             for row in session.scalars(select(Evaluation))
         }
         tables = [mix_scores(session, storage, name) for name in ("demix", "ensemble")]
-        tables.append(compare_modes(session, storage, "demix", evidence="last_token"))
-        tables.append(estimate_shares(session, storage, "demix", "court", num_blocks=3))
+        tables.append(InferenceModesRequest(mixture="demix", evidence="last_token").answer(session, storage))
+        tables.append(PriorRequest(name="", mixture="demix", domain="court", num_blocks=3).answer(session, storage))
         return {
             "weights": {row.name: (row.artifact.sha256, row.base.sha256) for row in session.scalars(select(Expert))},
             "curves": {one[:3]: one[3] for one in curves if not one[1].endswith("per_second")},

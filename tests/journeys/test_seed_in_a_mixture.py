@@ -18,7 +18,7 @@ from workbench.errors import BadSpec, InUse, NotFound
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
-from workbench.requests import generation
+from workbench.requests import planning
 from workbench.store.storage import get_storage
 
 
@@ -29,7 +29,7 @@ def test_it_computes_what_it_computes_by_itself(trained: Do, capsys: pytest.Capt
     with reading() as session:
         storage = get_storage()
         folder = storage.path(seeds.seed_row(session, "seed").artifact_id)
-        plan = generation.plan(session, storage, "all")
+        plan = planning.plan(session, storage, "all")
         card = experts.get_expert(session, "seed:seed")
     single = logits_of(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
     bare, thin = (one.id for one in plan.experts[:2])

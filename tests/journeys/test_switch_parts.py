@@ -12,16 +12,18 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, GateWeights, Token
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import open_backbone, save_parts
 from ui.cli.app import main
+from workbench.answers.posteriors import Manifest
 from workbench.errors import NotFound
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
-from workbench.requests import generation
-from workbench.requests.generation import GenerationPlan, Host
+from workbench.requests import planning
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
 from workbench.tables import new_id
@@ -75,7 +77,7 @@ def register(parts: list[str], name: str) -> None:
 def planned(parts: list[str] | None = None) -> GenerationPlan:
     shown: dict[str, list[str]] = {} if parts is None else {"apps/composed": parts}
     with reading() as session:
-        return generation.plan(session, get_storage(), MixtureRequest("apps", parts=shown))
+        return planning.plan(session, get_storage(), MixtureRequest("apps", parts=shown))
 
 
 def message(host: Host, parts: list[str] | None = None) -> list[Token]:
@@ -90,7 +92,7 @@ def test_each_token_has_the_weights_of_backbone_and_active_parts() -> None:
             assert list(gates.parts) == active
             for weights in zip(gates.backbone, *gates.parts.values(), strict=True):
                 assert sum(weights) == pytest.approx(1, abs=1e-6)  # L5
-        assert planned(requested).manifest().experts[0].parts == list(active)
+        assert Manifest.of(planned(requested)).experts[0].parts == list(active)
 
 
 def test_switching_belongs_to_the_request() -> None:
@@ -123,9 +125,9 @@ def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:
         planned(["sea"])
     with reading() as session:
         with pytest.raises(NotFound, match="no expert in “apps” called “small/court”"):
-            generation.plan(session, get_storage(), MixtureRequest("apps", parts={"small/court": []}))
+            planning.plan(session, get_storage(), MixtureRequest("apps", parts={"small/court": []}))
         with pytest.raises(MixtureError, match="has no parts: its method is “demix”"):
-            generation.plan(session, get_storage(), MixtureRequest("small", parts={"small/court": []}))
+            planning.plan(session, get_storage(), MixtureRequest("small", parts={"small/court": []}))
 
 
 def test_the_command_line_switches_parts_and_shows_their_mean_weights(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +158,7 @@ def test_a_base_that_comes_back_to_memory_in_other_company_goes_on_as_before() -
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="wide", experts=["apps/composed", "small/court"]))
     with reading() as session:
-        wide, others = (generation.plan(session, get_storage(), name) for name in ("wide", "others/composed"))
+        wide, others = (planning.plan(session, get_storage(), name) for name in ("wide", "others/composed"))
     roomy = Host(device="cpu")
     expected = list(roomy.stream(wide, "the court", SAMPLING))
     tight = Host(cache_bytes=roomy._cache.num_bytes() - 1, device="cpu")

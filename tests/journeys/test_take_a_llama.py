@@ -12,18 +12,18 @@ from starlette.testclient import TestClient
 
 from engine.config import ModelConfig, SamplingConfig
 from engine.events import Done, Token
+from engine.loading.host import Host
 from engine.models.families import fresh_model
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.engine.tokenizer_shapes import byte_level, llama_like
 from tests.journeys.conftest import SHAPE, done
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.analysis.token_comparison import compare_tokens
+from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry import experts, seeds
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
-from workbench.requests import generation
-from workbench.requests.generation import Host
+from workbench.requests import planning
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
 
@@ -79,7 +79,7 @@ def base_of(expert: str) -> Path:
 
 def answer(model: str) -> list[Token | Done]:
     with reading() as session:
-        plan = generation.plan(session, get_storage(), model)
+        plan = planning.plan(session, get_storage(), model)
     return list(Host(device="cpu").stream(plan, "ab", SamplingConfig(max_tokens=5)))
 
 
@@ -136,7 +136,9 @@ def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
     done(taken({**train, "training": TRAINING}))
     done(taken({"kind": "evaluate", "mixture": "again", "block_size": 32, "max_tokens": 700}))
     with reading() as session:
-        result = compare_tokens(session, get_storage(), "court", "again/court", "again/kitchen", num_passages=9)
+        result = ContrastRequest(domain="court", expert="again/court", rival="again/kitchen", num_passages=9).answer(
+            session, get_storage()
+        )
     assert any(passage.tokens[0].startswith(" ") for passage in result.worst + result.best)
 
 

@@ -27,6 +27,7 @@ from workbench.analysis import perplexity_tables, scores
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
@@ -134,9 +135,9 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
     assert trained(job_spec).result["scored"] == 3
     with reading() as session:
         table = perplexity_tables.perplexity_table(session, "small")
-        mixed = scores.mix_scores(session, get_storage(), "small")
-        by_itself = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["sailor"]))
-        uniform = scores.mix_scores(session, get_storage(), MixtureRequest("small", gate={"kind": "fixed"}))
+        mixed = mix_scores(session, get_storage(), "small")
+        by_itself = mix_scores(session, get_storage(), MixtureRequest("small", active=["sailor"]))
+        uniform = mix_scores(session, get_storage(), MixtureRequest("small", gate={"kind": "fixed"}))
     assert {row.domain for row in mixed.domains} == {"court", "kitchen", "sea"}
     sea = table.perplexity[table.experts.index("sailor")][table.domains.index("sea")]
     assert next(row for row in by_itself.domains if row.domain == "sea").perplexity == pytest.approx(sea)  # L1
@@ -237,6 +238,6 @@ def test_a_toggle_does_not_change_the_text_that_is_compared(trained: Do) -> None
         mixtures.create_mixture(session, MixtureSpec(name="alone", experts=["small/court"]))
     trained({**job_spec, "mixture": "alone", "max_tokens": 300})
     with reading() as session:
-        both = scores.mix_scores(session, get_storage(), "small")
-        one = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"]))
+        both = mix_scores(session, get_storage(), "small")
+        one = mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"]))
     assert [row.num_tokens for row in both.domains] == [row.num_tokens for row in one.domains]

@@ -10,15 +10,18 @@ from safetensors.torch import load_file
 
 from engine.config import SamplingConfig
 from engine.events import Token
+from engine.loading.host import Host
 from jobs.queue.submit import submit
-from workbench.analysis import perplexity_tables, scores
+from workbench.analysis import perplexity_tables
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.questions.inference_modes import InferenceModesRequest
+from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
-from workbench.requests import generation
+from workbench.requests import planning
 from workbench.store.storage import get_storage
 
 METHODS = ["demix", "dense", "dense-balanced", "domain-token"]
@@ -56,10 +59,10 @@ def test_every_method_makes_experts_that_are_scored_mixed_and_used_alike(trained
     assert all(1 < one.metrics["dev_perplexity"] < 320 for one in cards)
     assert trained(SCORE).result["scored"] == 3 * len(names)
     with reading() as session:
-        mixed = scores.mix_scores(session, get_storage(), "base")
-        modes = scores.compare_modes(session, get_storage(), "base", num_blocks=2)
+        mixed = mix_scores(session, get_storage(), "base")
+        modes = InferenceModesRequest(mixture="base", num_blocks=2).answer(session, get_storage())
         table = perplexity_tables.perplexity_table(session, "base")
-        plan = generation.plan(session, get_storage(), "base")
+        plan = planning.plan(session, get_storage(), "base")
         curve = {point.name for point in jobs.metrics(session, card.id)}
     assert {row.domain for row in mixed.domains} == {"court", "kitchen", "sea"}
     own = {row.domain: row.label for row in modes.domains}
@@ -67,7 +70,7 @@ def test_every_method_makes_experts_that_are_scored_mixed_and_used_alike(trained
     at_home = {one.domain: i for i, one in enumerate(cards) if one.domain}
     assert own == {"sea": None, **{d: pytest.approx(home[d][at_home[d]]) if d in at_home else None for d in TWO}}
     assert curve >= {"loss", "loss/court", "loss/kitchen", "dev_loss/court", "dev_loss/kitchen"}
-    shown = list(generation.Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=4, seed=1)))
+    shown = list(Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=4, seed=1)))
     assert all(set(event.weights) == set(names) for event in shown if isinstance(event, Token))
 
 

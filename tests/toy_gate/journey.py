@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.gate_registry import gate_types
 from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import named, open_page, read
@@ -20,7 +21,6 @@ from ui.cli.app import main
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec
-from workbench.requests.generation import GenerationPlan, gate_of
 from workbench.settings import Settings
 from workbench.specs import parse_as
 

@@ -20,9 +20,9 @@ from engine.methods import registry
 from jobs.queue.submit import run_now
 from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
-from workbench.analysis.costs import mixture_costs
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
+from workbench.questions.costs import mixture_costs
 from workbench.registry import corpora, experts
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
@@ -129,7 +129,8 @@ def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
         parse_spec({**TRAIN, "method": "nothing"})
 
 
-def test_the_studio_offers_it_with_its_settings(seeded: Path) -> None:
+def test_the_studio_offers_it_with_its_settings(seeded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.widgets.on_demand._was_opened", lambda _: True)  # the box with the command
     app = AppTest.from_file(str(STUDIO), default_timeout=120)
     app.session_state["train.what"] = "DEMix, LoRA, MoE or dense"
     app.session_state["train-joint.method"] = "toy"

@@ -16,16 +16,14 @@ from sqlalchemy.orm import Session
 
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded
-from engine.events import Candidate, Done, Echo, GateWeights, Token
+from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
 from engine.inference.prompt import Prompt
+from engine.loading.plan import GenerationPlan, HostUse
 from ui.api.app import create_app
 from ui.api.server import Server
-from workbench.answers.posteriors import TextPosterior
-from workbench.answers.server import CacheUse, DraftUse
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec
-from workbench.requests.generation import GenerationPlan
 from workbench.settings import Settings, get_settings
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
@@ -87,11 +85,11 @@ class FakeHost:
         candidates = [[Candidate(0, *one), *others][:num_candidates] for one in best[1:]]
         return Echo(tokens, [None, *[-0.5] * (len(tokens) - 1)], [None, *best[1:]], len(tokens), [(), *candidates])
 
-    def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
+    def posterior(self, plan: GenerationPlan, text: str) -> TextReading:
         """As the real host tells it; each word was the most probable one but the first, which was to be `Once`."""
         weights = list(self._weights(plan).values())
         tokens = re.findall(r" ?[^ ]+", text)
-        return TextPosterior(
+        return TextReading(
             experts=list(self._weights(plan)),
             tokens=tokens,
             weights=[weights] * len(tokens),
@@ -100,21 +98,17 @@ class FakeHost:
             gate_weights=[_gates(plan)] * len(tokens),
         )
 
-    def loaded(self) -> list[Any]:
-        return []
-
-    def cache_use(self) -> CacheUse:
-        return CacheUse(
+    def use(self) -> HostUse:
+        return HostUse(
             num_bytes=123,
             num_clustering_bytes=45,
             num_stream_bytes=6,
             num_reserved_bytes=7,
             num_hits=2,
             num_misses=1,
+            num_judged_drafts=8,
+            num_accepted_drafts=5,
         )
-
-    def draft_use(self) -> DraftUse:
-        return DraftUse(num_judged=8, num_accepted=5)
 
     def _tokens(
         self, plan: GenerationPlan, prompt: str, sampling: SamplingConfig, stop: Sequence[str]

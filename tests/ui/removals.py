@@ -6,8 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from workbench.analysis.changes.removal import verdict
-from workbench.answers.changes import DomainRemoval
+from workbench.questions.removal import DomainRemoval, verdict
 from workbench.registry.cards import ReportCard
 from workbench.registry.experts import get_expert
 from workbench.registry.reports import register_report

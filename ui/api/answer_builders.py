@@ -15,6 +15,7 @@ from engine.events import Done, GateWeights
 from ui.api.schemas.chat import ChatRequest
 from ui.api.schemas.completion import CompletionRequest
 from ui.api.schemas.generation import Generating
+from workbench.answers.posteriors import Manifest
 from workbench.answers.server import (
     ChatAnswer,
     ChatChoice,
@@ -35,8 +36,7 @@ from workbench.answers.server import (
 )
 
 if TYPE_CHECKING:
-    from workbench.answers.posteriors import Manifest
-    from workbench.requests.generation import GenerationPlan
+    from engine.loading.plan import GenerationPlan
 
 Result = TypeVar("Result", Completion, ChatCompletion)
 Chunk = TypeVar("Chunk", CompletionChunk, ChatCompletionChunk)
@@ -74,7 +74,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
 
     def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: Generating) -> None:
         self.body = body
-        self._planned = plan.manifest(sampling).model_copy(update={"n": body.n})
+        self._planned = Manifest.of(plan, sampling).model_copy(update={"n": body.n})
         self._created = int(time.time())
         self._done: dict[int, Done] = {}  # by choice
         self._num_tokens = [0] * body.num_choices  # generated so far

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import Depends, FastAPI
 from starlette.responses import FileResponse, RedirectResponse
@@ -16,11 +17,14 @@ from ui.api.error_responses import add_handlers
 from ui.api.route_roles import check_role
 from ui.api.schema import add_schema
 from ui.generation.app_state import AppState
-from ui.generation.model_host import Host, ModelHost
+from ui.generation.model_host import ModelHost
 from ui.generation.worker_pool import WorkerPool
 from ui.serving import heap
 from ui.serving.security import Guard, api_rules
 from workbench.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    from engine.loading.host import Host
 
 ICON = Path(__file__).parents[1] / "studio" / ".streamlit" / "icon.svg"  # the studio's
 

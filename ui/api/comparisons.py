@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, read, unless_gone, write, write_by_viewer
 from ui.present.ratings_csv import ratings_csv
-from workbench.analysis.ratings import rating_tables
+from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import (
     ComparisonCard,
     ComparisonPage,
@@ -21,11 +21,9 @@ from workbench.answers.history import (
     NewVote,
     OpenedLink,
 )
-from workbench.answers.ratings import RatingTables
-from workbench.answers.verification import ComparisonVerification
 from workbench.registry import comparisons
 from workbench.requests import permalinks
-from workbench.requests.verification import verify_comparison
+from workbench.requests.verification import ComparisonVerification, verify_comparison
 
 router = APIRouter(prefix="/v1/workbench/comparisons")
 ratings = APIRouter(prefix="/v1/workbench/ratings")

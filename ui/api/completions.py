@@ -35,7 +35,7 @@ from workbench.answers.server import ChatCompletion, Completion
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
-    from workbench.requests.generation import GenerationPlan
+    from engine.loading.plan import GenerationPlan
 
 router = APIRouter()
 
@@ -156,7 +156,7 @@ def _answer(
 def _prompt_ids(generations: ModelHost, plan: GenerationPlan, body: Generating, prompt: Prompt) -> list[int] | None:
     """The ids that are read for a prompt, where they are sent or counted."""
     is_needed = body.return_token_ids or body.counts_each_chunk
-    return generations.prompt_ids(plan, prompt) if is_needed else None
+    return generations.host.prompt_ids(plan, prompt) if is_needed else None
 
 
 def _piece(index: int, one: Token | Done, prompt_ids: list[int] | None) -> Piece:

@@ -13,7 +13,6 @@ from starlette.types import Scope
 
 from engine.errors import DamagedFile, Problem, code_of
 from engine.foreign_files import short
-from ui.api.schemas.base import FieldError
 from ui.api.schemas.generation import MEANT
 from ui.errors import AnswerTimeout, RateLimitExceeded, ServiceUnavailable
 from ui.present.next_step_text import problem_text
@@ -30,6 +29,7 @@ from workbench.errors import (
     NotFound,
     validation_message,
 )
+from workbench.requests.body import FieldError
 
 STATUS: dict[type[Problem], int] = {
     NotFound: 404,

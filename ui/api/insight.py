@@ -1,46 +1,35 @@
-"""What OpenAI's API does not have: posteriors of a text, perplexities of a mixture."""
+"""What OpenAI's API does not have: posteriors of a text, and a route for each question to stored scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from typing import TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, read, unless_gone, write
-from ui.api.schemas.analysis import (
-    CalibrationRequest,
-    ClusterGridRequest,
-    ContrastRequest,
-    ForgettingRequest,
-    InferenceModesRequest,
-    MixRequest,
-    NearestRequest,
-    PosteriorMapRequest,
-    PosteriorRequest,
-    PriorRequest,
-    RemovalRequest,
-)
-from ui.api.schemas.base import RequestBody
-from ui.generation.model_host import mix_scores
-from workbench.analysis import calibration, cluster_grid, parent_proposal, posteriors, scores, token_comparison
-from workbench.analysis.changes import forgetting, removal
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.answers.changes import Forgetting, RemovalTable
-from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
-from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
+from ui.api.deps import Gone, State, unless_gone, write
+from ui.api.schemas.mixed import Mixed
+from ui.serving.security import MAX_BODY_BYTES
+from workbench.answers.posteriors import Manifest, PosteriorAnswer
+from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.question import Question, ask, known_questions
 from workbench.registry import priors
 from workbench.registry.cards import PriorCard
-from workbench.store.storage import get_storage
 
-router = APIRouter()
-Result = TypeVar("Result")
+router = APIRouter(prefix="/v1/workbench")
 
 
-@router.post("/v1/workbench/posterior", response_model=PosteriorAnswer)
+class PosteriorRequest(Mixed):
+    """POST /v1/workbench/posterior."""
+
+    model: str = Field(description="Name of a mixture or an expert.")
+    text: str = Field(min_length=1, max_length=MAX_BODY_BYTES, description="The text to read.")
+
+
+@router.post("/posterior", response_model=PosteriorAnswer)
 async def posterior(body: PosteriorRequest, request: Request, state: State) -> PosteriorAnswer | Response:
     """The weight of every expert at every token of a text, and of every part inside those of MoDE, block by block."""
     plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
@@ -50,76 +39,23 @@ async def posterior(body: PosteriorRequest, request: Request, state: State) -> P
         answer = await unless_gone(request, work)
     except Gone:
         return Response(status_code=CLIENT_LEFT)
-    return PosteriorAnswer(**dict(answer), manifest=plan.manifest())
+    return PosteriorAnswer(**vars(answer), manifest=Manifest.of(plan))
 
 
-@router.post("/v1/workbench/inference-modes")
-def compare_modes(body: InferenceModesRequest, state: State) -> InferenceModeComparison:
-    """Every domain's perplexity under each of the paper's inference modes, from stored scores."""
-    return _from_scores(state, scores.compare_modes, body)
-
-
-@router.post("/v1/workbench/removal")
-def removal_table(body: RemovalRequest, state: State) -> RemovalTable:
-    """What removing each expert costs on its own domain, from stored scores: +Expert, –Expert, –Domain."""
-    return _from_scores(state, removal.removal_table, body)
-
-
-@router.post("/v1/workbench/forgetting")
-def measure_forgetting(body: ForgettingRequest, state: State) -> Forgetting:
-    """How much a model forgot: its perplexity on each domain before and after, from stored scores."""
-    return _from_scores(state, forgetting.forgetting, body)
-
-
-@router.post("/v1/workbench/nearest")
-def nearest_parent(body: NearestRequest, state: State) -> ParentProposal:
-    """The expert whose copy should learn a new domain, with the posterior of every expert, from stored scores."""
-    return _from_scores(state, parent_proposal.nearest_parent, body)
-
-
-@router.post("/v1/workbench/mix")
-def mix(body: MixRequest, state: State) -> MixedScores:
-    """A mixture's perplexity on every domain, from stored scores: exact, without a forward pass."""
-    return mix_scores(state.settings, body.to_request(), body.split)
-
-
-@router.post("/v1/workbench/cluster-grid")
-def compute_cluster_grid(body: ClusterGridRequest, state: State) -> ClusterGrid:
-    """A cluster gate's perplexity at every temperature and top-k, from stored scores and distances."""
-    return _from_scores(state, cluster_grid.cluster_grid, body)
-
-
-@router.post("/v1/workbench/calibration")
-def calibrate_evidence(body: CalibrationRequest, state: State) -> EvidenceCalibration:
-    """The decay and the power of evidence that fit dev text of the training domains best, from stored scores.
-
-    Nothing is saved; novel and test text are not read.
-    """
-    return _from_scores(state, calibration.calibrate_evidence, body)
-
-
-@router.post("/v1/workbench/posteriors")
-def posterior_map(body: PosteriorMapRequest, state: State) -> PosteriorMap:
-    """Which expert each domain's text is taken for, and the way there block by block, from stored scores."""
-    return _from_scores(state, posteriors.posterior_map, body)
-
-
-@router.post("/v1/workbench/contrast")
-def compare_tokens(body: ContrastRequest, state: State) -> TokenComparison:
-    """The passages of a domain on which one expert does worst and best against another, from stored scores."""
-    return _from_scores(state, token_comparison.compare_tokens, body)
-
-
-@router.post("/v1/workbench/priors")
+@router.post("/priors")
 def estimate_prior(body: PriorRequest, state: State) -> PriorCard:
     """A new prior: the mean posterior on exactly so many blocks of a domain's held-out text, from stored scores."""
-    estimate = _from_scores(state, scores.estimate_shares, body, without={"name"})
-    return write(state, priors.keep_estimate, body.name, estimate)
+    return write(state, priors.keep_estimate, body.name, ask(body.answer, state.settings))
 
 
-def _from_scores(
-    state: State, service: Callable[..., Result], request: RequestBody, without: Set[str] = frozenset()
-) -> Result:
-    """The answer of a service to a request, read from the registry in one short transaction."""
-    given = {name: getattr(request, name) for name in type(request).model_fields if name not in without}
-    return read(state, service, get_storage(state.settings), **given)
+def _add_route(question: type[Question[Any]]) -> None:
+    def answer(body: Question[Any], state: State) -> Any:
+        return ask(body.answer, state.settings)
+
+    answer.__annotations__["body"] = question
+    answer.__name__, answer.__doc__ = question.operation or question.path.replace("-", "_"), question.__doc__
+    router.post(f"/{question.path}", response_model=question.answer_type())(answer)
+
+
+for _question in known_questions().values():
+    _add_route(_question)

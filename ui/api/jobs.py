@@ -25,9 +25,8 @@ from ui.kinds.catalog import screen_of
 from ui.present.forms.job_forecast import forecast_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.metrics_csv import HEADER, csv_rows
-from workbench.analysis.curves.job_metrics import MetricTail, job_metrics
+from workbench.analysis.curves.job_metrics import JobMetrics, MetricTail, job_metrics
 from workbench.answers.forecasts import Forecast
-from workbench.answers.metrics import JobMetrics
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import kind_of
 from workbench.job_states import STOPPED, ShownState

@@ -23,7 +23,7 @@ from ui.api.deps import State
 from ui.errors import AnswerTimeout, RateLimitExceeded
 from ui.generation.app_state import AppState
 from ui.generation.metrics import Metrics
-from workbench.answers.server import Health, Ready
+from workbench.answers.server import Health, LoadedBase, Ready
 from workbench.registry.database import reading
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def health(state: State) -> Health:
         registry=registry_id(state.settings),
         device=state.generations.device(),
         requested_device=state.settings.device,
-        loaded=state.generations.loaded(),
+        loaded=[LoadedBase(**vars(base)) for base in state.generations.use().bases],
         busy=state.slots.num_busy,
         waiting=state.slots.num_waiting,
     )
@@ -67,7 +67,7 @@ def metrics(state: State) -> Response:
 
 def watch(state: AppState) -> None:
     """Adds the numbers of slots and of memory to the metrics."""
-    slots, use, drafts = state.slots, state.generations.cache_use, state.generations.draft_use
+    slots, use = state.slots, state.generations.use
     state.metrics.watch(
         {
             "workbench_running_streams": ("Generations that run.", lambda: slots.num_busy),
@@ -98,8 +98,11 @@ def watch(state: AppState) -> None:
                 "Requests that waited until experts of a base were loaded.",
                 lambda: use().num_misses,
             ),
-            "workbench_judged_drafts": ("Drafted tokens that were compared.", lambda: drafts().num_judged),
-            "workbench_accepted_drafts": ("Drafts that were the mixture's own tokens.", lambda: drafts().num_accepted),
+            "workbench_judged_drafts": ("Drafted tokens that were compared.", lambda: use().num_judged_drafts),
+            "workbench_accepted_drafts": (
+                "Drafts that were the mixture's own tokens.",
+                lambda: use().num_accepted_drafts,
+            ),
         },
     )
 

@@ -2,68 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from pydantic import create_model
 from starlette.responses import Response
 
 from ui.api.deps import State, read, write
 from ui.api.etags import tagged
-from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress, gate_changes
+from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress
 from ui.generation.mix_names import with_clustering_id
-from workbench.analysis import new_mixtures
 from workbench.answers.documents import TextChanges
 from workbench.gate_configs import changed_gate, default_gate, dump_gate
 from workbench.job_records import devices
-from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
-from workbench.registry.card_lists import (
-    AliasList,
-    ClusteringList,
-    CorpusList,
-    DeviceList,
-    DomainList,
-    ExpertList,
-    MixtureList,
-    PriorList,
-    ReportList,
-    SeedList,
-    ViewList,
-)
-from workbench.registry.cards import (
-    AliasCard,
-    ClusteringCard,
-    CorpusCard,
-    ExpertCard,
-    MixtureCard,
-    PriorCard,
-    ReportCard,
-    SeedCard,
-    ViewCard,
-)
-from workbench.registry.clusters import cluster_documents, clusterings
+from workbench.questions import new_mixtures
+from workbench.registry import aliases, mixtures, reports, views
+from workbench.registry.card_lists import DeviceList, ListAnswer, ReportList, ViewList
+from workbench.registry.cards import AliasCard, MixtureCard, ReportCard, ViewCard
+from workbench.registry.clusters import cluster_documents
+from workbench.registry.things import THINGS, Thing
 from workbench.request_specs import MixtureSpec
+from workbench.requests.gate_changes import gate_changes
 from workbench.specs import parse_as
 from workbench.store.storage import get_storage
 
 router = APIRouter(prefix="/v1/workbench")
-
-
-@router.get("/experts")
-def list_experts(state: State) -> ExpertList:
-    """Every expert: how it was made, from what and with which results."""
-    return ExpertList(data=read(state, experts.list_experts))
-
-
-@router.get("/experts/{name:path}")
-def show_expert(name: str, state: State) -> ExpertCard:
-    """One expert, by its name."""
-    return read(state, experts.get_expert, name)
-
-
-@router.get("/mixtures")
-def list_mixtures(state: State) -> MixtureList:
-    """Every mixture with its gate and its members."""
-    return MixtureList(data=read(state, mixtures.list_mixtures))
 
 
 @router.get("/mixtures/{name:path}")
@@ -91,28 +54,10 @@ def copy_mixture(name: str, body: MixtureCopy, state: State) -> MixtureCard:
     return write(state, mixtures.copy_mixture, name, body.name)
 
 
-@router.get("/aliases")
-def list_aliases(state: State) -> AliasList:
-    """Every alias with the model that it means."""
-    return AliasList(data=read(state, aliases.list_aliases))
-
-
-@router.get("/aliases/{name:path}")
-def show_alias(name: str, state: State) -> AliasCard:
-    """One alias, such as law@production."""
-    return read(state, aliases.get_alias, name)
-
-
 @router.put("/aliases/{name:path}")
 def set_alias(name: str, body: AliasTarget, state: State) -> AliasCard:
     """Sets an alias of a mixture or an expert; an existing one is moved."""
     return write(state, aliases.set_alias, name, body.model)
-
-
-@router.delete("/aliases/{name:path}")
-def delete_alias(name: str, state: State) -> AliasCard:
-    """Deletes an alias, not its model; the answer is what it meant."""
-    return write(state, aliases.delete_alias, name)
 
 
 @router.get("/devices")
@@ -129,82 +74,16 @@ def list_views(
     return ViewList(data=read(state, views.list_views, page))
 
 
-@router.get("/views/{name:path}")
-def show_view(name: str, state: State) -> ViewCard:
-    """One saved view."""
-    return read(state, views.get_view, name)
-
-
 @router.put("/views/{name:path}")
 def save_view(name: str, body: ViewAddress, state: State) -> ViewCard:
     """Saves the address of a page with all that is chosen on it; a view of this name is replaced."""
     return write(state, views.save_view, name, body.address)
 
 
-@router.delete("/views/{name:path}")
-def delete_view(name: str, state: State) -> ViewCard:
-    """Deletes a saved view; the answer is what it was."""
-    return write(state, views.delete_view, name)
-
-
-@router.get("/domains")
-def list_domains(state: State) -> DomainList:
-    """Every domain with its corpus and the size of each split."""
-    return DomainList(data=read(state, corpora.list_domains))
-
-
-@router.get("/corpora")
-def list_corpora(state: State) -> CorpusList:
-    """Every corpus with its domains and what its import refused."""
-    return CorpusList(data=read(state, corpora.list_corpora))
-
-
-@router.get("/corpora/{name:path}")
-def show_corpus(name: str, state: State) -> CorpusCard:
-    """One corpus, by its name."""
-    return read(state, corpora.get_corpus, name)
-
-
-@router.get("/seeds")
-def list_seeds(state: State) -> SeedList:
-    """Every seed model."""
-    return SeedList(data=read(state, seeds.list_seeds))
-
-
-@router.get("/seeds/{name:path}")
-def show_seed(name: str, state: State) -> SeedCard:
-    """One seed model, by its name."""
-    return read(state, seeds.get_seed, name)
-
-
-@router.get("/clusterings")
-def list_clusterings(state: State) -> ClusteringList:
-    """Every clustering with its clusters."""
-    return ClusteringList(data=read(state, clusterings.list_clusterings))
-
-
 @router.get("/clusterings/{name:path}/changes")
 def show_changes(name: str, state: State) -> TextChanges:
     """Which documents are missing from the text of now or new in it, since the clustering was made."""
     return read(state, cluster_documents.changes, get_storage(state.settings), name)
-
-
-@router.get("/clusterings/{name:path}")
-def show_clustering(name: str, state: State) -> ClusteringCard:
-    """One clustering, by its name."""
-    return read(state, clusterings.get_clustering, name)
-
-
-@router.get("/priors")
-def list_priors(state: State) -> PriorList:
-    """Every prior with the share of each expert."""
-    return PriorList(data=read(state, priors.list_priors))
-
-
-@router.get("/priors/{name:path}")
-def show_prior(name: str, state: State) -> PriorCard:
-    """One prior, by its name."""
-    return read(state, priors.get_prior, name)
 
 
 @router.get("/reports")
@@ -220,3 +99,42 @@ def list_reports(
 def show_report(id: str, state: State) -> ReportCard:
     """One report, by its id or the first digits of it."""
     return read(state, reports.get_report, id)
+
+
+OTHER_ROUTES = {  # above, or in registry_changes: by id, with a filter, with the version of a mixture; or none
+    "list": ("view", "report"),
+    "show": ("mixture", "domain", "report"),
+    "delete": ("mixture", "domain", "report"),
+}
+
+
+def _add_routes(kind: str, thing: Thing) -> None:
+    list_type: Any = create_model(
+        f"{kind.title()}List",
+        __base__=ListAnswer,
+        __doc__=f"All {thing.nouns}.",
+        data=(list[thing.card], ...),  # type: ignore[name-defined]
+    )
+
+    def list_things(state: State) -> Any:
+        return list_type(data=read(state, thing.list_all))
+
+    def show(name: str, state: State) -> Any:
+        return read(state, thing.get, name)
+
+    def delete(name: str, state: State) -> Any:
+        return write(state, thing.delete_one, name)
+
+    path, shown = thing.path or thing.nouns, thing.shown or f"One {thing.noun}, by its name."
+    for verb, method, route, name, sentence, answer, function in (
+        ("list", "GET", f"/{path}", f"list_{path}", thing.listed, list_type, list_things),
+        ("show", "GET", f"/{path}/{{name:path}}", f"show_{kind}", shown, thing.card, show),
+        ("delete", "DELETE", f"/{path}/{{name:path}}", f"delete_{kind}", thing.deleted, thing.card, delete),
+    ):
+        if kind not in OTHER_ROUTES[verb]:
+            options: Any = {"name": name, "description": sentence, "response_model": answer}
+            router.add_api_route(route, function, methods=[method], **options)
+
+
+for _kind, _thing in THINGS.items():
+    _add_routes(_kind, _thing)

@@ -5,8 +5,7 @@ Each answers with the card as it is afterwards; a deletion answers with the card
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from starlette.responses import Response
@@ -20,27 +19,25 @@ from ui.api.schemas.registry import (
     MixtureChange,
     NewMember,
     PriorWeights,
-    gate_changes,
 )
-from workbench.analysis import calibration
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFound
 from workbench.gate_configs import changed_gate, load_gate
-from workbench.registry import corpora, experts, mixtures, priors, reports, seeds
+from workbench.questions import calibration
+from workbench.registry import experts, mixtures, priors
 from workbench.registry.cards import (
     ClusteringCard,
-    CorpusCard,
     ExpertCard,
     MixtureCard,
     PriorCard,
     ReportCard,
-    SeedCard,
 )
 from workbench.registry.clusters import clusterings
+from workbench.registry.things import THINGS
+from workbench.requests.gate_changes import gate_changes
 from workbench.store.storage import get_storage
 
 router = APIRouter(prefix="/v1/workbench")
-Shown = TypeVar("Shown")
 
 
 # experts ------------------------------------------------------------------------------------------
@@ -50,12 +47,6 @@ Shown = TypeVar("Shown")
 def change_expert(name: str, body: ExpertChange, state: State) -> ExpertCard:
     """Enables or disables an expert, renames it, or replaces its notes and tags."""
     return write(state, _change_expert, name, body)
-
-
-@router.delete("/experts/{name:path}")
-def delete_expert(name: str, state: State) -> ExpertCard:
-    """Deletes an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it."""
-    return write(state, _deleted, experts.get_expert, experts.delete_expert, name)
 
 
 def _change_expert(session: Any, name: str, body: ExpertChange) -> ExpertCard:
@@ -100,15 +91,12 @@ def save_calibration(name: str, state: State, response: Response, if_match: IfMa
 @router.delete("/mixtures/{name:path}")
 def delete_mixture(name: str, state: State, if_match: IfMatch = None) -> MixtureCard:
     """Deletes a mixture, not its experts; refused while an alias or a job uses it."""
-    return write_if(if_match, state, _delete_mixture, name)
+    card: MixtureCard = write_if(if_match, state, THINGS["mixture"].delete_one, name)
+    return card
 
 
 def _save_calibration(session: Any, _name: str, fitted: EvidenceCalibration) -> MixtureCard:
     return mixtures.save_calibration(session, fitted)
-
-
-def _delete_mixture(session: Any, name: str) -> MixtureCard:
-    return _deleted(session, mixtures.get_mixture, mixtures.delete_mixture, name)
 
 
 def _change_mixture(session: Any, name: str, body: MixtureChange) -> MixtureCard:
@@ -136,12 +124,6 @@ def set_prior(name: str, body: PriorWeights, state: State) -> PriorCard:
     return write(state, priors.give_prior, name, body.weights)
 
 
-@router.delete("/priors/{name:path}")
-def delete_prior(name: str, state: State) -> PriorCard:
-    """Deletes a prior; mixtures keep their weights."""
-    return write(state, _deleted, priors.get_prior, priors.delete_prior, name)
-
-
 # clusterings --------------------------------------------------------------------------------------
 
 
@@ -156,12 +138,6 @@ def change_cluster(
     return write(state, _change_cluster, name, cluster, body)
 
 
-@router.delete("/clusterings/{name:path}")
-def delete_clustering(name: str, state: State) -> ClusteringCard:
-    """Deletes a clustering, not its domains; refused while an expert, a mixture or a job uses it."""
-    return write(state, _deleted, clusterings.get_clustering, clusterings.delete_clustering, name)
-
-
 def _change_cluster(session: Any, name: str, cluster: str, body: ClusterChange) -> ClusteringCard:
     row = clusterings.cluster_row(clusterings.clustering_row(session, name), cluster)
     notes = row.notes if body.notes is None else body.notes
@@ -171,26 +147,8 @@ def _change_cluster(session: Any, name: str, cluster: str, body: ClusterChange) 
 # corpora, seed models and reports -----------------------------------------------------------------
 
 
-@router.delete("/corpora/{name:path}")
-def delete_corpus(name: str, state: State) -> CorpusCard:
-    """Deletes a corpus with its domains and the scores on them; refused while an expert or a job depends on them."""
-    return write(state, _deleted, corpora.get_corpus, corpora.delete_corpus, name)
-
-
-@router.delete("/seeds/{name:path}")
-def delete_seed(name: str, state: State) -> SeedCard:
-    """Deletes a seed model; refused while an expert, a clustering or a job uses it."""
-    return write(state, _deleted, seeds.get_seed, seeds.delete_seed, name)
-
-
 @router.delete("/reports/{id}")
 def delete_report(id: str, state: State) -> ReportCard:
     """Deletes a report with its pages; the experts and mixtures that it is about are kept."""
-    return write(state, _deleted, reports.get_report, reports.delete_report, id)
-
-
-def _deleted(session: Any, show: Callable[[Any, str], Shown], delete: Callable[[Any, str], None], name: str) -> Shown:
-    """The card of what is deleted, as it was."""
-    card = show(session, name)
-    delete(session, name)
+    card: ReportCard = write(state, THINGS["report"].delete_one, id)
     return card

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fastapi import Request
 
 from workbench.access.actor import Role, require
+from workbench.questions.question import known_questions
 
 _ROUTES: dict[Role, str] = {
     Role.VIEWER: """
@@ -25,15 +26,6 @@ _ROUTES: dict[Role, str] = {
         POST /v1/completions
         POST /v1/chat/completions
         POST /v1/workbench/posterior
-        POST /v1/workbench/inference-modes
-        POST /v1/workbench/removal
-        POST /v1/workbench/forgetting
-        POST /v1/workbench/nearest
-        POST /v1/workbench/mix
-        POST /v1/workbench/cluster-grid
-        POST /v1/workbench/calibration
-        POST /v1/workbench/posteriors
-        POST /v1/workbench/contrast
         POST /v1/workbench/comparisons
         GET /v1/workbench/comparisons
         GET /v1/workbench/comparisons/{id}
@@ -106,6 +98,7 @@ _ROUTES: dict[Role, str] = {
     """,
 }
 ROLES = {line.strip(): role for role, lines in _ROUTES.items() for line in lines.strip().splitlines()}
+ROLES |= {f"POST /v1/workbench/{path}": Role.VIEWER for path in known_questions()}
 
 
 def role_of(method: str, path: str) -> Role:

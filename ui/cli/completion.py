@@ -6,18 +6,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.registry.known_names import NameKind
+    from workbench.registry.things import ThingKind
 
 Completer = Callable[[str], list[str]]
 
 # What the fields of job specs and the arguments of commands hold, by their names.
-_KINDS: dict[str, tuple[NameKind, ...]] = {
+_KINDS: dict[str, tuple[ThingKind, ...]] = {
     "mixture": ("mixture",),
     "branch_from": ("mixture",),
     "clustering": ("clustering",),
     "expert": ("expert",),
     "experts": ("expert",),
     "parent": ("expert",),
+    "rival": ("expert",),
+    "before": ("mixture", "expert", "alias"),
+    "after": ("mixture", "expert", "alias"),
     "seed_model": ("seed",),
     "prior": ("prior",),
     "domain": ("domain",),
@@ -27,13 +30,13 @@ _KINDS: dict[str, tuple[NameKind, ...]] = {
 }
 
 
-def names_of(*kinds: NameKind) -> Completer:
+def names_of(*kinds: ThingKind) -> Completer:
     """Completes names of these kinds; nothing where there is no registry."""
 
     def complete(incomplete: str) -> list[str]:
         from engine.errors import Problem
         from workbench.registry.database import reading
-        from workbench.registry.known_names import names_from
+        from workbench.registry.things import names_from
 
         before, comma, start = incomplete.rpartition(",")  # of `a,b`, which some options take
         try:

@@ -12,11 +12,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from engine.config import Evidence, SamplingConfig, absurdity
-from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
+from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
-from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.cli.options import Knob, group_knobs, option_name, plain_type
 from ui.errors import BadUsage
 from ui.generation.mix_names import find_member, with_clustering_id
@@ -33,12 +31,6 @@ Experts = Annotated[
     str, typer.Option("--experts", help="Experts that take part, with weights if you like: a=0.5,b=0.5.")
 ]
 Off = Annotated[list[str], typer.Option("--off", help="An expert to leave out; may be repeated.")]
-GateEvidence = Annotated[Evidence | None, option(PosteriorGateConfig, "evidence")]
-EvidenceDecay = Annotated[float | None, option(EvidenceRule, "decay", "--evidence-decay")]
-EvidencePower = Annotated[float | None, option(EvidenceRule, "power", "--evidence-power")]
-SlowDecay = Annotated[float | None, option(EvidenceRule, "slow_decay", "--evidence-slow-decay")]
-SlowPower = Annotated[float | None, option(EvidenceRule, "slow_power", "--evidence-slow-power")]
-NewestWeight = Annotated[float, option(UpdatingGateConfig, "newest_weight")]
 GateOptions = Mapping[str, Any]  # the kind and the settings that were given
 _EVIDENCE = "evidence"  # the setting whose decay and power are options of their own
 NO_CHANGES: GateOptions = MappingProxyType({})
@@ -69,7 +61,7 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_gate(**given: Any) -> None:
         settings = {one.name: given.pop(name) for name, one in names.items()}
-        command(**given, gate=_with_rule({name: value for name, value in settings.items() if value is not None}))
+        command(**given, gate=with_rule({name: value for name, value in settings.items() if value is not None}))
 
     parameters: list[inspect.Parameter] = []
     for one in own:
@@ -82,25 +74,7 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     return with_gate
 
 
-def evidence_of(
-    name: Evidence | None,
-    decay: float | None,
-    power: float | None,
-    slow_decay: float | None,
-    slow_power: float | None,
-) -> AnyEvidence:
-    """The evidence that options stand for; without any the paper's."""
-    given = _given(
-        evidence=name,
-        evidence_decay=decay,
-        evidence_power=power,
-        evidence_slow_decay=slow_decay,
-        evidence_slow_power=slow_power,
-    )
-    return named(_with_rule(given).get(_EVIDENCE, "prefix"))
-
-
-def _with_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a gate, where a decay and a power of evidence have an option each."""
     parts = [one.name for one in fields(EvidenceRule)]
     rule = _given(**{part: settings.get(f"{_EVIDENCE}_{part}") for part in parts})

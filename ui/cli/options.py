@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -20,7 +20,7 @@ from ui.cli.completion import names_for
 if TYPE_CHECKING:
     from workbench.errors import Complaint
     from workbench.request_specs import MixtureSpec
-    from workbench.spec_base import Spec
+    from workbench.spec_base import Sane, Spec
 
 Command = Callable[..., None]
 HeldOut = Annotated[HeldOutSplit, typer.Option("--split", help="Held-out split.")]
@@ -58,26 +58,27 @@ class Knob:
     type: Any
     description: str
     default: Any
+    bounds: Mapping[str, Any] = field(default_factory=dict)  # Typer's min and max
 
-    def parameter(self, argument: bool) -> inspect.Parameter:
+    def parameter(self, argument: bool, flag: str = "") -> inspect.Parameter:
         """The function parameter that Typer reads."""
         kind = inspect.Parameter.KEYWORD_ONLY
-        annotation = self._annotation(argument)
+        annotation = self._annotation(argument, flag or option_name(self.name))
         if self.default is ...:
             return inspect.Parameter(self.name, kind, annotation=annotation)
         shown = None if self.default in ("", [], {}, False) else self.default
         return inspect.Parameter(self.name, kind, annotation=annotation, default=shown)
 
-    def _annotation(self, argument: bool) -> Any:
+    def _annotation(self, argument: bool, flag: str) -> Any:
         wanted = self.type if self.default is ... else self.type | None
         if argument:
             return Annotated[
                 wanted,
                 typer.Argument(help=self.description, metavar=self.name.upper(), autocompletion=names_for(self.name)),
             ]
-        flag = option_name(self.name)
         flags = f"{flag}/{flag.replace('--', '--no-', 1)}" if self.type is bool else flag
-        return Annotated[wanted, typer.Option(flags, help=self.description, autocompletion=names_for(self.name))]
+        completion: Any = names_for(self.name)
+        return Annotated[wanted, typer.Option(flags, help=self.description, autocompletion=completion, **self.bounds)]
 
 
 def option_name(field: str) -> str:
@@ -143,7 +144,7 @@ def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> 
     print_forecast(stages, type(spec), as_json)
 
 
-def build(spec: type[Spec], given: dict[str, Any], arguments: Sequence[str]) -> Any:
+def build(spec: type[Sane], given: dict[str, Any], arguments: Sequence[str]) -> Any:
     """A spec with the given values; the others keep their defaults. Complaints name the options and arguments."""
     from ui.present.forms.spec_of_options import spec_of_options
     from workbench.errors import BadSpec
@@ -170,16 +171,16 @@ def parse_mixture(**given: Any) -> MixtureSpec:
     return parse_as(MixtureSpec, given)
 
 
-def knobs(spec: type[Spec]) -> Iterator[Knob]:
+def knobs(spec: type[Sane]) -> Iterator[Knob]:
     """The options of a spec, those of its configs last."""
     from ui.present.forms.option_names import groups_of, option_of
 
     groups = dict(groups_of(spec))
-    for name, field in spec.model_fields.items():
+    for name, info in spec.model_fields.items():
         if name == "kind" or name in groups:
             continue
-        default = ... if field.is_required() else field.get_default(call_default_factory=True)
-        yield Knob(name, plain_type(field.annotation), field.description or "", default)
+        default = ... if info.is_required() else info.get_default(call_default_factory=True)
+        yield Knob(name, plain_type(info.annotation), info.description or "", default)
     for name, group in groups.items():
         for knob in group_knobs(group, spec.model_fields[name].get_default(call_default_factory=True)):
             yield replace(knob, name=option_of(spec, name, knob.name))
@@ -188,12 +189,12 @@ def knobs(spec: type[Spec]) -> Iterator[Knob]:
 def group_knobs(group: type[Any], default: Any = None) -> Iterator[Knob]:
     """The options of a config."""
     hints = get_type_hints(group)
-    for field in fields(group):
-        value = getattr(default, field.name) if default is not None else field.default
+    for one in fields(group):
+        value = getattr(default, one.name) if default is not None else one.default
         yield Knob(
-            field.name,
-            plain_type(hints[field.name]),
-            field.metadata["description"],
+            one.name,
+            plain_type(hints[one.name]),
+            one.metadata["description"],
             None if value is MISSING else value,
         )
 

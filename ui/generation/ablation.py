@@ -15,8 +15,8 @@ from engine.statistics.perplexity import perplexity_of
 from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
+    from engine.loading.plan import GenerationPlan
     from ui.generation.app_state import AppState
-    from workbench.requests.generation import GenerationPlan
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from engine.config import SamplingConfig, ServePrecision
 from engine.errors import ContextLengthExceeded, Problem, TokenizerError
-from engine.events import Done, Echo, Token
-from engine.text.split_names import HeldOutSplit
+from engine.events import Done, Echo, TextReading, Token
+from engine.loading.plan import GenerationPlan, HostUse
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
-    from workbench.answers.perplexities import MixedScores
-    from workbench.answers.posteriors import TextPosterior
-    from workbench.answers.server import CacheUse, DraftUse, LoadedBase
+    from engine.loading.host import Host
     from workbench.mixture_request import MixtureRequest
-    from workbench.requests.generation import GenerationPlan
     from workbench.settings import Settings
 
 
@@ -50,32 +47,6 @@ def numbered(problem: Problem, place: int, number: int) -> Problem:
     return type(problem)(f"{PROMPT} {place + 1} of {number}: {problem.problem}", problem.next_step)
 
 
-class Host(Protocol):
-    """Loaded weights that answer plans."""
-
-    def stream(
-        self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
-    ) -> Iterator[Token | Done]: ...
-
-    def conversation_prompt(
-        self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any]
-    ) -> tuple[list[int], int]: ...
-
-    def require_readable(self, plan: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None: ...
-
-    def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]: ...
-
-    def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo: ...
-
-    def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior: ...
-
-    def loaded(self) -> list[LoadedBase]: ...
-
-    def cache_use(self) -> CacheUse: ...
-
-    def draft_use(self) -> DraftUse: ...
-
-
 class ModelHost:
     """Plans requests and streams their tokens; the weights are loaded at the first one."""
 
@@ -89,11 +60,11 @@ class ModelHost:
     def plan(self, request: MixtureRequest) -> GenerationPlan:
         """The plan for answering a request, read in one short transaction."""
         from workbench.registry.database import reading
-        from workbench.requests import generation
+        from workbench.requests import planning
         from workbench.store.storage import get_storage
 
         with reading(self.settings) as session:
-            planned = generation.plan(session, get_storage(self.settings), request)
+            planned = planning.plan(session, get_storage(self.settings), request)
         return replace(planned, precision=self._precision_of(planned))
 
     def _precision_of(self, plan: GenerationPlan) -> ServePrecision:
@@ -143,35 +114,19 @@ class ModelHost:
             except (ContextLengthExceeded, TokenizerError) as problem:
                 raise numbered(problem, place, len(prompts)) from problem
 
-    def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
-        """The ids that are read for a prompt, with those put before it."""
-        return self.host.prompt_ids(plan, prompt)
-
     def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """A prompt token by token, with what the mixture gave each, and the most probable tokens in its place."""
         with self._naming_damage():
             return self.host.echo(plan, prompt, num_candidates)
 
-    def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
+    def posterior(self, plan: GenerationPlan, text: str) -> TextReading:
         """The weight of every expert, and of every part of those that have some, at every token of a text."""
         with self._naming_damage():
             return self.host.posterior(plan, text)
 
-    def loaded(self) -> list[LoadedBase]:
-        """The bases in memory now; empty before the first request."""
-        return self._host.loaded() if self._host is not None else []
-
-    def cache_use(self) -> CacheUse:
-        """The bytes of loaded models, and how often they were there when requested."""
-        from workbench.answers.server import CacheUse
-
-        return self._host.cache_use() if self._host is not None else CacheUse()
-
-    def draft_use(self) -> DraftUse:
-        """The drafts of all answers so far."""
-        from workbench.answers.server import DraftUse
-
-        return self._host.draft_use() if self._host is not None else DraftUse()
+    def use(self) -> HostUse:
+        """What is in memory, and how often a request found its experts there; nothing before the first request."""
+        return self._host.use() if self._host is not None else HostUse()
 
     def _naming_damage(self) -> AbstractContextManager[None]:
         from workbench.integrity.damage import naming_damage
@@ -194,18 +149,7 @@ class ModelHost:
             return self._host
 
 
-def mix_scores(settings: Settings, request: MixtureRequest, split: HeldOutSplit) -> MixedScores:
-    """A mixture's perplexity on every domain, from stored scores."""
-    from workbench.analysis import scores
-    from workbench.integrity.damage import naming_damage
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with naming_damage(settings), reading(settings) as session:
-        return scores.mix_scores(session, get_storage(settings), request, split=split)
-
-
 def _make_host(settings: Settings) -> Host:
-    from workbench.requests import generation
+    from engine.loading.host import Host
 
-    return generation.Host(settings.cache_bytes, settings.device, shares_passes=True)
+    return Host(settings.cache_bytes, settings.device, shares_passes=True)

@@ -20,16 +20,15 @@ from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.arena import Arena, pairs_of
 from ui.playground.arena_view import link_html, settings_html
 from ui.playground.blocks import PlaygroundBlocks
-from ui.playground.chips import SCRIPT, TEMPLATE
 from ui.playground.endpoints import add_endpoints
 from ui.playground.gate import Gate
 from ui.playground.grid import fill, fill_if_requested
-from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, Memory
 from ui.playground.theme import theme
 from ui.playground.view import CONTINUES, hint_html
+from ui.present.charts.token_view import CSS, DRAW
 from ui.present.forms.option_help import SAMPLING_HELP
 from workbench.store.temporary_files import GRADIO, temporary_folder
 
@@ -68,13 +67,18 @@ def mount(app: FastAPI, state: AppState) -> None:
         pwa=False,
         show_error=False,  # of an unexpected error, whose place is the log
         theme=theme(),
-        css=(HERE / "page.css").read_text(encoding="utf-8") + STYLE_INSIDE,
-        js=(HERE / "page.js").read_text(encoding="utf-8"),
+        css=CSS + _source("page.css"),
+        js=f"() => {{\n{DRAW}\n({_source('page.js')})();\n}}",
     )
     mounted = next(one.app for one in app.routes if isinstance(one, Mount) and one.path == PATH)
     assert isinstance(mounted, Starlette)
     events = frozenset(number for number, event in blocks.fns.items() if event.fn is not None)
     mounted.user_middleware.append(Middleware(Gate, events=events))  # the innermost: within what compresses pages
+
+
+def _source(name: str) -> str:
+    """The text of a file of this folder."""
+    return (HERE / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -289,8 +293,8 @@ def _pane(letter: str) -> Pane:
             )
         chips = gr.HTML(
             {"experts": [], "open": False},
-            html_template=TEMPLATE,
-            js_on_load=SCRIPT,
+            html_template=_source("chips.html"),
+            js_on_load=_source("chips.js"),
             elem_id=f"chips-{name}",
             apply_default_css=False,
         )

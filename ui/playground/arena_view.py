@@ -7,8 +7,8 @@ import time
 
 from ui.playground.address import fits
 from ui.present.text.formatting import pluralize
+from workbench.analysis.ratings import Rating, RatingTable, RatingTables
 from workbench.answers.history import ComparisonHead, ComparisonPage
-from workbench.answers.ratings import Rating, RatingTable, RatingTables
 
 CHOICES = {"a": "{a} is better", "b": "{b} is better", "tie": "tie", "both_bad": "both bad"}
 

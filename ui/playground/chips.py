@@ -16,54 +16,8 @@ if TYPE_CHECKING:
     from workbench.answers.posteriors import Manifest
     from workbench.registry.cards import ExpertCard, MixtureCard
 
-HEAVIEST = 2  # of the template's sliders
+HEAVIEST = 2  # of the sliders in chips.html
 MOST_CHIPS = 64  # more experts than anybody switches by hand; a request without changes still takes all of them
-
-TEMPLATE = """<div class="chips${value?.open ? " open" : ""}" role="group" aria-label="Experts">${
-  (value?.experts ?? []).map((one, place) => {
-    const esc = (text) => String(text).replace(/[^A-Za-z0-9 ]/g, (sign) => "&#" + sign.codePointAt(0) + ";");
-    const name = esc(one.name), weight = Number(one.weight);
-    return `<span class="chip${one.on ? " on" : ""}"><label title="${name}">
-      <input type="checkbox" data-place="${place}" aria-label="${name}"${one.on ? " checked" : ""}>
-      <span class="mark" style="background:${esc(one.colour)};color:${esc(one.letters)}">${esc(one.mark)}</span>
-      <span class="weight">${one.on ? weight.toFixed(2) : "off"}</span><span class="name">${name}</span></label>${
-      value.open ? `<input type="range" min="0" max="2" step="0.05" value="${weight}" data-place="${place}"
-        aria-label="Weight of ${name}"><button type="button" class="without" data-place="${place}"
-        aria-label="Next pane without ${name}" title="Generate in the next pane without it">without</button>` : ""
-    }</span>`;
-  }).join("")
-}${(value?.experts ?? []).length > 1 ? `<button type="button" class="weights" aria-expanded="${
-  value.open ? "true" : "false"}">Weights</button>` : ""}</div>"""
-
-SCRIPT = """
-const changed = (place, field, to) => {
-  const experts = props.value.experts.map((one, at) => at === place ? {...one, [field]: to} : one);
-  props.value = {...props.value, experts};
-};
-const without = (place) => {
-  props.value = {...props.value, without: props.value.experts[place].name};
-  trigger("select");
-};
-element.addEventListener("input", (event) => {
-  const at = Number(event.target.dataset.place);
-  if (event.target.type === "checkbox") changed(at, "on", event.target.checked);
-  if (event.target.type === "range") changed(at, "weight", Number(event.target.value));
-  trigger("input");
-});
-element.addEventListener("click", (event) => {
-  const label = event.target.closest("label");
-  if (label && event.shiftKey) {
-    event.preventDefault();
-    without(Number(label.querySelector("input").dataset.place));
-  }
-  if (event.target.closest(".weights")) props.value = {...props.value, open: !props.value.open};
-  const button = event.target.closest(".without");
-  if (button) without(Number(button.dataset.place));
-});
-watch("value", () => element.querySelectorAll("input").forEach((one) => {
-  if (one.type === "checkbox") one.checked = one.hasAttribute("checked");
-}));
-"""
 
 
 def chips_of(card: MixtureCard | ExpertCard | None) -> dict[str, Any]:

@@ -13,13 +13,6 @@ from ui.present.charts.colours import in_order
 from ui.present.charts.trajectories import leaders
 from ui.present.text.mode_gates import Gates, means, num_blocks, rows_inside
 
-STYLE = """
-.answer .strip { height: .9rem; border-radius: 4px; margin: .1rem 0; }
-.answer table caption { padding-top: .6rem; }
-.answer .strips th { white-space: nowrap; width: 1%; }
-.answer .numbers { max-height: 20rem; overflow: auto; }
-.answer .numbers td:first-child { font-family: var(--font-mono); white-space: pre; }
-"""
 READING = (
     "In every block and for every token, the gate weights of the frozen backbone and the active parts sum to 1. "
     "Tokens run from left to right; the stronger the colour, the greater the weight."

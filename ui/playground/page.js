@@ -1,5 +1,7 @@
+/* global drawTokens */
 () => {
   if (window.workbench) return;
+  const TEXT = ":is(.generated, .tv-text)";  // of an answer: plain, or by token
   const one = (selector) => document.querySelector(selector);
   document.documentElement.lang = "en";
   document.documentElement.classList.toggle("framed", window.top !== window);
@@ -27,8 +29,8 @@
     hiding = setTimeout(() => { note.hidden = true; }, 4000);
   };
   const answer = (name) => {
-    const text = one(`#answer-${name} .generated`)?.cloneNode(true);
-    text?.querySelectorAll(".mark, .turn b").forEach((mark) => mark.remove());
+    const text = one(`#answer-${name} ${TEXT}`)?.cloneNode(true);
+    text?.querySelectorAll("sup, .turn b").forEach((mark) => mark.remove());
     return text?.textContent ?? "";
   };
   const copied = (text) => {  // where a page has no clipboard of its own: over HTTP from another machine
@@ -90,36 +92,9 @@
     },
   };
 
-  // One place says the weights of the token under the mouse, or of the one that the arrow keys have reached.
-  const tip = document.createElement("div");
-  tip.id = "tip";
-  tip.setAttribute("role", "tooltip");
-  document.body.append(tip);
-  const show = (token) => {
-    tip.hidden = !token?.dataset.weights;
-    if (tip.hidden) return;
-    tip.textContent = token.dataset.weights;
-    const box = token.getBoundingClientRect();
-    tip.style.left = `${Math.max(4, Math.min(box.left, window.innerWidth - tip.offsetWidth - 8))}px`;
-    tip.style.top = `${box.bottom + 4 + tip.offsetHeight > window.innerHeight ? box.top - tip.offsetHeight - 4 : box.bottom + 4}px`;
-  };
-  show(null);
-  document.addEventListener("mouseover", (event) => show(event.target.closest?.(".token")));
-  const walk = (text, step) => {
-    const tokens = [...text.querySelectorAll(".token")];
-    const here = tokens.findIndex((token) => token.classList.contains("current"));
-    const next = tokens[Math.max(0, Math.min(tokens.length - 1, here + step))];
-    tokens[here]?.classList.remove("current");
-    next?.classList.add("current");
-    next?.scrollIntoView({ block: "nearest" });
-    show(next);
-    if (next) say(`${next.textContent.trim() || "space"}: ${next.dataset.weights?.replaceAll("\n", ", ") ?? ""}`);
-  };
-
   const VOTES = { 1: "a", 2: "b", 0: "tie", 9: "both-bad" };
   document.addEventListener("keydown", (event) => {
     const writes = event.target.closest("input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, [contenteditable]");
-    const text = event.target.closest(".generated");
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       event.stopPropagation();
@@ -128,9 +103,6 @@
       const open = [...document.querySelectorAll(".sidebar.open, #grid.open")].at(-1);
       if (open) window.workbench.drawer(open.id);
       else one("#stop")?.click();
-    } else if (text && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
-      event.preventDefault();
-      walk(text, event.key === "ArrowRight" ? 1 : -1);
     } else if (!writes && !event.ctrlKey && !event.metaKey && !event.altKey && event.key in VOTES) {
       one(`#vote-${VOTES[event.key]}`)?.click();
     }
@@ -146,13 +118,25 @@
   // The end of an answer is announced; a text that grows stays at its end unless somebody has scrolled up.
   const announced = new WeakMap();
   const watch = (pane, name) => {
-    let isBelow = true;
+    let isBelow = true, drawn;
+    const view = document.createElement("div");
+    view.className = "token-view";
     pane.addEventListener("scroll", (event) => {
       const text = event.target;
       isBelow = text.scrollTop + text.clientHeight > text.scrollHeight - 40;
     }, true);
+    const draw = (place) => {  // a new frame brings an empty place: the view moves there, and adds what is new
+      if (drawn === place.dataset.tokens && place.contains(view)) return;
+      const top = view.querySelector(".tv-text")?.scrollTop;
+      drawn = place.dataset.tokens;
+      place.append(view);
+      drawTokens(view, JSON.parse(drawn));
+      view.querySelector(".tv-text").scrollTop = top;
+    };
     new MutationObserver(() => {
-      const text = pane.querySelector(".generated"), state = pane.querySelector(".state[data-done], .problem");
+      const place = pane.querySelector("[data-tokens]");
+      if (place) draw(place);
+      const text = pane.querySelector(TEXT), state = pane.querySelector(".state[data-done], .problem");
       if (text && isBelow && !state) text.scrollTop = text.scrollHeight;
       const words = state?.textContent ?? "";
       if (words !== announced.get(pane)) {

@@ -26,8 +26,7 @@ from ui.playground.address import CHAT, panes_address
 from ui.playground.chips import chip_values, chips_chosen, chips_of, request_of
 from ui.playground.pacing import newest_of
 from ui.playground.rounds import LETTERS, NUM_PANES, Memory, PaneRequest, Round, count_of, pane_of
-from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
-from ui.playground.words_diff import diff_html
+from ui.playground.view import Answer, answer_html, diff_html, legend_html, next_html, problem_html, stored_html
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
@@ -37,11 +36,11 @@ from workbench.stored_answer import StoredAnswer
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
+    from engine.loading.plan import GenerationPlan
     from ui.generation.app_state import AppState
     from workbench.answers.history import ComparedAnswerCard, ComparisonCard
     from workbench.answers.server import Model
     from workbench.mixture_request import MixtureRequest
-    from workbench.requests.generation import GenerationPlan
 
 CHOOSE = "Choose a mixture or an expert first."
 FAILED_BLIND = "This model gave no answer; the reason may name it. Turn “Blind” off and generate again to read it."
@@ -301,7 +300,7 @@ class Player:
             async for event in tokens:
                 answer = replace(answer.with_event(event), seconds=time.monotonic() - started)
                 if isinstance(event, Done):
-                    read = await run_in_threadpool(generations.prompt_ids, plan, prompt)
+                    read = await run_in_threadpool(generations.host.prompt_ids, plan, prompt)
                     answer = replace(answer, prompt_ids=tuple(read))
                 yield answer
         if without and answer.texts and not answer.turns:
@@ -321,7 +320,7 @@ class Player:
         return replace(
             answer,
             columns=names,
-            manifest=plan.manifest(sampling),
+            manifest=Manifest.of(plan, sampling),
             parts={name: parts_of[name] for name in names if name in parts_of},
             looks=read_looks(self._state.settings),
             num_before=self._state.slots.num_waiting,

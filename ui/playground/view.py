@@ -1,4 +1,4 @@
-"""The HTML of an answer: words tinted by their leading expert, the strip below them, mean weights, files.
+"""The HTML of an answer: the data of its tokens, which the page draws, mean weights, files.
 
 Generated text, names and sentences are escaped: a model may generate HTML.
 """
@@ -6,17 +6,19 @@ Generated text, names and sentences are escaped: a model may generate HTML.
 from __future__ import annotations
 
 import html
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from typing import Any
 
 from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
-from ui.playground.ablation_view import losses_html
 from ui.playground.mode_gates import inside_html
-from ui.playground.tints import strip_svg, tinted_tokens
 from ui.present.charts.colours import Looks, chip, in_order
+from ui.present.charts.token_view import Part, Passage, TokenData, weight_data
 from ui.present.charts.trajectories import leaders, legend
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import rows_inside
@@ -29,6 +31,9 @@ ENDINGS = {
 }
 
 LEGEND = 7  # experts named in a line
+SHOWN = 24  # experts with a colour of their own in an answer
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")  # of a diff
+PARTS: tuple[Part, ...] = ("text", "strip")
 TINTS = "The mark before a run of words is its leading expert; a stronger tint is a larger weight."
 CONTINUES = " …</p>"  # what a status line ends with while an answer grows; Stop ends it in the browser
 
@@ -95,54 +100,73 @@ class Answer:
 
 def answer_html(answer: Answer, diff: str = "") -> str:
     """The HTML of an answer; with the HTML of a diff in the place of its words, which then stand below it."""
-    rest = html.escape(answer.done.text) if answer.done else ""
-    if answer.is_blind:
-        words = "".join(f'<span class="token">{html.escape(text)}</span>' for text in answer.texts)
-        return f"{_text(answer, words + rest)}{_state(answer)}"
-    words, strip, colours = _tinted(answer)
-    table = _weights_table(answer) if answer.weights else ""
-    inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
-    text = _text(answer, words + rest)
+    if answer.is_blind or not answer.texts:
+        state = _state(answer)
+        return f"{_text(answer)}{state}" if answer.is_blind else f"{_text(answer)}{state}{_more(answer)}"
+    text = _tokens(answer)
     if diff:
         tints = f'<details class="more"><summary>Show tints</summary>{text}</details>'
         text = f'<div class="generated diff" tabindex="0" role="group" aria-label="Differences">{diff}</div>{tints}'
-    details = f"{colours}{table}{inside}{_manifest(answer.manifest)}"
+    return f"{text}{_state(answer)}{_more(answer)}"
+
+
+def _before(answer: Answer) -> list[Passage]:
+    """The prompt or the conversation."""
+    turns = [Passage(kind="turn", who=turn["role"].capitalize(), text=turn["content"]) for turn in answer.turns]
+    return turns or [Passage(kind="prompt", who="", text=answer.prompt)]
+
+
+def _text(answer: Answer) -> str:
+    """The prompt or the conversation, then the text without its tokens."""
+    before = "".join(
+        f'<span class="{passage["kind"]}">{_who(passage)}{html.escape(passage["text"])}</span>'
+        for passage in _before(answer)
+    )
+    words = html.escape(answer.generated)
+    return f'<div class="generated" tabindex="0" role="group" aria-label="Answer">{before}{words}</div>'
+
+
+def _who(passage: Passage) -> str:
+    return f"<b>{html.escape(passage['who'])}</b> " if passage["who"] else ""
+
+
+def _tokens(answer: Answer) -> str:
+    """Where the page draws the tokens, by their experts or by the parts of a single expert."""
+    expert = _single_expert_with_parts(answer)
+    names, looks = list(answer.columns), answer.looks
+    rows: Sequence[Sequence[float]] = answer.weights
+    if expert:
+        names, looks = [BACKBONE, *answer.parts[expert]], in_order(answer.parts[expert])
+        rows = rows_inside(answer.gates, expert, answer.parts[expert])
+    data = weight_data(
+        answer.texts, rows, names, [looks.expert(name) for name in names], label="Answer", parts=PARTS, num_shown=SHOWN
+    )
+    complete = TokenData(**data, before=_before(answer), after=answer.done.text if answer.done else "")
+    return f'<div class="tokens" data-tokens="{html.escape(json.dumps(complete, ensure_ascii=False))}"></div>'
+
+
+def _more(answer: Answer) -> str:
+    """Below the text: an ablation, the weights, and the files."""
+    table = _weights_table(answer) if answer.weights else ""
+    inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
+    details = f"{_legend_of_parts(answer)}{table}{inside}{_manifest(answer.manifest)}"
     return (
-        f"{text}{strip}{_state(answer)}{losses_html(answer.without)}"
+        f"{losses_html(answer.without)}"
         f'<details class="more"><summary>Weights and files</summary><div tabindex="0">{details}</div></details>'
     )
 
 
-def _text(answer: Answer, words: str) -> str:
-    """The prompt or the conversation, then the words of the answer."""
-    turns = "".join(
-        f'<span class="turn"><b>{html.escape(turn["role"].capitalize())}</b> {html.escape(turn["content"])}</span>'
-        for turn in answer.turns
-    )
-    before = turns or f'<span class="prompt">{html.escape(answer.prompt)}</span>'
-    return f'<div class="generated" tabindex="0" role="group" aria-label="Answer">{before}{words}</div>'
-
-
-def _tinted(answer: Answer) -> tuple[str, str, str]:
-    """The words tinted by expert, or by the parts of a single expert, the strip, and a legend of the parts."""
-    if not answer.texts:
-        return "", "", ""
-    expert = _single_expert_with_parts(answer)
-    if not expert:
-        looks = [answer.looks.expert(name) for name in answer.columns]
-        words = tinted_tokens(answer.texts, answer.weights, answer.columns, looks)
-        return words, strip_svg(answer.weights, answer.columns, looks), ""
+def _legend_of_parts(answer: Answer) -> str:
+    """The legend of words that are coloured by the parts of a single expert."""
+    if not answer.texts or not (expert := _single_expert_with_parts(answer)):
+        return ""
     parts = answer.parts[expert]
-    names, rows = [BACKBONE, *parts], rows_inside(answer.gates, expert, parts)
-    of_parts = in_order(parts)
-    looks = [of_parts.expert(name) for name in names]
     caption = (
         f"Words coloured by the leading part of {html.escape(expert)}, or its backbone, on average over the blocks. "
         "The legend gives the number of words of each."
     )
-    words = tinted_tokens(answer.texts, rows, names, looks)
-    strip = strip_svg(rows, names, looks)
-    return words, strip, f'{legend(names, leaders(rows), of_parts)}<p class="reading">{caption}</p>'
+    leading = leaders(rows_inside(answer.gates, expert, parts))
+    return f'{legend([BACKBONE, *parts], leading, in_order(parts))}<p class="reading">{caption}</p>'
 
 
 def _single_expert_with_parts(answer: Answer) -> str:
@@ -261,3 +285,55 @@ def next_html(token: Token, looks: Looks) -> str:
         f"<code>{html.escape(repr(one.text))}</code> {math.exp(one.logprob):.0%}" for one in token.candidates
     )
     return f'<p class="next">Next: {experts}{" · " if words else ""}{words}</p>'
+
+
+def losses_html(without: Sequence[Without]) -> str:
+    """A table of perplexities, the greatest first; the first item of `without` is the text with all experts."""
+    if not without:
+        return ""
+    full, *others = without
+    ranked = sorted(others, key=lambda result: -result.perplexity)
+    rows = "".join(_loss(result, full.perplexity) for result in ranked)
+    body = rows or '<tr><td colspan="4">Nothing can be left out: there is one expert, without parts.</td></tr>'
+    return (
+        "<table><caption>Ablation</caption><thead><tr><th>Without</th>"
+        '<th class="number">Perplexity</th><th class="number">Change</th><th>Greatest loss at</th></tr></thead>'
+        f'<tbody>{body}</tbody></table><p class="reading">Prompt and answer, scored again with one '
+        f"expert or part left out at a time. With all of them the perplexity is {full.perplexity:,.2f}; where it is "
+        "lower without one, the text is likelier without it.</p>"
+    )
+
+
+def _loss(result: Without, full: float) -> str:
+    word, nats = result.lost_most
+    loss = f"<code>{html.escape(repr(word))}</code> ({nats:+.2f} nats)" if nats < 0 else "nowhere"
+    return (
+        f'<tr><td>{html.escape(result.name)}</td><td class="number">{result.perplexity:,.2f}</td>'
+        f'<td class="number">{result.perplexity / full - 1:+.1%}</td><td>{loss}</td></tr>'
+    )
+
+
+def diff_html(before: Answer, after: Answer, letter: str) -> str:
+    """The words of one answer against those of another, which stands in the pane of this letter."""
+    if before.generated == after.generated:
+        return f'<p class="same">The same text as {letter}.</p>'
+    pairs = zip(before.token_ids, after.token_ids, strict=False)
+    longest = min(len(before.token_ids), len(after.token_ids))
+    same = next((place for place, (old, new) in enumerate(pairs) if old != new), longest)
+    sentence = f"The first {same} tokens are those of {letter}. Then:" if same else f"Differs from {letter} at once:"
+    changes = words_diff("".join(before.texts[same:]), "".join(after.texts[same:]))
+    return f'<p class="same">{sentence}</p>{changes}'
+
+
+def words_diff(before: str, after: str) -> str:
+    """HTML of the words that went (`del`), came (`ins`) and stayed."""
+    old, new = _WORDS.findall(before), _WORDS.findall(after)
+    parts = []
+    for what, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        gone, came = html.escape("".join(old[start:end])), html.escape("".join(new[first:last]))
+        if what == "equal":
+            parts.append(came)
+            continue
+        parts += [f"<del>{gone}</del>"] if gone else []
+        parts += [f"<ins>{came}</ins>"] if came else []
+    return "".join(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ui.present.csv_text import csv_text
-from workbench.answers.ratings import Rating, RatingTables
+from workbench.analysis.ratings import Rating, RatingTables
 
 HEADER = ("domain", *Rating.model_fields)
 

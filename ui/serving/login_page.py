@@ -5,6 +5,7 @@ button that ends its login.
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 from string import Template
 from urllib.parse import parse_qs
 
@@ -18,25 +19,7 @@ from ui.serving.forwarded import client_of
 from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, SESSION_SECONDS, Login
 from workbench.access.actor import OWNER
 
-_PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">$head
-<title>Log in: Expert Workbench</title>
-<style>
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 32rem; margin: 15vh auto; padding: 0 1rem }
-:root { color-scheme: light dark }
-input, button { font: inherit; padding: .4rem .6rem; width: 100%; box-sizing: border-box; margin-top: .5rem }
-[role=alert] { border-left: 4px solid #c33; padding-left: .75rem }
-</style>
-</head>
-<body>
-<h1>Expert Workbench</h1>
-$body
-</body>
-</html>
-""")
+_PAGE = Template(Path(__file__).with_name("login.html").read_text(encoding="utf-8"))
 _FORM = Template(f"""$note
 <p>This workbench requires a login. Open the link that <code>workbench up</code> printed, or print a new one with
 <code>workbench login-link</code>. A link works once.</p>

@@ -12,6 +12,9 @@ from engine.errors import Problem
 from engine.extras import require_extras
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workbench.access.actor import Actor
     from workbench.settings import Settings
 
 SCRIPT = Path(__file__).parents[1] / "studio" / "app.py"
@@ -90,7 +93,6 @@ def _serve(settings: Settings) -> None:
     from ui.serving import heap
     from ui.serving.http_limits import use_limits
     from ui.serving.security import Guard, studio_rules
-    from ui.serving.studio_actor import studio_actor
     from workbench.access.actor import set_source
 
     # It guards every response of Streamlit: pages, web socket, uploads, media, static files.
@@ -99,6 +101,25 @@ def _serve(settings: Settings) -> None:
     heap.settle()
     use_limits()
     App(SCRIPT, middleware=[guard]).run(config=options(settings))
+
+
+def studio_actor(settings: Settings) -> Callable[[], Actor]:
+    """The user whose browser opened the web socket of the script that runs; nobody outside of one.
+
+    Looked up anew in each run of a script, so that a revoked user is out at once.
+    """
+    import streamlit as st
+
+    from ui.serving.login import Login
+    from workbench.access.actor import NOBODY
+
+    login = Login(settings)
+
+    def actor() -> Actor:
+        headers = {name.lower(): value for name, value in st.context.headers.items()}
+        return login.actor_of(headers, st.context.cookies) or NOBODY
+
+    return actor
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from ui.pages.catalog import all_pages, pages_of
 from ui.present.pages import OVERVIEW, Page
 from ui.present.text.formatting import plain
 from ui.widgets import address
-from ui.widgets.elements.connection import watch_connection
+from ui.widgets.elements.components import watch_connection
 from ui.widgets.notices import nothing_hidden, show_kept
 from ui.widgets.page_head import show_entries
 from workbench.access.actor import Role, current_actor

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from threading import Thread
 from typing import Any
 
 import streamlit as st
 
+from ui.client import Client
 from ui.errors import ServerDown, ServerSlow
 from ui.present.text.formatting import duration, plain
 from ui.widgets.notices import explained
 from workbench.access.actor import Actor, acting_as, current_actor
 from workbench.analysis.perplexity_tables import newest_evaluation
+from workbench.questions.question import AnswerType, Question
 from workbench.registry.database import reading
+from workbench.settings import Settings, get_settings
 
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5
@@ -64,11 +68,22 @@ def fetch_in_background(key: str, request: Any, fetch: Callable[[], Any], doing:
     return None
 
 
-def fetch_from_scores(key: str, request: Any, fetch: Callable[[], Any], doing: str) -> Any | None:
-    """The same for an answer that is made of stored scores: it is fetched again once newer scores are stored."""
+def ask_scores(key: str, question: Question[AnswerType], doing: str, depends_on: object = None) -> AnswerType | None:
+    """The same of a question to stored scores: it is fetched again once newer scores are stored.
+
+    `depends_on` is what else may change the answer, such as the stored mixture.
+    """
     with reading() as session:
         newest = newest_evaluation(session)
-    return fetch_in_background(key, (request, newest), fetch, doing)
+    return fetch_in_background(
+        key, (question, depends_on, newest), lambda: kept_client(get_settings()).ask(question), doing
+    )
+
+
+@lru_cache(maxsize=4)
+def kept_client(settings: Settings) -> Client:
+    """The client of these settings, shared by all threads: a new connection takes longer than most answers."""
+    return Client(settings)
 
 
 def _call_for(key: str, request: Any, fetch: Callable[[], Any]) -> BackgroundCall:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from ui.present.forms.number_faults import fault_of
 from ui.present.forms.questions import Question
 from ui.present.text.formatting import plain
 from ui.widgets.numbers import draw_number
+from ui.widgets.on_demand import content_of
 
 Answers = dict[tuple[str, ...], Any]
 
@@ -188,17 +190,24 @@ def draw_preset(form: str, questions: Sequence[Question]) -> None:
     )
 
 
-def show_command(command: str, request: str, spec_json: str) -> None:
-    """The same job for the terminal, as an HTTP call and as JSON; what is empty is left out."""
-    with st.expander("Exactly this, elsewhere: command line, HTTP, JSON", icon=":material/terminal:"):
+def show_command(key: str, command: str, request: Callable[[], str], spec_json: dict[str, Any]) -> None:
+    """The same job for the terminal, as an HTTP call and as JSON; what is empty is left out.
+
+    The request is asked for once somebody opens the box.
+    """
+    key, label = f"{key}.elsewhere", "Exactly this, elsewhere: command line, HTTP, JSON"
+    content = content_of(st.expander(label, icon=":material/terminal:", key=key, on_change="rerun"), key)
+    if content is None:
+        return
+    with content:
         if command:
             st.caption(plain("Run this in a terminal:"))
             st.code(command, language="bash", wrap_lines=True)
-        if request:
+        if curl := request():
             st.caption(plain("Or send it to a running server:"))
-            st.code(request, language="bash", wrap_lines=True)
+            st.code(curl, language="bash", wrap_lines=True)
         st.caption(plain("The spec that is stored with the job:"))
-        st.code(spec_json, language="json", wrap_lines=True)
+        st.code(json.dumps(spec_json, indent=2, ensure_ascii=False), language="json", wrap_lines=True)
 
 
 def drop_unknown(key: str, names: Collection[str | None]) -> None:

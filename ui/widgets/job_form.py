@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -71,14 +70,15 @@ def show_job_form(
         draw_preset(kind, questions)
         shown = limited(questions, limits or {})
         answers = draw_questions(kind, shown, tucked) | (given or {})
+    parsed = _parse(kind, answers)
     faults = number_faults(shown, answers)
     line = command(changed(questions, answers) | (given or {}) | (beside or {})) if command else ""
     with right:
-        expected = _expect(kind, answers, faults) if left is not right else None
+        expected = _expect(kind, answers, parsed, faults) if left is not right else None
     with left:
         if expected is not None:
             show_first_batch(expected)
-        show_command(line, _request(kind, answers), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))
+        show_command(kind, line, partial(_request, parsed), _spec_json(kind, answers))
     with right:
         is_refused = bool(faults) or (expected is not None and expected.fits is False)
         if expected is not None and expected.nearest:
@@ -87,8 +87,8 @@ def show_job_form(
         if st.button(
             label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=cannot_change() or is_refused
         ):
-            with outcome:
-                _submit(kind, answers, complaints, send)
+            with outcome, explained():
+                st.session_state[f"{kind}.job"] = send(_checked(parsed, complaints))
         with outcome:
             _show_submitted(kind)
 
@@ -115,19 +115,18 @@ def _columns(kind: str) -> tuple[DeltaGenerator, DeltaGenerator]:
     return left, right.container(border=True)
 
 
-def _expect(kind: str, answers: Answers, faults: Sequence[str]) -> Forecast | None:
+def _expect(kind: str, answers: Answers, parsed: Spec | BadSpec, faults: Sequence[str]) -> Forecast | None:
     """Shows the forecast of the job and returns it; None as long as it is not known."""
     st.markdown("**What it will take**")
     if faults:
         st.caption(plain(f"Not measured yet. {faults[0]}"))
         return None
-    named = {("name",): answers["name",] or UNNAMED} if ("name",) in answers else {}
-    try:
-        spec: Spec = parse_spec(_spec_json(kind, answers | named))
-        require_readable(spec.local_paths())
-    except BadSpec as bad:
-        st.caption(plain(not_measured_words(bad)))
+    spec = parsed if answers.get(("name",), UNNAMED) else _parse(kind, answers | {("name",): UNNAMED})
+    if isinstance(spec, BadSpec):
+        st.caption(plain(not_measured_words(spec)))
         return None
+    try:
+        require_readable(spec.local_paths())
     except Problem as problem:
         st.caption(plain(f"Not measured. {problem}"))
         return None
@@ -146,11 +145,9 @@ def _offer_nearest(kind: str, expected: Forecast) -> None:
     st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
 
 
-def _request(kind: str, answers: Answers) -> str:
+def _request(parsed: Spec | BadSpec) -> str:
     """The call of curl that submits the same; empty while the answers are not valid."""
-    with suppress(BadSpec):
-        return request_of(parse_spec(_spec_json(kind, answers)), get_settings())
-    return ""
+    return "" if isinstance(parsed, BadSpec) else request_of(parsed, get_settings())
 
 
 def last_job(kind: str) -> str | None:
@@ -158,22 +155,24 @@ def last_job(kind: str) -> str | None:
     return st.session_state.get(f"{kind}.job")
 
 
-def _submit(kind: str, answers: Answers, complaints: Sequence[str], send: Callable[[Any], str]) -> None:
-    with explained():
-        st.session_state[f"{kind}.job"] = send(_checked(kind, answers, complaints))
-
-
-def _checked(kind: str, answers: Answers, complaints: Sequence[str]) -> Spec:
+def _checked(parsed: Spec | BadSpec, complaints: Sequence[str]) -> Spec:
     """The spec of all answers. Raises BadSpec with all complaints at once."""
+    if isinstance(parsed, BadSpec):
+        # `complaints` say better what a check of the spec as a unit says of answers given elsewhere.
+        own = parsed.field_complaints if complaints else parsed.complaints
+        raise BadSpec([*own, *complaints])
+    if complaints:
+        raise BadSpec(complaints)
+    require_readable(parsed.local_paths())
+    return parsed
+
+
+def _parse(kind: str, answers: Answers) -> Spec | BadSpec:
+    """The spec of these answers, or what is wrong with them: parsed once for all that a page does with it."""
     try:
         spec: Spec = parse_spec(_spec_json(kind, answers))
     except BadSpec as bad:
-        # `complaints` say better what a check of the spec as a unit says of answers given elsewhere.
-        own = bad.field_complaints if complaints else bad.complaints
-        raise BadSpec([*own, *complaints]) from None
-    if complaints:
-        raise BadSpec(complaints)
-    require_readable(spec.local_paths())
+        return bad
     return spec
 
 

@@ -7,19 +7,15 @@ from typing import Any
 
 import streamlit as st
 
-from ui.client import Client
 from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.text.formatting import plain
 from ui.present.text.parents import blocks_words, proposal_words, unscored_words
-from ui.request_fields import NearestFields
-from ui.widgets.background import fetch_from_scores
+from ui.widgets.background import ask_scores
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.parent_proposal import score_line, unscored_parents
-from workbench.answers.posteriors import ParentProposal
 from workbench.formatting.number_format import weight
+from workbench.questions.parent_proposal import NearestRequest, score_line, unscored_parents
 from workbench.registry.database import reading
-from workbench.settings import get_settings
 
 
 def show_proposal(mixture: str, domain: str) -> None:
@@ -33,13 +29,8 @@ def show_proposal(mixture: str, domain: str) -> None:
             + "Otherwise the job chooses the parent itself, unless you name one."
         )
         return
-    request = NearestFields(mixture=mixture, domain=domain)
-
-    def send() -> ParentProposal:
-        with Client(get_settings()) as client:
-            return client.nearest(**request)
-
-    if proposal := fetch_from_scores("nearest", request, send, "Finding the nearest parent in the stored scores"):
+    question = NearestRequest(mixture=mixture, domain=domain)
+    if proposal := ask_scores("nearest", question, "Finding the nearest parent in the stored scores"):
         st.markdown(plain(proposal_words(proposal)))
         with st.expander("Posterior of each expert", icon=":material/account_tree:"):
             show_chart(parent_picture(proposal.posterior, proposal.parent, read_looks()), "nearest_parent")

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from engine.methods.mode.sizes import part_sizes
-from workbench.answers.parts import ExpertPart
+from workbench.answers.base import Answer
 from workbench.mode_composition import parts_together
 from workbench.registry.experts import expert_row
 from workbench.store.storage import Storage
 from workbench.tables import Expert
+
+
+class ExpertPart(Answer):
+    """A part of a MoDE expert."""
+
+    name: str
+    domains: list[str] = Field(description="Domains that it was trained on.")
+    origin: str | None = Field(description="Name of the expert that it was trained as; None if that is deleted.")
+    num_blocks: int
+    layers: int = Field(description="Its layers in each block.")
+    num_parameters: int
 
 
 def part_names(session: Session, experts: Sequence[str]) -> list[str]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from pydantic import Field
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.statistics.perplexity import perplexity_of
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.comparable import comparable
-from workbench.answers.perplexities import Cells, Measure, PerplexityTable, own_expert
+from workbench.answers.base import Answer
 from workbench.errors import BadSpec
 from workbench.registry.cards import EvaluationCard
 from workbench.registry.corpora import domain_row
@@ -25,6 +26,34 @@ from workbench.registry.mixtures import mixture_row
 from workbench.tables import Artifact, Evaluation, Expert
 
 USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
+
+Cells = list[list[float | None]]  # expert × domain; None where nothing was measured
+
+
+class Measure(Answer):
+    """Which tokens of a domain were scored: how many, in blocks of which size."""
+
+    block_size: int
+    num_tokens: int
+
+
+class DomainMeasure(Measure):
+    """The measure of one domain."""
+
+    domain: str
+
+
+class PerplexityTable(Answer):
+    """Experts on the domains that they were scored on. All numbers of a domain are of the same tokens."""
+
+    experts: list[str]
+    domains: list[str]
+    measures: list[Measure] = Field(description="One for each domain.")
+    perplexity: Cells
+    accuracy: Cells = Field(description="Share of tokens that were the most probable ones.")
+    specialization: Cells = Field(
+        description="Ratio to the perplexity of the domain's own expert; above 1 where an expert is worse than that."
+    )
 
 
 def register_evaluation(
@@ -208,3 +237,41 @@ def _card(row: Evaluation) -> EvaluationCard:
         perplexity=perplexity(row),
         accuracy=accuracy(row),
     )
+
+
+def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None], domain: str) -> int | None:
+    """The index of a domain's own expert: the best of those that it trained; None if none of these is scored.
+
+    `perplexities` are those of the experts on this domain, `homes` the domains that trained the experts.
+    """
+    pairs = enumerate(zip(perplexities, homes, strict=True))
+    scored = [(value, index) for index, (value, home) in pairs if home == domain and value is not None]
+    return min(scored)[1] if scored else None
+
+
+class Text(NamedTuple):
+    """The scored text of a domain's split: exactly these tokens of a tokenizer, in blocks of this size."""
+
+    num_tokens: int
+    block_size: int
+    tokenizer_sha256: str = ""
+    num_counted: int = 0  # tokens of answers, which depends on the rule of masks; 0 where all count
+
+
+def comparable(
+    rows: Iterable[Evaluation], tokenizers: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Evaluation]]:
+    """The scores of each domain (id) on one text, by expert (id): the text that most experts were scored on.
+
+    `tokenizers` are those of the experts by their ids; not needed where all have one, as in a mixture. Of texts that
+    as many were scored on it is the longest, and of as long ones that with the longest blocks.
+    """
+    texts: dict[str, dict[Text, dict[str, Evaluation]]] = {}
+    for row in rows:
+        of_domain = texts.setdefault(row.domain_id, {})
+        text = Text(row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0)
+        of_domain.setdefault(text, {})[row.expert_id] = row
+    return {
+        domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]
+        for domain_id, of_domain in texts.items()
+    }

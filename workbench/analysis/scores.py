@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -15,26 +13,11 @@ from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
-from engine.mixing.evidence import AnyEvidence
-from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
+from engine.loading.plan import GenerationPlan, gate_of
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.comparable import comparable
-from workbench.analysis.perplexity_tables import perplexity
-from workbench.answers.perplexities import (
-    INFERENCE_MODES,
-    InferenceMode,
-    InferenceModeAverages,
-    InferenceModeComparison,
-    InferenceModeDomain,
-    MixedDomain,
-    MixedScores,
-)
-from workbench.answers.posteriors import EstimatedPrior, PriorSource
+from workbench.analysis.perplexity_tables import comparable
 from workbench.formatting.shell_command import evaluate_command
-from workbench.mixture_request import MixtureRequest
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
-from workbench.registry.experts import domains_of
-from workbench.requests.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Domain, Evaluation, Expert
 
@@ -46,99 +29,6 @@ if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
 Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
-
-
-def mix_scores(
-    session: Session,
-    storage: Storage,
-    request: MixtureRequest | str,
-    *,
-    split: HeldOutSplit = "test",
-) -> MixedScores:
-    """Every domain's perplexity under the mixture and under each expert alone."""
-    started = time.perf_counter()
-    planned = plan(session, storage, request)
-    names = [expert.name for expert in planned.experts]
-    scored = scored_domains(session, planned, split)
-    mixed = mixed_perplexities(session, storage, planned, list(scored.values()))
-    rows = []
-    for (domain, evaluations), of_mixture in zip(scored.items(), mixed, strict=True):
-        by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
-        rows.append(
-            MixedDomain(
-                domain=domain,
-                num_tokens=evaluations[0].num_tokens,
-                block_size=evaluations[0].block_size,
-                perplexity=of_mixture,
-                best_expert=min(by_expert, key=by_expert.__getitem__),
-                perplexity_by_expert=by_expert,
-            )
-        )
-    return MixedScores(experts=names, domains=rows, seconds=time.perf_counter() - started)
-
-
-def compare_modes(
-    session: Session,
-    storage: Storage,
-    mixture: str,
-    *,
-    split: HeldOutSplit = "test",
-    evidence: AnyEvidence = "prefix",
-    newest_weight: float = PAPER_NEWEST_WEIGHT,
-    num_blocks: int = PAPER_BLOCKS,
-) -> InferenceModeComparison:
-    """Every domain's perplexity under each of the paper's inference modes (tables 3 and 5).
-
-    The cached prior of a domain is estimated on `num_blocks` blocks of its dev split.
-    """
-    from engine.analysis.inference_modes import compare_inference_modes as compare
-
-    planned = plan(session, storage, mixture)
-    homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
-    owners = [homes.get(expert.id) for expert in planned.experts]
-    roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
-    trained = {name for expert in planned.experts for name in domains_of(session.get_one(Expert, expert.id))}
-    held_out = scored_domains(session, planned, "dev")
-    rows = []
-    for domain, evaluations in scored_domains(session, planned, split).items():
-        prior_E = _cached_prior(storage, held_out.get(domain, ()), num_blocks, evidence)
-        scores_EX, block_size = load(storage, evaluations)
-        own = owners.index(domain) if domain in owners else None
-        modes = compare(
-            scores_EX,
-            block_size,
-            own=own,
-            cached_prior_E=prior_E,
-            evidence=evidence,
-            newest_weight=newest_weight,
-            counted_X=counted(storage, evaluations[0]),
-        )
-        rows.append(
-            InferenceModeDomain(
-                domain=domain,
-                role=roles[domain],
-                is_trained=domain in trained,
-                num_tokens=evaluations[0].num_tokens,
-                **asdict(modes),
-                mixture=mixed_perplexity(session, storage, planned, evaluations),
-            )
-        )
-    averages = InferenceModeAverages(
-        train=_averages([row for row in rows if row.is_trained]),
-        novel=_averages([row for row in rows if not row.is_trained]),
-    )
-    return InferenceModeComparison(experts=[expert.name for expert in planned.experts], domains=rows, averages=averages)
-
-
-def _averages(rows: Sequence[InferenceModeDomain]) -> dict[InferenceMode, float | None]:
-    """The mean of each perplexity; None where one is missing, and {} for no rows."""
-    columns = [row.by_mode() for row in rows]
-    return {mode: _mean([column[mode] for column in columns]) for mode in INFERENCE_MODES} if rows else {}
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def scored_domains(
@@ -327,53 +217,3 @@ def _require_same_text(distances: ArtifactRef, scores: ArtifactRef) -> None:
 def _checked(kept: ArtifactRef) -> Path:
     kept.check()
     return kept.folder
-
-
-def estimate_shares(
-    session: Session,
-    storage: Storage,
-    mixture: str,
-    domain: str,
-    *,
-    split: HeldOutSplit = "dev",
-    num_blocks: int = PAPER_BLOCKS,
-    evidence: AnyEvidence = "prefix",
-) -> EstimatedPrior:
-    """Each expert's share on exactly `num_blocks` scored blocks of a domain.
-
-    Raises ScoresError when the domain was not scored under all experts, MixtureError when there are fewer blocks.
-    """
-    planned = plan(session, storage, mixture)
-    evaluations = scored_domains(session, planned, split).get(domain)
-    if evaluations is None:
-        raise ScoresError(
-            f"The {split} text of “{domain}” is not scored under every expert of “{mixture}”.",
-            f"Score it: {evaluate_command(mixture, split)}.",
-        )
-    prior_E = _estimate(storage, evaluations, num_blocks, evidence)
-    shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))
-    source = PriorSource(
-        mixture=mixture,
-        domain=domain,
-        split=split,
-        num_blocks=num_blocks,
-        block_size=evaluations[0].block_size,
-        evidence=evidence,
-    )
-    return EstimatedPrior(shares=shares, source=source)
-
-
-def _cached_prior(
-    storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: AnyEvidence
-) -> Tensor | None:
-    if not evaluations or evaluations[0].num_tokens < num_blocks * evaluations[0].block_size:
-        return None
-    return _estimate(storage, evaluations, num_blocks, evidence)
-
-
-def _estimate(storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: AnyEvidence) -> Tensor:
-    from engine.inference.scores import full_blocks
-    from engine.mixing.posterior import PosteriorGate, estimate_prior
-
-    gate = PosteriorGate([1.0] * len(evaluations), evidence)
-    return estimate_prior(gate, full_blocks(*load(storage, evaluations)), num_blocks)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import version
 
 from pydantic import Field
 
-from engine.config import ServePrecision
+from engine.config import SamplingConfig, ServePrecision
 from engine.events import Drafting, GateWeights
+from engine.loading.plan import GenerationPlan
 from engine.mixing.evidence import AnyEvidence
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer, JsonObject
+from workbench.gate_configs import dump_gate
 
 Weights = list[list[float]]  # token × expert
 
@@ -56,6 +61,32 @@ class Manifest(Answer):
         None, description="Drafted tokens of its answers that were judged; 0 where they were decoded plainly."
     )
 
+    @classmethod
+    def of(cls, plan: GenerationPlan, sampling: SamplingConfig | None = None) -> Manifest:
+        """That of a plan and of how tokens are drawn; `sampling` is None where nothing is sampled."""
+        experts = [
+            ManifestExpert(
+                id=expert.id,
+                name=expert.name,
+                sha256=expert.sha256,
+                weight=expert.weight,
+                base_sha256=expert.base.sha256,
+                parts=None if expert.parts is None else list(expert.parts),
+            )
+            for expert in plan.experts
+        ]
+        return cls(
+            model=plan.model,
+            experts=experts,
+            tokenizer_sha256=plan.tokenizer_sha256,
+            gate=dump_gate(plan.gate),
+            clustering_sha256=plan.route.clustering.sha256 if plan.route else None,
+            sampling=None if sampling is None else asdict(sampling),
+            versions=_versions(),
+            precision=plan.precision,
+            evidence_from=plan.evidence_from,
+        )
+
     def after(self, draftings: Iterable[Drafting | None]) -> Manifest:
         """The same, with what came of the drafts of its answers."""
         known = [one for one in draftings if one is not None]
@@ -68,8 +99,13 @@ class Manifest(Answer):
         return self.model_copy(update={"speculation": f"{sentence}.", "num_drafted": num_judged})
 
 
-class TextPosterior(Answer):
-    """A text by token: the weight of every expert before it, and the mixture's log-probability."""
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("expert-workbench", "torch", "transformers", "tokenizers")}
+
+
+class PosteriorAnswer(Answer):
+    """A text by token: the weight of every expert before it, the mixture's log-probability, and the files behind it."""
 
     experts: list[str]
     tokens: list[str]
@@ -79,86 +115,7 @@ class TextPosterior(Answer):
     gate_weights: list[dict[str, GateWeights]] = Field(
         description="By token, the weights inside experts of MoDE; an expert that did not run is left out."
     )
-
-
-class PosteriorAnswer(TextPosterior):
-    """The same with the files behind it."""
-
     manifest: Manifest
-
-
-class DomainPosterior(Answer):
-    """The posterior of each expert after some blocks of a domain, with its trajectory."""
-
-    domain: str
-    role: str
-    is_trained: bool = Field(description="Whether the domain trained an expert that takes part.")
-    num_blocks: int
-    block_size: int
-    posterior: list[float] = Field(description="By expert.")
-    trajectory: list[list[float]] = Field(description="Expert × blocks seen, from 0.")
-    stable_after: int | None = Field(
-        description="Blocks after which no share is more than 0.05 from its last value; None if in the last tenth."
-    )
-
-
-class PosteriorMap(Answer):
-    """The posterior of each expert on every scored domain."""
-
-    experts: list[str]
-    homes: list[str] = Field(description="The domain of each expert; empty if trained on several.")
-    split: HeldOutSplit
-    evidence: AnyEvidence
-    estimate: str
-    num_blocks: int = Field(description="Blocks of each domain at most.")
-    newest_weight: float
-    domains: list[DomainPosterior]
-    too_short: list[str] = Field(description="Domains without one block.")
-
-
-class ParentProposal(Answer):
-    """The expert whose copy should learn a new domain."""
-
-    mixture: str
-    domain: str
-    parent: str
-    posterior: dict[str, float] = Field(description="By expert, the mean at the ends of the blocks.")
-    perplexity: dict[str, float] = Field(description="By expert, over the tokens of the same blocks.")
-    num_blocks: int
-    block_size: int
-    split: HeldOutSplit
-    learning_rate: float | None = Field(
-        description="The default of a training: a tenth of what the parent was first trained with; None if unknown."
-    )
-
-    @property
-    def of_lowest_perplexity(self) -> str:
-        """The expert that predicts the text best as a whole; the posterior may choose another."""
-        return min(self.perplexity, key=self.perplexity.__getitem__)
-
-
-class Passage(Answer):
-    """A block of text that was scored by itself."""
-
-    document: int = Field(description="Number of the document that it begins in, from 0.")
-    mean: float = Field(description="Mean difference over all tokens (nats).")
-    num_tokens: int
-    tokens: list[str]
-    differences: list[float] = Field(description="log p(expert) − log p(rival) of each token shown (nats).")
-
-
-class TokenComparison(Answer):
-    """The passages of a domain on which an expert does worst and best against a rival."""
-
-    domain: str
-    expert: str
-    rival: str
-    split: HeldOutSplit
-    num_passages: int
-    num_documents: int
-    overall: float = Field(description="Mean difference over all tokens (nats).")
-    worst: list[Passage]
-    best: list[Passage]
 
 
 class PriorSource(Answer):

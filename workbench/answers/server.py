@@ -38,24 +38,6 @@ class ErrorAnswer(Answer):
     error: ErrorObject
 
 
-class CacheUse(Answer):
-    """What loaded models, clusterings and running streams take, and how often a request had its experts in memory."""
-
-    num_bytes: int = 0
-    num_clustering_bytes: int = 0
-    num_stream_bytes: int = 0  # keys and values of streams that share passes
-    num_reserved_bytes: int = 0  # for keys and values of all running streams
-    num_hits: int = 0
-    num_misses: int = 0
-
-
-class DraftUse(Answer):
-    """Drafts of speculation that were judged, and those that were the mixture's own tokens."""
-
-    num_judged: int = 0
-    num_accepted: int = 0
-
-
 class Ready(Answer):
     """That the server takes requests: it reads its registry, and does not stop."""
 

@@ -13,10 +13,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
-from workbench.answers.exports import LeftOut, ServeConfig, ServedAdapter, Server
+from workbench.answers.base import Answer
 from workbench.errors import BadSpec
 from workbench.formatting.shell_command import shell_command
 from workbench.outputs import output_complaints
@@ -24,6 +25,40 @@ from workbench.registry.experts import SEED, expert_or_seed
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.store.storage import Storage
 from workbench.tables import Expert
+
+
+class ServedAdapter(Answer):
+    """A LoRA adapter, and the folder that PEFT loads."""
+
+    name: str
+    folder: str
+
+
+class Server(Answer):
+    """A process of vLLM with one model, and adapters of it."""
+
+    model: str
+    folder: str
+    port: int
+    adapters: list[ServedAdapter]
+    command: list[str]
+
+
+class LeftOut(Answer):
+    """An expert that cannot be served, with the cause."""
+
+    expert: str
+    because: str
+
+
+class ServeConfig(Answer):
+    """The processes that serve the experts of a mixture, each expert under its own name."""
+
+    mixture: str
+    servers: list[Server]
+    left_out: list[LeftOut]
+    lost: str = Field(description="What of the mixture is not served.")
+
 
 SCRIPT, CONFIG = "serve.sh", "serve.json"
 LOST = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.formatting.number_format import pluralize
 from workbench.formatting.number_format import share as formatted
-from workbench.formatting.words import pluralize
 
 MOST_IN_TENTH = 0.5  # of all bytes in the longest tenth of the documents; above it their lengths are very unequal
 MOST_UNSPACED = 0.1  # of the letters; above it many clauses count as words

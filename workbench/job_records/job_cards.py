@@ -10,9 +10,8 @@ from sqlalchemy.orm import Session
 
 from workbench import database_clock
 from workbench.job_records.devices import list_devices, need_of, waits_for
-from workbench.job_records.event_kinds import UPLOAD
 from workbench.job_records.leases import has_expired, is_expired
-from workbench.job_states import ACTIVE
+from workbench.job_states import ACTIVE, UPLOAD
 from workbench.registry.cards import DeviceCard, JobCard
 from workbench.settings import get_settings
 from workbench.specs import unreadable_reason

@@ -21,7 +21,7 @@ from workbench.job_records.preconditions import advice_on, settled
 from workbench.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
-from workbench.registry.valid_text import plain
+from workbench.registry.database import plain
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec

@@ -16,10 +16,9 @@ from sqlalchemy.orm import Session, aliased
 
 from workbench import database_clock
 from workbench.errors import LeaseLost
-from workbench.job_records.event_kinds import CHECKPOINT
-from workbench.job_states import UNSUCCESSFUL, Ending, JobState
+from workbench.job_states import CHECKPOINT, UNSUCCESSFUL, Ending, JobState
 from workbench.registry.cards import Failure
-from workbench.registry.valid_text import plain
+from workbench.registry.database import plain
 from workbench.tables import Artifact, Job, JobDependency, JobEvent, Metric
 
 _NO_ETA = {"eta_seconds": None, "eta_soonest": None, "eta_latest": None}

@@ -18,8 +18,7 @@ from engine.text.streams import printable
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.job_states import UNFINISHED
 from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind
-from workbench.kinds.registry_object import RegistryObject, What
+from workbench.kinds.kind import Kind, RegistryObject, What
 from workbench.names import ALIAS_SIGN, not_a_cli_name
 from workbench.registry.aliases import model_name
 from workbench.spec_base import Spec

@@ -6,13 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from workbench.kinds.registry_object import RegistryObject, What
 from workbench.spec_base import Spec
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from workbench.kinds.probe import Probe
+from typing import Literal
+
+What = Literal["corpus", "domain", "seed model", "expert", "mixture", "clustering", "prior"]
+RegistryObject = tuple[What, str]  # what, name
+
 
 SpecType = TypeVar("SpecType", bound=Spec)
 Result = Mapping[str, Any]  # of a job, as its runner stored it

@@ -9,18 +9,10 @@ from pydantic import Field
 from workbench.answers.base import Answer
 from workbench.answers.team import AuditCard
 from workbench.registry.cards import (
-    AliasCard,
-    ClusteringCard,
-    CorpusCard,
     DeviceCard,
-    DomainCard,
     EventCard,
-    ExpertCard,
     JobCard,
-    MixtureCard,
-    PriorCard,
     ReportCard,
-    SeedCard,
     ViewCard,
 )
 
@@ -66,18 +58,6 @@ class DeviceList(ListAnswer):
     data: list[DeviceCard]
 
 
-class ExpertList(ListAnswer):
-    """All experts."""
-
-    data: list[ExpertCard]
-
-
-class AliasList(ListAnswer):
-    """All aliases."""
-
-    data: list[AliasCard]
-
-
 class ViewList(ListAnswer):
     """Saved views."""
 
@@ -88,42 +68,6 @@ class AuditList(ListAnswer):
     """Entries of the audit log, the newest first."""
 
     data: list[AuditCard]
-
-
-class MixtureList(ListAnswer):
-    """All mixtures."""
-
-    data: list[MixtureCard]
-
-
-class DomainList(ListAnswer):
-    """All domains."""
-
-    data: list[DomainCard]
-
-
-class CorpusList(ListAnswer):
-    """All corpora."""
-
-    data: list[CorpusCard]
-
-
-class SeedList(ListAnswer):
-    """All seed models."""
-
-    data: list[SeedCard]
-
-
-class ClusteringList(ListAnswer):
-    """All clusterings."""
-
-    data: list[ClusteringCard]
-
-
-class PriorList(ListAnswer):
-    """All priors."""
-
-    data: list[PriorCard]
 
 
 class ReportList(ListAnswer):

@@ -37,9 +37,9 @@ from workbench.answers.posteriors import Manifest
 from workbench.errors import BadComparison, NotFound
 from workbench.gate_configs import load_gate
 from workbench.names import by_name
+from workbench.registry.database import plain
 from workbench.registry.prompt_domains import domain_weights, leading_domain
 from workbench.registry.setups import setup_sha256, variant_of
-from workbench.registry.valid_text import plain
 from workbench.stored_answer import StoredAnswer
 from workbench.tables import ComparedAnswer, Comparison, Domain, Vote
 

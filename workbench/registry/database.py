@@ -30,6 +30,12 @@ from workbench.store.storage import get_storage
 if TYPE_CHECKING:
     from alembic.config import Config
 
+
+def plain(text: str) -> str:
+    """The text with half characters (from file names) and NUL (from logs) replaced by a mark."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "�")
+
+
 VERSION = "0021"  # the newest file of alembic/versions; a test holds the two together
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "migrations"

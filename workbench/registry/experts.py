@@ -16,9 +16,9 @@ from workbench.expert_looks import choose_look
 from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import ExpertCard, ExpertLook
+from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.seeds import copies_of, made_of
-from workbench.registry.valid_text import plain
 from workbench.reproducible import reproducible_from
 from workbench.store.artifacts import forget_made_from, forget_scores
 from workbench.tables import (

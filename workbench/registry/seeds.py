@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session, joinedload
 
 from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import SeedCard
+from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
-from workbench.registry.valid_text import plain
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Clustering, Expert, Job, SeedModel
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import Problem
 from workbench.answers.history import ComparedAnswerCard, ComparisonCard, LinkedAnswer, OpenedLink
+from workbench.answers.posteriors import Manifest
 from workbench.mixture_request import MixtureRequest
 from workbench.requests.verification import changed_since
 from workbench.stored_answer import StoredAnswer, StoredChoice
 
 if TYPE_CHECKING:
-    from workbench.requests.generation import GenerationPlan
+    from engine.loading.plan import GenerationPlan
 
 
 def open_link(card: ComparisonCard, plan: Callable[[MixtureRequest], GenerationPlan]) -> OpenedLink:
@@ -30,7 +31,7 @@ def _linked(
 ) -> LinkedAnswer:
     stored = StoredAnswer(manifest=answer.manifest, choices=[])
     try:
-        changed, problem = changed_since(answer.manifest, plan(stored.request()).manifest()), ""
+        changed, problem = changed_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
     except Problem as missing:
         changed, problem = [], missing.problem
     return LinkedAnswer(letter=answer.letter, request=_request(card, answer), changed=changed, problem=problem)

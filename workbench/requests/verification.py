@@ -7,19 +7,49 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
+from workbench.answers.base import Answer
 from workbench.answers.posteriors import Manifest
-from workbench.answers.verification import AnswerVerification, ChoiceReplay, ComparisonVerification, Verification
 from workbench.errors import BadSpec
 from workbench.mixture_request import MixtureRequest
 from workbench.stored_answer import StoredAnswer, StoredChoice
 
 if TYPE_CHECKING:
-    from workbench.requests.generation import GenerationPlan
+    from engine.loading.plan import GenerationPlan
+
+
+class ChoiceReplay(Answer):
+    """One text of a stored answer, beside the same made again."""
+
+    index: int
+    num_tokens: int
+    first_difference: int | None = Field(description="Place of the first token that differs; None if none does.")
+
+
+class Verification(Answer):
+    """Whether the stored tokens are those that the models give today."""
+
+    agrees: bool
+    changed: list[str] = Field(description="What of the manifest is not as it was.")
+    choices: list[ChoiceReplay]
+
+
+class AnswerVerification(Verification):
+    """The same for one answer of a comparison."""
+
+    letter: str
+
+
+class ComparisonVerification(Answer):
+    """Whether all answers of a comparison can be made again."""
+
+    agrees: bool
+    answers: list[AnswerVerification]
+
 
 MAX_BYTES = 256 << 20
 Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token | Done]]
@@ -54,7 +84,7 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
-        changed=changed_since(answer.manifest, plan.manifest()),
+        changed=changed_since(answer.manifest, Manifest.of(plan)),
         choices=choices,
     )
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from engine.methods.domain_token.flops import training_flops
 from engine.methods.rows import RowMethod
+from engine.models.flops import Shape, forward_flops
+
+
+def training_flops(shape: Shape, context: int, expert_size: int = 0) -> int:
+    """Per token trained on: the loss goes back through every layer."""
+    del expert_size
+    return forward_flops(shape, context) + shape.num_layers * shape.through_layer(context) + shape.ends
+
 
 METHOD = RowMethod(
     name="domain-token",

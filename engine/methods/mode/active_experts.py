@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from engine.errors import ModelError
 from engine.methods.mode.flops import Learning, training_flops
@@ -25,6 +27,27 @@ from engine.models.heads import head_of
 from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows
+
+
+class PartsCache(DynamicCache):
+    """A cache that knows the positions of each expert's layers at its last use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[str, range] = {}
+
+    def follow(self, places: Mapping[str, range], num_backbone: int) -> None:
+        """Moves each expert's entries to its layers' new positions; the backbone's are the first in every model."""
+        if self.layers and places != self._places:
+            kept = {
+                now: self.layers[before]
+                for key in places.keys() & self._places.keys()
+                for before, now in zip(self._places[key], places[key], strict=True)
+            }
+            size = max(kept, default=-1) + 1
+            self.layers = self.layers[:num_backbone]
+            self.layers += [kept.get(place, DynamicLayer()) for place in range(num_backbone, size)]
+        self._places = dict(places)
 
 
 class GateShares:
@@ -172,8 +195,6 @@ class ActiveExperts(nn.Module):
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, for any model that holds these experts on this backbone."""
-        from engine.methods.mode.cache import PartsCache
-
         return PartsCache()
 
     def part_weights(self) -> Mapping[str, PartWeights]:
@@ -206,7 +227,5 @@ class ActiveExperts(nn.Module):
 
 
 def _follow(cache: Any, model: ModeModel, active: Sequence[str]) -> None:
-    from engine.methods.mode.cache import PartsCache
-
     if isinstance(cache, PartsCache):
         cache.follow(model.places(active), int(model.lm.config.num_hidden_layers))

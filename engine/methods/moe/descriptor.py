@@ -40,6 +40,6 @@ METHOD = Moe(
         "imports": "",
         "config": MoeConfig,
         "config_field": "moe",
-        "placement": "engine.methods.moe.placement:Upcycled",
+        "placement": "engine.methods.moe.upcycle:Upcycled",
     }
 )

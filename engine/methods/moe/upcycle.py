@@ -6,7 +6,7 @@ weights of the networks that a token goes through sum to 1, it begins as the den
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,17 @@ from torch import Tensor
 
 from engine.config import MoeConfig
 from engine.errors import ModelError
+from engine.methods.demix.placement import FeedForward
 from engine.models.families import one_at_a_time
+from engine.models.multi_expert import MultiExpertModel
+
+
+class Upcycled(FeedForward):
+    """Experts placed as DEMix's, but each network is a mixture of experts with a router."""
+
+    def build(self, lm: Any, keys: Sequence[str], config: MoeConfig, seed: int = 0) -> MultiExpertModel:
+        return MultiExpertModel(upcycle(lm, config, seed), keys, self)
+
 
 _UPCYCLED = ("llama", "mistral")  # attention, norms and positions are those of Mixtral
 _SAME = (

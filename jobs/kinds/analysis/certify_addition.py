@@ -18,6 +18,7 @@ from jobs.kinds.shared.scoring import register_scores, score_missing
 from workbench.analysis.changes.additions import (
     KIND,
     Addition,
+    BesideParent,
     Change,
     Recorded,
     addition_of,
@@ -26,7 +27,6 @@ from workbench.analysis.changes.additions import (
     verdict,
 )
 from workbench.analysis.perplexity_tables import measure_for
-from workbench.answers.changes import BesideParent
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.registry.reports import register_report
 

@@ -27,6 +27,7 @@ from engine.clusters.artifact import open_clustering
 from engine.errors import MixtureError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
+from engine.loading.plan import GenerationPlan, PlannedExpert
 from engine.methods.row_registry import read_limits
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
@@ -43,7 +44,7 @@ from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_wo
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
 from workbench.registry.tokenizers import with_another_tokenizer
-from workbench.requests.generation import GenerationPlan, PlannedExpert, plan
+from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import find_artifact
 

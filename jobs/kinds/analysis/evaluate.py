@@ -12,13 +12,13 @@ from engine.events import Event
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.distances import measure_missing
 from jobs.kinds.shared.scoring import Scored, register_scores, score_missing
-from workbench.analysis.calibration import calibrate_evidence
 from workbench.analysis.perplexity_tables import is_scored, measure_for
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFound
+from workbench.formatting.number_format import pluralize
 from workbench.formatting.shell_command import shell_command, split_options
-from workbench.formatting.words import pluralize
 from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.questions.calibration import calibrate_evidence
 from workbench.registry.cards import MixtureCard
 from workbench.registry.mixtures import get_mixture, save_calibration
 

@@ -16,13 +16,12 @@ from engine.clusters.fitting import Fitted, load_facts, words_of
 from engine.clusters.umap_projection import FEWEST, Map, project
 from engine.events import Event, forward_progress
 from engine.files import MANIFEST
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_part, placed, read_inputs, with_pieces
 from jobs.kinds.shared.clusters.description import facts, measures
-from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import pluralize
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.names import ensure_free
 from workbench.registry.clusters.clusterings import register_clustering

@@ -14,11 +14,10 @@ from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.text.split import MAX_DOMAINS, store_documents
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
 from jobs.kinds.shared.clusters.text_files import folders_of
-from jobs.kinds.shared.stable_ids import stable_id
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import pluralize
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited

@@ -19,8 +19,7 @@ from engine.text.local_sources import SOURCES, local_documents
 from engine.text.plain_text import document_characters
 from engine.text.split import store_documents
 from engine.text.streams import TextFile, find_files, size_on_disk
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.stable_ids import stable_id
+from jobs.attempt.work import Register, Work, stable_id
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.names import ensure_free

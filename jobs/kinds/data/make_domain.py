@@ -18,11 +18,10 @@ from engine.clusters.umap_projection import load_map
 from engine.errors import CorpusError
 from engine.events import Event, Progress
 from engine.text.split import store_documents
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
 from jobs.kinds.shared.clusters.text_files import folders_of
-from jobs.kinds.shared.stable_ids import stable_id
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import pluralize
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.names import ensure_free
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files

@@ -11,10 +11,11 @@ from typing import Any
 from engine.analysis.fewshot.comparison import Accuracies
 from engine.analysis.fewshot.prompts import Episode
 from engine.analysis.fewshot.tasks import Task
+from engine.loading.plan import GenerationPlan
 from engine.statistics.intervals import student_mean
+from workbench.answers.posteriors import Manifest
 from workbench.kinds.analysis.classify import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords
-from workbench.requests.generation import GenerationPlan
 
 CONFIDENCE = 0.95  # of the intervals
 _TOP_CLUSTERS = 3  # of each task (table 10)
@@ -79,7 +80,7 @@ def findings(
         "normalise": spec.normalise,
         "newest_weight": spec.newest_weight,
         "confidence": CONFIDENCE,
-        "manifest": planned.manifest().model_dump(),
+        "manifest": Manifest.of(planned).model_dump(),
         "rows": rows,
         "tasks": [_task_json(name, seeds, planned, words) for name, seeds in by_task.items()],
     }

@@ -10,11 +10,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.methods.base import Method
 from engine.methods.registry import get_method
 from engine.models.trainable_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
 from engine.text.chat.own_template import copy_template
-from jobs.attempt.work import Work
+from engine.text.tokenizer import Tokenizer
+from jobs.attempt.work import Work, stable_id
 from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
@@ -23,6 +25,15 @@ from workbench.analysis.changes.training_outcome import AFTER, BEFORE
 from workbench.registry.experts import register_expert
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact
+
+
+def store_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:
+    """Stores the base as an artifact of the job and returns its id."""
+    base_id = stable_id(work.job_id, "base")
+    with work.storage.new(base_id) as folder:
+        method.save_base(model, folder)
+        tokenizer.save(folder)
+    return base_id
 
 
 @dataclass(frozen=True)

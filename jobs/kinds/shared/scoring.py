@@ -21,9 +21,8 @@ from engine.text.chat.template import load_chat_template
 from engine.text.eval_sample import EvalSample
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Work
+from jobs.attempt.work import Work, stable_id
 from jobs.kinds.shared.model_loading import Experts, load_experts
-from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, can_show, domain_files, pack
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.errors import StorageError

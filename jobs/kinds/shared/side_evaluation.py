@@ -14,6 +14,7 @@ from engine.clusters.distances import Distances, measure_distances, open_distanc
 from engine.config import AdaptingConfig
 from engine.events import Event, Progress
 from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
+from engine.loading.plan import GenerationPlan
 from engine.mixing.base import Gate
 from engine.mixing.cluster import Routing
 from engine.mixing.gate_registry import build_gate
@@ -26,7 +27,6 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import load_all
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.train_expert import TrainExpert
-from workbench.requests.generation import GenerationPlan
 
 Watch = Callable[[], Mapping[str, float]]
 

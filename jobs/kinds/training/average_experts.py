@@ -13,7 +13,7 @@ from engine.methods.average.descriptor import METHOD as AVERAGE
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.chat.own_template import copy_template
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.averages import (
     WeighedExpert,
     average_of,
@@ -23,7 +23,6 @@ from jobs.kinds.shared.averages import (
 )
 from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
 from jobs.kinds.shared.losses import HeldOut
-from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.errors import BadSpec

@@ -16,9 +16,8 @@ from engine.methods.export import set_special_tokens
 from engine.methods.imports import ImportedExpert, import_expert
 from engine.models.hub import download_expert
 from engine.text.chat.own_template import save_template
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.stable_ids import stable_id
-from jobs.kinds.shared.stored_base import store_base
+from jobs.attempt.work import Register, Work, stable_id
+from jobs.kinds.shared.expert_files import store_base
 from workbench.analysis.changes.retrained_baselines import OWN, sources_of
 from workbench.hub_names import HUB, hub_name, hub_origin, hub_source
 from workbench.kinds.training.import_expert import ImportExpert

@@ -24,8 +24,7 @@ from engine.path_kinds import require_kind
 from engine.text.chat.own_template import copy_template
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.stable_ids import stable_id
+from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.hub_names import hub_name, hub_source
 from workbench.kinds.training.make_seed import MakeSeed

@@ -30,22 +30,20 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
 from engine.training.memory.needs import require_memory_to_build
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.environment import environment_of
-from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
+from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert, store_base
 from jobs.kinds.shared.losses import Losses, last_losses
 from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
 from jobs.kinds.shared.resume_guard import note_versions, require_same
 from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
-from jobs.kinds.shared.stable_ids import stable_id
-from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry.clusters.branching import share_of
 from workbench.registry.clusters.cluster_routing import cluster_numbers, clustering_of
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.request_specs import MixtureSpec
-from workbench.requests.generation import plan
+from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact, Expert, Mixture

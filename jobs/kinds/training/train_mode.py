@@ -11,10 +11,9 @@ from engine.events import Event
 from engine.files import ArtifactRef
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.mode_training import keep_parts, register_step, train_parts
 from jobs.kinds.shared.resume_guard import require_same
-from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.seeds import seed_row

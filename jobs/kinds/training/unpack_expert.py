@@ -26,8 +26,7 @@ from engine.models.imported_model import import_model
 from engine.models.rows import Rows
 from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.stable_ids import stable_id
+from jobs.attempt.work import Register, Work, stable_id
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
 from workbench.formatting.shell_command import shell_command
 from workbench.hub_names import HUB

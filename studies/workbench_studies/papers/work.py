@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.config import AdaptingConfig
-from engine.methods.lora.flops import adapter_size
-from engine.methods.lora.flops import training_flops as lora_flops
+from engine.methods.lora.descriptor import adapter_size
+from engine.methods.lora.descriptor import training_flops as lora_flops
 from engine.methods.mode.flops import training_flops as mode_flops
 from engine.methods.registry import get_method
 from engine.models.flops import Shape, training_flops

@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 from engine.errors import Problem
 from engine.selfcheck.report import device_name, versions
 from engine.text.split import first_in_group
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.stable_ids import stable_id
+from jobs.attempt.work import Register, Work, stable_id
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint

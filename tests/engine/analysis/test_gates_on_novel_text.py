@@ -22,13 +22,12 @@ def script() -> ModuleType:
     module = importlib.util.module_from_spec(specification)
     sys.modules["gates_on_novel_text"] = module
     specification.loader.exec_module(module)
-    module.STEPS = 60
     return module
 
 
 @pytest.fixture(scope="module")
 def compared(script: ModuleType) -> dict[str, Any]:
-    return script.compare(script.invented(num_experts=3, num_novel=2, num_blocks=8, block_size=32))
+    return script.compare(script.invented(num_experts=3, num_novel=2, num_blocks=8, block_size=32), num_steps=60)
 
 
 def test_every_gate_is_compared_on_both_kinds_of_text_with_an_interval(compared: dict[str, Any]) -> None:
@@ -51,7 +50,7 @@ def test_test_text_fits_nothing(script: ModuleType, compared: dict[str, Any]) ->
     scores = script.invented(num_experts=3, num_novel=2, num_blocks=8, block_size=32)
     for text in (*scores.training, *scores.novel):
         text.scores_EX.copy_(torch.flip(text.scores_EX, [0]) - 1)
-    assert script.compare(scores)["settings"] == compared["settings"]
+    assert script.compare(scores, num_steps=60)["settings"] == compared["settings"]
 
 
 def test_features_of_a_token_do_not_see_it(script: ModuleType) -> None:

@@ -12,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from engine.config import LoraConfig, ModelConfig, MoeConfig, TrainingConfig
 from engine.events import Step
-from engine.methods.demix import flops as demix_flops
-from engine.methods.domain_token import flops as domain_token_flops
-from engine.methods.lora import flops as lora_flops
+from engine.methods.demix import descriptor as demix_flops
+from engine.methods.domain_token import descriptor as domain_token_flops
+from engine.methods.lora import descriptor as lora_flops
 from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.moe.upcycle import upcycle
 from engine.methods.row_registry import new_placement

@@ -13,7 +13,7 @@ from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay, kept_step, 
 from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.probe.probe_work import CLAIM
 from jobs.replay import replay
-from jobs.replay.work import ReplayWork
+from jobs.replay.replay import ReplayWork
 from workbench.settings import Settings
 
 

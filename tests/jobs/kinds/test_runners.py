@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engine.plugins import BadPlugin
-from jobs.attempt.load_runner import load_runner
+from jobs.attempt.work import load_runner
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import known_kinds
 

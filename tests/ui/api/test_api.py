@@ -19,8 +19,6 @@ from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.app import create_app
-from ui.api.schemas.analysis import MixRequest
-from ui.api.schemas.base import RequestBody
 from ui.api.schemas.completion import CompletionRequest
 from ui.api.schemas.generation import CHAT_NEUTRAL, NEUTRAL
 from ui.generation import model_host
@@ -29,8 +27,10 @@ from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
 from workbench.answers.server import Health
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.perplexities import MixRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
+from workbench.requests.body import RequestBody
 from workbench.settings import Settings, get_settings
 
 ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3}

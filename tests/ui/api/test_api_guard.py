@@ -17,11 +17,11 @@ from starlette.types import Message
 
 from ui.addresses import own_addresses, require_safe_address
 from ui.api.app import create_app
-from ui.api.schemas.base import MAX_NAMED
 from ui.errors import UnsafeAddress
 from ui.serving import security
 from ui.serving.login import Login
 from ui.serving.security import MAX_BODY_BYTES, Bodies
+from workbench.requests.body import MAX_NAMED
 from workbench.settings import Settings
 
 Open = Callable[..., TestClient]

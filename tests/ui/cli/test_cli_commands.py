@@ -14,11 +14,11 @@ from jobs.attempt.work import log_path
 from tests.ui.clusterings import fill_clustering
 from ui.cli.app import main
 from ui.cli.output import print_fields
-from workbench.answers.perplexities import MixedDomain, MixedScores
 from workbench.gate_configs import load_gate
 from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, set_gate
@@ -398,7 +398,7 @@ def test_the_expert_that_has_no_scores_is_named(
     mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = MixedScores(experts=[], domains=[], seconds=0.0)
-    monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: nothing)
+    monkeypatch.setattr("ui.cli.commands.mixture.ask", lambda _: nothing)
     monkeypatch.setattr("ui.present.missing_scores.without_scores", lambda experts, _: list(experts)[:1])
     assert main(["mixture", "perplexity", "both"]) == 0
     page_text = capsys.readouterr().out
@@ -418,7 +418,7 @@ def test_the_best_single_expert_is_listed_with_its_perplexity(
         perplexity_by_expert={"both/code": 9.25, "both/law": 6.75},
     )
     answer = MixedScores(experts=["both/code", "both/law"], domains=[row], seconds=0.0)
-    monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: answer)
+    monkeypatch.setattr("ui.cli.commands.mixture.ask", lambda _: answer)
     assert main(["mixture", "perplexity", "both"]) == 0
     header, page_text, *_ = capsys.readouterr().out.splitlines()
     assert header.split()[-2:] == ["Its", "perplexity"]

@@ -11,9 +11,9 @@ from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.removal import extraction_rows, perplexity_rows
-from workbench.analysis.changes.removal import removal_reports
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.questions.removal import removal_reports
 from workbench.registry import mixtures, reports
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_experts
@@ -71,7 +71,7 @@ def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("retrained", "shown"),
     [
-        ("law", "“law” is not DOMAIN=MIXTURE"),
+        ("law", "“law” is not NAME=VALUE"),
         ("moon=both", "no domain of an expert in “both” called “moon”"),
         ("law=moon", "no mixture called “moon”"),
         ("law=both", "has seen it"),

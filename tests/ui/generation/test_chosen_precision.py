@@ -11,6 +11,7 @@ from engine.loading import served_precision
 from engine.loading.served_precision import ChosenPrecision
 from ui.cli.app import main
 from ui.generation.model_host import ModelHost
+from workbench.answers.posteriors import Manifest
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import Settings
 
@@ -29,7 +30,7 @@ def test_a_choice_for_this_machine_is_in_the_manifest_and_logged_once(
 ) -> None:
     generations = ModelHost(Settings(home=mixed), host)
     plans = [generations.plan(MixtureRequest("both")) for _ in range(2)]
-    assert [plan.manifest().precision for plan in plans] == ["float32", "float32"]
+    assert [Manifest.of(plan).precision for plan in plans] == ["float32", "float32"]
     assert caplog.messages == [f"{BECAUSE} WORKBENCH_SERVE_PRECISION=stored serves them as they are stored."]
 
 

@@ -18,7 +18,7 @@ from ui.playground.arena_view import history_html, votes_html
 from ui.playground.opening import Opening
 from ui.playground.player import FAILED_BLIND, Player
 from ui.playground.rounds import Memory, Round
-from workbench.answers.ratings import Rating, RatingTable, RatingTables
+from workbench.analysis.ratings import Rating, RatingTable, RatingTables
 from workbench.registry.comparisons import get_comparison, list_comparisons
 from workbench.registry.database import reading, transaction
 from workbench.settings import Settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import json
 import math
 import re
 import time
@@ -16,14 +17,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from engine.events import Done, GateWeights, Token
+from engine.events import Done, GateWeights, TextReading, Token
 from ui.api.app import create_app
 from ui.playground.opening import first_choice
 from ui.playground.pacing import newest_of
 from ui.playground.player import Player, frame_html
 from ui.playground.rounds import Memory, PaneRequest, Round
 from ui.playground.view import Answer, answer_html, problem_html
-from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
+from workbench.answers.posteriors import Manifest, ManifestExpert
 from workbench.answers.server import Model
 from workbench.formatting.palette import GREY, look_of
 from workbench.registry import mixtures
@@ -237,8 +238,9 @@ def test_words_of_a_single_expert_with_parts_have_the_colour_of_backbone_or_part
         GateWeights((0.75, 0.5), {"code": (0.25, 0.0), HOSTILE: (0.0, 0.5)}),
         GateWeights((0.5, 0.0), {"code": (0.0, 0.0), HOSTILE: (0.5, 1.0)}),
     )
-    words = {text.strip(): colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>( word\d)<", drawn)}
-    assert words == {"word0": GREY, "word1": look_of(1).colour}
+    data = json.loads(html.unescape(re.search(r'data-tokens="([^"]*)"', drawn)[1]))
+    words = {text: data["experts"][lead]["colour"] for text, lead in zip(data["tokens"], data["leads"], strict=True)}
+    assert words == {" word0": GREY, " word1": look_of(1).colour}
     legend = {text: colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>([^<]* \d+ %)</span>", drawn)}
     assert legend == {
         "backbone 50 %": GREY,
@@ -265,11 +267,11 @@ def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Playe
     requested: list[Any] = []
     read = host.posterior
 
-    def posterior(plan: Any, text: str) -> TextPosterior:
+    def posterior(plan: Any, text: str) -> TextReading:
         requested.append((plan.experts[0].name, plan.experts[0].parts, text))
         answer = read(plan, text)
         logprobs = [one * (3 - len(plan.experts[0].parts or ())) for one in answer.logprobs]
-        return answer.model_copy(update={"logprobs": logprobs})
+        return replace(answer, logprobs=logprobs)
 
     host.posterior = posterior
     last = frames(player, "apps", ["apps/composed"], 2, parts["value"], True)[-1]
@@ -432,7 +434,7 @@ def test_a_conversation_goes_on_in_each_pane(player: Player) -> None:
     drawn, memory = played(player, memory, *inputs(player, "both", "both/law", answer_format="Chat"))
     assert [turn["role"] for turn in memory.turns[1]] == ["user", "assistant"] * 2
     last = next(update[1] for update in reversed(drawn) if isinstance(update[1], str))
-    assert last.count('class="turn"') == 3  # the first question and answer, and the second question
+    assert html.unescape(last).count('"kind": "turn"') == 3  # the first question and answer, and the second question
 
 
 def test_values_for_the_chat_template_reach_every_pane_until_they_are_taken_away(player: Player) -> None:

@@ -19,8 +19,7 @@ from ui.api.app import create_app
 from ui.playground import app, grid
 from ui.playground.player import Player
 from ui.playground.rounds import NUM_PANES, Memory
-from ui.playground.tints import distribution
-from ui.playground.words_diff import words_diff
+from ui.playground.view import words_diff
 from workbench.settings import Settings
 
 
@@ -93,15 +92,6 @@ def test_a_grid_of_nothing_or_of_too_much_is_refused(player: Player) -> None:
     for models, lines in (([], "the sea"), (["both"], " \n"), (["both"], "x\n" * (grid.MOST_CELLS + 1))):
         (shown,) = filled(player, models, lines)
         assert "one in a line" in shown
-
-
-def test_a_distribution_names_every_expert_with_weight_and_counts_the_others() -> None:
-    names = [f"e{number}" for number in range(12)]
-    shared = distribution([0.1] * 9 + [0.05, 0.05, 0.0], names).splitlines()
-    assert len(shared) == 12
-    assert shared[-1] == "1 other 0.00"
-    assert distribution([1.0] + [0.0] * 11, names).splitlines()[-1] == "5 others 0.00"
-    assert distribution([0.75, 0.25], names[:2]) == "e0 0.75\ne1 0.25"
 
 
 @pytest.mark.parametrize(("num_prompts", "is_filled"), [(1, True), (17, False)])

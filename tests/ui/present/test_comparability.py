@@ -19,7 +19,7 @@ from ui.present.mixture_effect import effect_rows, effect_title, unlike_words
 from ui.present.picture import card_of, scores_of
 from ui.present.text.measures import comparable
 from ui.studio.overview.contents import read_contents
-from workbench.analysis.comparable import comparable as comparable_rows
+from workbench.analysis.perplexity_tables import comparable as comparable_rows
 from workbench.settings import get_settings
 from workbench.tables import Evaluation
 

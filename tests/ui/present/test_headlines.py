@@ -32,7 +32,7 @@ from ui.present.picture import (
     switched_off,
 )
 from ui.studio.overview.contents import Contents, read_contents
-from workbench.answers.perplexities import MixedDomain
+from workbench.questions.perplexities import MixedDomain
 from workbench.registry.cards import CalibratedGain, EvaluationCard, ReportCard
 from workbench.settings import get_settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ui.present.text.inference_modes import legend, missing_words, shown_modes
-from workbench.answers.perplexities import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain
+from workbench.questions.inference_modes import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain
 
 
 def domain(name: str, label: float | None, cached: float | None) -> InferenceModeDomain:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 
 import pytest
 
@@ -18,8 +19,8 @@ from ui.present.mixture_effect import (
     effect_title,
     spoken_change,
 )
-from workbench.answers.perplexities import MixedDomain
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.perplexities import MixedDomain, MixedScores
 
 SAVED = MixtureRequest("m", ("m/law", "m/sea"), {"m/law": 1.0, "m/sea": 1.0}, {"kind": "posterior", "top_k": None})
 
@@ -79,16 +80,15 @@ def test_what_is_not_saved_is_named() -> None:
 def test_the_command_is_one_that_the_command_line_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[MixtureRequest] = []
 
-    def mix_scores(_settings: object, request: MixtureRequest, split: str) -> object:
-        seen.append(request)
-        raise KeyboardInterrupt(split)
+    def ask(service: partial[MixedScores]) -> object:
+        seen.append(service.keywords["request"])
+        raise KeyboardInterrupt
 
     from ui.cli.commands import mixture
     from ui.cli.mix_options import Members
-    from ui.generation import model_host
 
     members = Members({"m/law": "law", "m/sea": "sea"}, ["m/law", "m/sea"])
-    monkeypatch.setattr(model_host, "mix_scores", mix_scores)
+    monkeypatch.setattr(mixture, "ask", ask)
     monkeypatch.setattr(mixture, "members_of", lambda _name: members)
     choice = MixtureRequest("m", ("m/law",), {"m/law": 2.5, "m/sea": 1.0}, SAVED.gate)
     main(shlex.split(command_of(SAVED, choice, "dev"))[1:])

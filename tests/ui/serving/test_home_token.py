@@ -17,7 +17,7 @@ from ui.errors import BadUsage, UnsafeAddress
 from ui.serving import up
 from ui.serving.login import Login, login_link
 from ui.serving.security import Guard, api_rules, studio_rules
-from ui.serving.studio_actor import studio_actor
+from ui.serving.studio_server import studio_actor
 from workbench.access.actor import NOBODY, THE_OWNER, Role
 from workbench.access.home_token import access_token, ensure_token, needs_token, renew_token
 from workbench.access.users import add_user, revoke_user, user_id_of

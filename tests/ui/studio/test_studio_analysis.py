@@ -15,30 +15,20 @@ from starlette.testclient import TestClient
 
 from engine.mixing.evidence import EvidenceRule
 from tests.ui.conftest import FakeHost
-from tests.ui.studio.visits import drawn_tokens, named, open_page, output, read, settled
+from tests.ui.studio.visits import answer_as, drawn_tokens, named, open_page, output, read, settled
 from ui.api.app import create_app
 from ui.client import Client
 from ui.errors import ServerRefused
 from ui.studio.analysis import posterior_passages
 from workbench.analysis.sample_texts import passages
 from workbench.answers.calibrations import Change, EvidenceCalibration
-from workbench.answers.changes import RemovalTable
-from workbench.answers.perplexities import (
-    InferenceModeAverages,
-    InferenceModeComparison,
-    InferenceModeDomain,
-    MixedDomain,
-    MixedScores,
-)
-from workbench.answers.posteriors import (
-    DomainPosterior,
-    Manifest,
-    Passage,
-    PosteriorAnswer,
-    PosteriorMap,
-    TokenComparison,
-)
+from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import jobs
+from workbench.questions.inference_modes import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain
+from workbench.questions.perplexities import MixedDomain, MixedScores
+from workbench.questions.posteriors import DomainPosterior, PosteriorMap
+from workbench.questions.removal import RemovalTable
+from workbench.questions.token_comparison import Passage, TokenComparison
 from workbench.registry import corpora, mixtures, priors, reports
 from workbench.registry.cards import PriorCard
 from workbench.registry.corpora import preview_documents
@@ -77,7 +67,7 @@ class Answers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, names: Sequence[str] = METHODS) -> None:
         self.requested: list[dict[str, Any]] = []
         for name in names:
-            monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
+            answer_as(monkeypatch, name, self._keeping(getattr(self, name)))
 
     def _keeping(self, answer: Any) -> Any:
         def ask(_client: Client, **job_spec: Any) -> Any:
@@ -224,7 +214,7 @@ def test_the_oracle_needs_one_mixture(answers: Answers) -> None:
 
 def test_removals_have_their_view(monkeypatch: pytest.MonkeyPatch) -> None:
     no_removals = RemovalTable(mixture="first", split="test", evidence="prefix", num_blocks=100, rows=[])
-    monkeypatch.setattr(Client, "removal", lambda _client, **_: no_removals)
+    answer_as(monkeypatch, "removal", lambda _client, **_: no_removals)
     app = settled(open_page("specialization", specialization__view="Removal"))
     assert not app.exception
     assert app.selectbox(key="removal.expert").options[0] == "first/code"
@@ -339,7 +329,7 @@ def test_rows_of_the_posteriors_are_in_the_order_of_their_own_experts(
     def posteriors(_client: Client, **request: Any) -> PosteriorMap:
         return answers.posteriors(**request).model_copy(update={"homes": ["prose", "code"]})
 
-    monkeypatch.setattr(Client, "posteriors", posteriors)
+    answer_as(monkeypatch, "posteriors", posteriors)
     app = settled(open_page("posteriors", posterior__view="All domains"))
     assert named(app.selectbox, "Domain of the text").options == ["prose", "code", "poems"]
     assert "Click a cell to read a passage of its domain below." in output(app)
@@ -373,7 +363,7 @@ def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, m
         domains=[],
         too_short=[],
     )
-    monkeypatch.setattr(Client, "posteriors", lambda _client, **_: nothing)
+    answer_as(monkeypatch, "posteriors", lambda _client, **_: nothing)
     with transaction() as session:
         for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
             jobs.request_stop(session, job.id, "cancel")
@@ -398,8 +388,8 @@ def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
 def test_without_scores_every_part_of_the_page_says_so(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     experts = ["first/code", "first/prose"]
     nothing = answers.inference_modes().model_copy(update={"experts": experts, "domains": []})
-    monkeypatch.setattr(Client, "mix", lambda _client, **_: MixedScores(experts=experts, domains=[], seconds=0.0))
-    monkeypatch.setattr(Client, "inference_modes", lambda _client, **_: nothing)
+    answer_as(monkeypatch, "mix", lambda _client, **_: MixedScores(experts=experts, domains=[], seconds=0.0))
+    answer_as(monkeypatch, "inference_modes", lambda _client, **_: nothing)
     with transaction() as session:
         for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
             jobs.request_stop(session, job.id, "cancel")

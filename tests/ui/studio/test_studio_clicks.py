@@ -11,21 +11,25 @@ from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.modes import add_composition, add_mode_expert
-from tests.ui.studio.visits import STUDIO, drawn_tokens, named, open_page, output, read, settled
+from tests.ui.studio.visits import STUDIO, answer_as, drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerDown
 from ui.kinds.train_form_parts import EXPERT
 from ui.widgets import background
-from workbench.answers.changes import Forgetting
-from workbench.answers.perplexities import MixedDomain, MixedScores
-from workbench.answers.posteriors import Manifest, ParentProposal, PosteriorAnswer
+from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.training.train_expert import TrainExpert
+from workbench.questions.forgetting import Forgetting
+from workbench.questions.parent_proposal import ParentProposal
+from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import get_engine, transaction
+from workbench.requests import planning
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -200,7 +204,7 @@ def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monke
     app = open_page("train", train__what=EXPERT)
     assert "workbench evaluate run first --split dev --domains poems" in output(app)
     monkeypatch.setattr("ui.widgets.parents.unscored_parents", lambda *_: ([], 3))
-    monkeypatch.setattr(Client, "nearest", _nearest)
+    answer_as(monkeypatch, "nearest", _nearest)
     app = open_page("train", train__what=EXPERT)
     assert (
         "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens"
@@ -230,7 +234,7 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
         }
         return Forgetting.model_validate(answer)
 
-    monkeypatch.setattr(Client, "forgetting", forgetting)
+    answer_as(monkeypatch, "forgetting", forgetting)
     app = open_page("experts", experts__chosen=["laws again"])
     assert requested == []
     with transaction() as session:
@@ -323,7 +327,7 @@ def mixed(_self: Client, **job_spec: Any) -> MixedScores:
 
 
 def test_moving_a_toggle_saves_nothing_until_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", mixed)
+    answer_as(monkeypatch, "mix", mixed)
     app = open_page("mixtures")
     assert "These are the saved settings." in output(app)
     settled(named(app.toggle, "first/code").set_value(False).run())
@@ -335,7 +339,7 @@ def test_moving_a_toggle_saves_nothing_until_it_is_requested(monkeypatch: pytest
 
 
 def test_two_who_save_a_mixture_do_not_overwrite_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", mixed)
+    answer_as(monkeypatch, "mix", mixed)
     one, other = open_page("mixtures"), open_page("mixtures")
     settled(named(other.toggle, "first/prose").set_value(False).run())  # not saved
     settled(named(one.toggle, "first/code").set_value(False).run())
@@ -350,7 +354,9 @@ def test_two_who_save_a_mixture_do_not_overwrite_each_other(monkeypatch: pytest.
     assert "These are the saved settings." in output(other)
 
 
-def test_a_click_on_a_toggle_fetches_the_mixture_twice_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_click_on_a_toggle_reads_the_mixture_and_its_scores_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     requests: list[dict[str, Any]] = []
 
     def mix(client: Client, **request: Any) -> MixedScores:
@@ -358,12 +364,14 @@ def test_a_click_on_a_toggle_fetches_the_mixture_twice_and_its_scores_once(monke
             requests.append(request)
         return mixed(client, **request)
 
-    monkeypatch.setattr(Client, "mix", mix)
+    answer_as(monkeypatch, "mix", mix)
     app = open_page("mixtures")
     assert len(requests) == 1  # what is chosen is what is saved
     with statements_by_name("mixtures") as by_name:
         settled(named(app.toggle, "first/code").set_value(False).run())
-    assert len(by_name) == 2  # as it is saved now, and for its cost; the choice of a mixture has listed all of them
+        assert len(by_name) == 1  # as it is saved now; the choice of a mixture has listed all of them
+        read(planning.plan, get_storage(get_settings()), "first")  # as the API server does for the same click
+        assert len(by_name) == 2
     (request,) = requests[1:]
     assert (request["mixture"], len(request["active"])) == ("first", 2)
 
@@ -386,7 +394,7 @@ def statements_by_name(table: str) -> Iterator[list[str]]:
 
 
 def test_a_choice_of_nobody_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", mixed)
+    answer_as(monkeypatch, "mix", mixed)
     app = open_page("mixtures")
     for toggle in [one for one in app.toggle if one.value]:
         toggle.set_value(False)
@@ -399,10 +407,10 @@ def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pyt
     def away(_self: Client, **_spec: Any) -> MixedScores:
         raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
 
-    monkeypatch.setattr(Client, "mix", away)
+    answer_as(monkeypatch, "mix", away)
     app = open_page("mixtures")
     assert "Start it with `workbench up`" in output(app)
-    monkeypatch.setattr(Client, "mix", mixed)
+    answer_as(monkeypatch, "mix", mixed)
     settled(named(app.button, "Retry").click().run())
     assert "Exact, from stored scores" in output(app)
 
@@ -412,10 +420,10 @@ def test_an_api_server_that_is_back_is_seen_without_a_click(monkeypatch: pytest.
         raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
 
     monkeypatch.setattr(background, "_LOOK_AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(Client, "mix", away)
+    answer_as(monkeypatch, "mix", away)
     app = open_page("mixtures")
     assert "Exact, from stored scores" not in output(app)
-    monkeypatch.setattr(Client, "mix", mixed)
+    answer_as(monkeypatch, "mix", mixed)
     settled(app.run())
     assert "Exact, from stored scores" in output(app)
 

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from engine.mixing.gates.cluster import ClusterGateConfig
 from tests.ui.clusterings import SOURCES, fill_clustering
 from tests.ui.studio.conftest import HOSTILE
-from tests.ui.studio.visits import named, open_page, output, read, settled
+from tests.ui.studio.visits import answer_as, named, open_page, output, read, settled
 from ui.client import Client
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.charts.cluster_grid import grid_picture, grid_words
@@ -22,8 +22,8 @@ from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.present.charts.colours import Looks
 from ui.studio.clusters import cluster_map_view, cluster_view
 from ui.widgets import show_chart
-from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.job_records import jobs
+from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints, map_points
@@ -492,7 +492,7 @@ def test_the_temperature_of_dev_text_is_proposed_beside_the_gate_and_saved(monke
         requested.append(request)
         return grid(INNER).model_copy(update={"proposed": proposed})
 
-    monkeypatch.setattr(Client, "cluster_grid", answer)
+    answer_as(monkeypatch, "cluster_grid", answer)
     app = settled(open_page("mixtures"))
     app = settled(app.button(key="temperature.start").click().run())
     assert requested == [{"mixture": "elms", "split": "dev"}]  # never test text
@@ -509,7 +509,7 @@ def test_the_grid_of_a_mixture_is_shown_on_the_page(monkeypatch: pytest.MonkeyPa
     with transaction() as session:
         gate = ClusterGateConfig(clustering=get_clustering(session, "topics").id)
         mixtures.set_gate(session, "elms", gate)
-    monkeypatch.setattr(Client, "cluster_grid", lambda _self, **_spec: grid(INNER))
+    answer_as(monkeypatch, "cluster_grid", lambda _self, **_spec: grid(INNER))
     app = settled(page("Temperature & top k"))
     assert not app.exception
     assert "Lowest at temperature 0.1 with top 4: 7.9 per token." in everything(app)

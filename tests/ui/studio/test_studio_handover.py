@@ -10,14 +10,13 @@ import pytest
 from engine.text.tokenizer import train_tokenizer
 from tests.ui.studio.conftest import TEXTS
 from tests.ui.studio.modes import add_composition, add_mode_expert
-from tests.ui.studio.visits import named, open_page, output, read
+from tests.ui.studio.visits import answer_as, named, open_page, output, read
 from ui.api.app import create_app
-from ui.client import Client
 from ui.kinds.train_form_parts import EXPERT
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.present.pages import LEARNED_AND_KEPT
-from workbench.answers.perplexities import MixedScores
 from workbench.job_records import jobs
+from workbench.questions.perplexities import MixedScores
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec
@@ -47,7 +46,7 @@ def next_page(app: Any, button: str, page: str) -> Any:
 @pytest.mark.usefixtures("beside")
 @pytest.mark.parametrize("page", ["mixtures", "specialization"])
 def test_missing_scores_lead_to_the_form_that_makes_them(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
+    answer_as(monkeypatch, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
     monkeypatch.setattr("ui.studio.job_views.pending_jobs.coming", lambda *_: None)
     key = {"mixtures": "mixture", "specialization": "specialization.mixture"}[page]
     app = open_page(page, **{key: "p", f"{page.removesuffix('s')}.split": "dev"})
@@ -80,7 +79,7 @@ def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_
 def test_a_page_opens_on_the_newest_mixture_that_was_scored(
     page: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
+    answer_as(monkeypatch, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="a blend", experts=["first/code", "c/code"]))
     app = open_page(page, **({"train.what": EXPERT} if page == "train" else {}))

@@ -11,17 +11,17 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.conftest import fill
 from tests.ui.studio.test_studio_clicks import mixed
-from tests.ui.studio.visits import STUDIO, named, open_page, output
+from tests.ui.studio.visits import STUDIO, answer_as, named, open_page, output
 from ui.client import Client
 from ui.studio.overview import first_visit
 from ui.studio.overview.contents import read_contents
-from ui.widgets.elements import living_picture
-from workbench.answers.perplexities import MixedDomain, MixedScores
+from ui.widgets.elements import components
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import leases
 from workbench.job_records.jobs import create_job
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry.database import transaction
 from workbench.registry.mixtures import create_mixture
 from workbench.request_specs import MixtureSpec
@@ -120,7 +120,7 @@ def announced(app: AppTest) -> list[str]:
 
 @pytest.mark.usefixtures("home")
 def test_a_pasted_text_is_read_by_itself_when_the_first_mixture_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", mixed)
+    answer_as(monkeypatch, "mix", mixed)
     monkeypatch.setattr(Client, "posterior", read_text)
     app = overview()
     app.text_area(key="overview.text").set_value("the clocks were striking")
@@ -134,7 +134,7 @@ def test_a_pasted_text_is_read_by_itself_when_the_first_mixture_is_scored(monkey
 
 @pytest.mark.usefixtures("filled_home")
 def test_a_text_that_is_not_read_changes_nothing_until_the_button_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", mixed)
+    answer_as(monkeypatch, "mix", mixed)
     monkeypatch.setattr(Client, "posterior", read_text)
     app = overview()
     app.text_area(key="overview.text").set_value("x").run()
@@ -145,7 +145,7 @@ def test_a_text_that_is_not_read_changes_nothing_until_the_button_is_pressed(mon
 
 @pytest.mark.usefixtures("filled_home")
 def test_the_three_numbers_stand_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", mixed)  # of one domain, perplexity 3
+    answer_as(monkeypatch, "mix", mixed)  # of one domain, perplexity 3
     app = measured(overview())
     assert values(app) == {"Best mixture against dense": "3.0", "Coverage": "3 of 4", "Last measured change": "—"}
     assert "first, mean perplexity of 1 training domain. Train a dense model to compare" in output(app)
@@ -161,8 +161,8 @@ def test_numbers_picture_and_reading_are_about_the_best_mixture(monkeypatch: pyt
         pictures.append(data)
         return ""
 
-    monkeypatch.setattr(living_picture, "show_picture", keep_picture)
-    monkeypatch.setattr(Client, "mix", mixed)
+    monkeypatch.setattr(components, "show_picture", keep_picture)
+    answer_as(monkeypatch, "mix", mixed)
     monkeypatch.setattr(Client, "posterior", read_text)
     app = measured(overview())
     app.text_area(key="overview.text").set_value("x")
@@ -211,7 +211,7 @@ def test_two_mixtures_are_compared_in_numbers_and_in_what_they_are_made_of(
     assert tmp_path
     with transaction() as session:
         create_mixture(session, MixtureSpec(name="pair", experts=["first/code", "first/prose"]))
-    monkeypatch.setattr(Client, "mix", by_experts)
+    answer_as(monkeypatch, "mix", by_experts)
     app = open_page("mixtures", mixture="first", mixture__other="pair")
     assert not app.exception
     assert "from 20.0 to 30.0 per token" in output(app)

@@ -9,12 +9,12 @@ import pytest
 
 from engine.events import GateWeights
 from tests.ui.studio.conftest import HOSTILE, _artifact
-from tests.ui.studio.visits import named, open_page, output, settled
+from tests.ui.studio.visits import answer_as, named, open_page, output, settled
 from ui.client import Client
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.text.mode_gates import means, rows_inside
-from workbench.answers.perplexities import MixedScores
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
+from workbench.questions.perplexities import MixedScores
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec
@@ -119,7 +119,7 @@ def test_a_part_that_is_switched_off_is_not_requested_and_weighs_nothing(request
 
 @pytest.mark.usefixtures("composed")
 def test_the_mixtures_page_says_that_parts_need_a_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
+    answer_as(monkeypatch, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
     app = open_page("mixtures", mixture="apps")
     assert "To see the effect of switching a part, try it on your own text" in output(app)
     assert "switching a part" not in output(open_page("mixtures", mixture="first"))

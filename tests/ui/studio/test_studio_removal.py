@@ -9,11 +9,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.removals import certify, row
-from tests.ui.studio.visits import named, open_page, output, read, settled
+from tests.ui.studio.visits import answer_as, named, open_page, output, read, settled
 from ui.client import Client
 from workbench.analysis.changes.retrained_baselines import OF_BASE, sources_of
-from workbench.answers.changes import RemovalTable
 from workbench.job_records import jobs
+from workbench.questions.removal import RemovalTable
 from workbench.registry import mixtures, reports
 from workbench.registry.database import transaction
 from workbench.registry.experts import expert_row
@@ -56,7 +56,7 @@ def without_code() -> None:
 def test_the_costs_are_a_chart_with_words_and_what_is_missing_is_reported(
     monkeypatch: pytest.MonkeyPatch, without_code: None
 ) -> None:
-    monkeypatch.setattr(Client, "removal", costs)
+    answer_as(monkeypatch, "removal", costs)
     app = settled(AppTest.from_function(view, default_timeout=120).run())
     assert not app.exception
     assert "Cost of removing an expert on its own domain" in output(app)
@@ -69,7 +69,7 @@ def test_the_costs_are_a_chart_with_words_and_what_is_missing_is_reported(
 
 def test_costs_that_nobody_knows_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = table(row("code", None, None, None, why="Not scored.", expert="first/code", not_removed=""))
-    monkeypatch.setattr(Client, "removal", lambda _self, **_spec: unknown)
+    answer_as(monkeypatch, "removal", lambda _self, **_spec: unknown)
     app = settled(AppTest.from_function(view, default_timeout=120).run())
     assert "The costs are not known yet" in output(app)
 

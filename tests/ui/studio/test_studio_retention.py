@@ -23,9 +23,9 @@ from ui.present.text.retention import (
     verdict_title,
 )
 from workbench.analysis import perplexity_tables
-from workbench.answers.comparisons import Retention
 from workbench.job_records import jobs
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.questions.retention import Retention
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
 from workbench.registry.experts import expert_row

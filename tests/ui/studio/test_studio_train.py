@@ -19,6 +19,7 @@ from tests.ui.studio.visits import named, open_page, output, read
 from ui.kinds.catalog import train_forms
 from ui.present.forms.form_choices import offers_now
 from ui.studio.training.want_view import rows_for
+from workbench import specs
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
@@ -28,6 +29,7 @@ from workbench.registry import seeds
 from workbench.registry.database import transaction
 from workbench.request_specs import TrainClusters
 from workbench.settings import get_settings
+from workbench.spec_base import Spec
 from workbench.specs import parse_as, parse_spec
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
@@ -112,6 +114,22 @@ def test_one_question_at_a_time_from_text_to_a_form_that_is_filled_in() -> None:
     assert not app.error
     spec = read(jobs.get_job, app.session_state["train-expert.job"]).spec
     assert (spec["name"], spec["domain"], spec["mixture"]) == ("poems", "poems", "first")
+
+
+def test_a_click_parses_its_spec_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit("train", {"kind": "train-joint", "domain": "poems"})
+    app.text_input(key="train-joint.name").set_value("mine").run()
+    monkeypatch.setattr("ui.widgets.on_demand._was_opened", lambda _: False)
+    seen: list[str] = []
+
+    def parse(spec: type[Spec], data: dict[str, Any]) -> Spec:
+        seen.extend([data["kind"]] * (data.get("name") == "mine"))
+        return parse_as(spec, data)
+
+    monkeypatch.setattr(specs, "parse_as", parse)
+    monkeypatch.setattr("jobs.queue.submit.call_workers", lambda *_: seen.append("stored"))
+    named(app.button, "Train").click().run()
+    assert seen[: seen.index("stored")] == ["train-joint"]
 
 
 def test_the_newest_training_domain_is_chosen_and_novel_ones_are_marked() -> None:

@@ -24,7 +24,7 @@ from workbench.analysis.curves.training_baseline import TrainingBaseline, traini
 from workbench.formatting.number_format import nats
 from workbench.formatting.palette import BASELINE_DASH
 from workbench.job_records import jobs, leases
-from workbench.job_records.event_kinds import PARENT, REQUIREMENTS, SAMPLES
+from workbench.job_states import PARENT, REQUIREMENTS, SAMPLES
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.pin_documents import PinDocuments

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
+from ui.client import Client
+from workbench.questions.question import Question
 from workbench.registry.database import reading
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
@@ -22,6 +25,20 @@ def open_page(name: str, **state: Any) -> AppTest:
         app.session_state[key.replace("__", ".")] = value
     app.run()
     return settled(app.switch_page(name if name.endswith(".py") else f"app_pages/{name}.py").run())
+
+
+def answer_as(monkeypatch: pytest.MonkeyPatch, method: str, answer: Callable[..., Any]) -> None:
+    """Answers a question with `answer(client, **fields)`, or another request of that method's name."""
+    before = Client.ask
+    if method in ("posterior", "estimate_prior"):
+        monkeypatch.setattr(Client, method, answer)
+
+    def ask(self: Client, question: Question[Any]) -> Any:
+        if question.path != method.replace("_", "-"):
+            return before(self, question)
+        return answer(self, **{name: getattr(question, name) for name in question.model_fields_set})
+
+    monkeypatch.setattr(Client, "ask", ask)
 
 
 def named(elements: Any, label: str) -> Any:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.workbench.analysis.test_perplexity_tables import score
-from workbench.analysis.perplexity_tables import perplexity_table
+from workbench.analysis.perplexity_tables import Measure, perplexity_table
 from workbench.analysis.scores import scored_domains, shared_scores
-from workbench.answers.perplexities import Measure
 from workbench.registry import corpora, experts
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from workbench.analysis import perplexity_tables
-from workbench.answers.perplexities import Measure
+from workbench.analysis.perplexity_tables import Measure
 from workbench.errors import BadSpec, NotFound, StorageError
 from workbench.job_records import jobs
 from workbench.kinds.training.make_seed import MakeSeed

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.orm import Session
 
-from workbench.analysis.ratings import LEAST_VOTES, rating_tables
-from workbench.answers.ratings import RatingTable
+from workbench.analysis.ratings import LEAST_VOTES, RatingTable, rating_tables
 from workbench.tables import ComparedAnswer, Comparison, Vote
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import JobError, NotFound
 from workbench.job_records import jobs, leases
-from workbench.job_records.event_kinds import REQUIREMENTS
+from workbench.job_states import REQUIREMENTS
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.kinds.analysis.selfcheck import SelfCheck

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from workbench import database_clock
 from workbench.errors import LeaseLost
 from workbench.job_records import jobs, leases
-from workbench.job_records.event_kinds import CHECKPOINT
+from workbench.job_states import CHECKPOINT
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.tables import Artifact, Job

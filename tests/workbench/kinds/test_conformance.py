@@ -14,8 +14,7 @@ from workbench.errors import BadSpec
 from workbench.job_records.jobs import title_of
 from workbench.job_records.preconditions import TABLES
 from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import Kind
-from workbench.kinds.registry_object import What
+from workbench.kinds.kind import Kind, What
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 

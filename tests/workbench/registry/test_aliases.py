@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpec, InUse, NoModel, NotFound
 from workbench.job_records.preconditions import without_aliases
 from workbench.kinds.analysis.evaluate import Evaluate
@@ -14,7 +15,7 @@ from workbench.kinds.training.export_expert import ExportExpert
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import aliases, experts, mixtures
 from workbench.request_specs import MixtureSpec
-from workbench.requests.generation import plan
+from workbench.requests.planning import plan
 from workbench.tables import Alias
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def test_an_answer_by_an_alias_names_the_model_itself(world: World) -> None:
     aliases.set_alias(world.session, LIVE, "mix")
     by_alias = plan(world.session, world.storage, MixtureRequest(LIVE, active=["law"]))
     assert by_alias == plan(world.session, world.storage, MixtureRequest("mix", active=["law"]))
-    assert by_alias.manifest().model == "mix"
+    assert Manifest.of(by_alias).model == "mix"
     with pytest.raises(NoModel):
         plan(world.session, world.storage, "mix@nothing")
 

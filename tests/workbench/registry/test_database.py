@@ -777,7 +777,7 @@ def test_a_full_disk_is_called_by_its_name(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["workbench.registry.database", "workbench.job_records.jobs", "workbench.requests.generation"]
+    "module", ["workbench.registry.database", "workbench.job_records.jobs", "workbench.requests.planning"]
 )
 def test_the_registry_wakes_no_torch(module: str) -> None:
     heavy = "{'torch', 'transformers', 'alembic', 'pyarrow', 'celery'}"

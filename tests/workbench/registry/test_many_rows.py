@@ -19,17 +19,14 @@ def homes(
 ) -> tuple[dict[str, tuple[list[float], int]], dict[str, tuple[list[float], int]]]:
     """The answers to every question in a registry of 100 experts and in one of 200."""
     answers = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "NUM_POINTS", 20)
-        patch.setattr(rows, "TIMES", 2)
-        for sizes in ((100, 40, 1), (200, 80, 2)):
-            settings = Settings(home=tmp_path_factory.mktemp("home"))
-            shutil.copy(empty_registry, settings.root / "registry.db")
-            rows.fill(settings, *sizes)
-            with reading(settings) as session:
-                [first, *others] = mixtures.list_mixtures(session)
-                assert (len(first.members), len(others)) == (rows.NUM_DOMAINS, sizes[0] // rows.NUM_DOMAINS - 1)
-            answers.append({name: rows.ask(settings, question) for name, question in rows.QUESTIONS.items()})
+    for sizes in ((100, 40, 1, 20), (200, 80, 2, 20)):
+        settings = Settings(home=tmp_path_factory.mktemp("home"))
+        shutil.copy(empty_registry, settings.root / "registry.db")
+        rows.fill(settings, *sizes)
+        with reading(settings) as session:
+            [first, *others] = mixtures.list_mixtures(session)
+            assert (len(first.members), len(others)) == (rows.NUM_DOMAINS, sizes[0] // rows.NUM_DOMAINS - 1)
+        answers.append({name: rows.ask(settings, question, times=2) for name, question in rows.QUESTIONS.items()})
     close_engines()
     return answers[0], answers[1]
 

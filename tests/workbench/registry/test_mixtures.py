@@ -13,6 +13,7 @@ from engine.errors import MixtureError
 from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
+from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.job_records import jobs
 from workbench.kinds.analysis.evaluate import Evaluate
@@ -20,7 +21,7 @@ from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, priors
 from workbench.registry.cards import MixtureCard
 from workbench.request_specs import MixtureSpec
-from workbench.requests.generation import plan
+from workbench.requests.planning import plan
 from workbench.tables import Cluster, Clustering, Expert, MixtureMember
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def test_experts_of_several_bases_mix_when_they_share_a_tokenizer(world: World) 
     assert card.base_ids == [law.base_id, elm.base_id]
     planned = plan(world.session, world.storage, "mix")
     assert [[one.name for one in experts] for experts in planned.by_base().values()] == [["law", "news"], ["elm"]]
-    shown = planned.manifest().experts
+    shown = Manifest.of(planned).experts
     assert shown[0].base_sha256 == shown[1].base_sha256 != shown[2].base_sha256
     assert planned.base.sha256 == shown[0].base_sha256
 

@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
 from ui.present.text.parents import proposal_rows, proposal_words, unscored_words
-from workbench.analysis import perplexity_tables, scores
-from workbench.analysis.parent_proposal import nearest_parent, unscored_parents
-from workbench.analysis.scores import estimate_shares
-from workbench.answers.posteriors import ParentProposal
+from workbench.analysis import perplexity_tables
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.questions.inference_modes import InferenceModesRequest
+from workbench.questions.parent_proposal import NearestRequest, ParentProposal, unscored_parents
+from workbench.questions.prior_estimate import PriorRequest
 from workbench.registry import experts, mixtures, priors
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
@@ -90,7 +90,9 @@ def scored(home: Path) -> None:
 def test_a_prior_is_estimated_on_exactly_the_requested_blocks_and_says_so(scored: None) -> None:
     with transaction() as session:
         card = priors.keep_estimate(
-            session, "on law", estimate_shares(session, get_storage(), "both", "law", num_blocks=20)
+            session,
+            "on law",
+            PriorRequest(name="", mixture="both", domain="law", num_blocks=20).answer(session, get_storage()),
         )
     assert card.shares["both/law"] > 0.99
     assert sum(card.shares.values()) == pytest.approx(1)
@@ -108,19 +110,19 @@ def test_a_prior_is_estimated_on_exactly_the_requested_blocks_and_says_so(scored
 
 def test_fewer_blocks_than_requested_is_refused_and_nothing_is_kept(scored: None) -> None:
     with pytest.raises(MixtureError, match="needs 21 blocks; there are 20"), reading() as session:
-        estimate_shares(session, get_storage(), "both", "law", num_blocks=21)
+        PriorRequest(name="", mixture="both", domain="law", num_blocks=21).answer(session, get_storage())
     with reading() as session:
         assert priors.list_priors(session) == []
 
 
 def test_a_domain_that_was_not_scored_is_refused_with_the_command_that_scores_it(scored: None) -> None:
     with pytest.raises(ScoresError, match="workbench evaluate run both --split dev"), reading() as session:
-        estimate_shares(session, get_storage(), "both", "moon")
+        PriorRequest(name="", mixture="both", domain="moon").answer(session, get_storage())
 
 
 def test_an_estimate_of_an_expert_that_was_deleted_meanwhile_is_not_kept(scored: None) -> None:
     with reading() as session:
-        estimate = estimate_shares(session, get_storage(), "both", "law", num_blocks=20)
+        estimate = PriorRequest(name="", mixture="both", domain="law", num_blocks=20).answer(session, get_storage())
     with pytest.raises(NotFound), transaction() as session:
         priors.keep_estimate(
             session, "on law", estimate.model_copy(update={"shares": {**estimate.shares, "f" * 32: 0.1}})
@@ -129,7 +131,7 @@ def test_an_estimate_of_an_expert_that_was_deleted_meanwhile_is_not_kept(scored:
 
 def test_the_parent_is_proposed_from_stored_scores_with_what_it_rests_on(scored: None) -> None:
     with reading() as session:
-        result = nearest_parent(session, get_storage(), "both", "law", num_blocks=7)
+        result = NearestRequest(mixture="both", domain="law", num_blocks=7).answer(session, get_storage())
         assert unscored_parents(session, "both", "law") == ([], 2)
     assert (result.parent, result.num_blocks, result.block_size) == ("both/law", 7, BLOCK)
     assert sum(result.posterior.values()) == pytest.approx(1)
@@ -162,7 +164,7 @@ def test_without_scores_no_parent_is_proposed_and_how_to_get_them_is_named(score
     with reading() as session:
         assert unscored_parents(session, "both", "law") == (["both/law", "both/sea"], 0)
         with pytest.raises(ScoresError, match="workbench evaluate run both --split dev --domains law"):
-            nearest_parent(session, get_storage(), "both", "law")
+            NearestRequest(mixture="both", domain="law").answer(session, get_storage())
 
 
 def test_only_the_experts_without_scores_are_named(scored: None) -> None:
@@ -200,7 +202,7 @@ def test_a_prior_by_hand_is_scaled_and_names_are_unique(scored: None) -> None:
 
 def test_modes_come_in_the_papers_order_on_text_of_one_domain(scored: None) -> None:
     with reading() as session:
-        result = scores.compare_modes(session, get_storage(), "both", num_blocks=20)
+        result = InferenceModesRequest(mixture="both", num_blocks=20).answer(session, get_storage())
     for row in result.domains:
         assert row.label == row.naive
         assert row.average > row.uniform > row.updating > row.naive * 0.999
@@ -209,5 +211,5 @@ def test_modes_come_in_the_papers_order_on_text_of_one_domain(scored: None) -> N
 
 def test_a_cached_mode_without_enough_held_out_text_is_none_not_a_guess(scored: None) -> None:
     with reading() as session:
-        result = scores.compare_modes(session, get_storage(), "both", num_blocks=100)
+        result = InferenceModesRequest(mixture="both", num_blocks=100).answer(session, get_storage())
     assert [row.cached for row in result.domains] == [None, None]

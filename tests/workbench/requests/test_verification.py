@@ -10,8 +10,9 @@ import pytest
 
 from engine.config import SamplingConfig, ServePrecision
 from engine.events import Token
+from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from workbench.requests.generation import GenerationPlan
+from workbench.answers.posteriors import Manifest
 from workbench.requests.verification import verify
 from workbench.stored_answer import StoredAnswer, StoredChoice
 
@@ -21,7 +22,7 @@ def test_an_answer_is_replayed_in_its_own_precision_and_another_one_is_named(
     recorded: ServePrecision, now: ServePrecision
 ) -> None:
     plan = GenerationPlan("mix", (), (), "", PosteriorGateConfig(), precision=now)
-    manifest = replace(plan, precision=recorded).manifest(SamplingConfig())
+    manifest = Manifest.of(replace(plan, precision=recorded), SamplingConfig())
     choice = StoredChoice(index=0, token_ids=[1], prompt_token_ids=[2])
     used: list[ServePrecision] = []
 

@@ -9,8 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from engine.config import MOST_TOKENS, SamplingConfig
 from engine.text.chat.template_values import NAME, clean_values
-from ui.api.schemas.base import FieldError, LongText, Nullable, RequestBody
+from ui.api.schemas.fields import LongText
 from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
+from workbench.requests.body import FieldError, Nullable, RequestBody
 
 MAX_MESSAGES = 4096  # of one conversation
 

@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from engine.config import MOST_TOKENS, SamplingConfig
-from ui.api.schemas.base import FieldError
 from ui.api.schemas.fields import MAX_PROMPTS, Prompts
 from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
 from ui.present.forms.option_help import SAMPLING_HELP
+from workbench.requests.body import FieldError
 
 
 class CompletionRequest(Generating):

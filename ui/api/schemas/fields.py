@@ -6,12 +6,16 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PlainValidator, Tag
 
+from ui.serving.security import MAX_BODY_BYTES
+
 MAX_PROMPTS = 256  # of one request, times its answers: they share one place in the queue
 MAX_IDS = 131_072  # tokens of the prompts of one request together
 MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
 MAX_PHRASE_LENGTH = 1000  # characters
 MAX_BIASED = 1024  # tokens; OpenAI's 300 are too few for some
 MAX_TOKEN_ID = 2**31 - 1
+
+LongText = Annotated[str, Field(max_length=MAX_BODY_BYTES)]
 
 
 def _as_prompts(value: Any) -> list[str | list[int]]:

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, model_validator
 
 from engine.config import SamplingConfig
-from ui.api.schemas.base import MAX_NAMED, FieldError, Nullable
 from ui.api.schemas.fields import MAX_PHRASE_LENGTH, MAX_PHRASES, MAX_PROMPTS, MAX_TOKEN_ID, Bias, Stop
 from ui.api.schemas.mixed import Mixed
 from ui.present.forms.option_help import SAMPLING_HELP
+from workbench.requests.body import MAX_NAMED, FieldError, Nullable
 
 # By field what changes nothing, the value to name last; other values are refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {

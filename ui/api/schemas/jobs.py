@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field, field_validator
 
-from ui.api.schemas.base import MAX_NAMED, RequestBody
 from workbench.kinds.catalog import known_kinds
+from workbench.requests.body import MAX_NAMED, RequestBody
 from workbench.spec_base import Spec
 
 if TYPE_CHECKING:

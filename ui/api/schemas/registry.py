@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from ui.api.schemas.base import MAX_NAMED, Names, Nullable, RequestBody
-from ui.api.schemas.mixed import AnyGateChange
+from workbench.requests.body import MAX_NAMED, Names, Nullable, RequestBody
+from workbench.requests.gate_changes import AnyGateChange
 
 LONGEST_NOTES = 100_000  # characters
 NewName = Annotated[str, Field(max_length=200)]
@@ -91,11 +91,3 @@ class AliasTarget(RequestBody):
     """The model that an alias shall mean."""
 
     model: str = Field(max_length=200, description="Name of a mixture or an expert, or an alias of it.")
-
-
-def gate_changes(gate: Any) -> dict[str, Any]:
-    """The settings that a gate in a request names, or changes."""
-    if gate is None:
-        return {}
-    changes: dict[str, Any] = {"kind": gate} if isinstance(gate, str) else gate.changes()
-    return changes

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from ui.cli.completion import names_of
-from ui.cli.listing import Column, lists, name_column
+from ui.cli.listing import Column, name_column
 from ui.cli.options import Json
 from ui.cli.output import day, print_done
-from workbench.registry.cards import AliasCard
+from ui.cli.things import add_delete, add_list
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -29,15 +29,14 @@ _COLUMNS = (
 )
 
 
-@app.command("list")
-@lists(_COLUMNS, empty="There is no alias yet. Set one with: workbench alias set NAME@ALIAS MODEL", noun="alias")
-def list_all() -> list[AliasCard]:
-    """List aliases with the models that they mean."""
-    from workbench.registry.aliases import list_aliases
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        return list_aliases(session)
+add_list(
+    app,
+    "alias",
+    _COLUMNS,
+    noun="alias",
+    help="List aliases with the models that they mean.",
+    empty="There is no alias yet. Set one with: workbench alias set NAME@ALIAS MODEL",
+)
 
 
 @app.command("set")
@@ -55,12 +54,4 @@ def set_one(
     print_done(card, f"“{card.name}” means the {card.kind} “{card.model}”.", as_json)
 
 
-@app.command("delete")
-def delete(alias: AliasName, as_json: Json = False) -> None:
-    """Delete an alias; its model is kept."""
-    from workbench.registry.aliases import delete_alias
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        delete_alias(session, alias)
-    print_done({"deleted": alias}, f"“{alias}” is deleted; its model is kept.", as_json)
+add_delete(app, "alias", AliasName, "Delete an alias; its model is kept.", "; its model is kept")

@@ -9,10 +9,11 @@ import typer
 
 from ui.cli.completion import names_of
 from ui.cli.job_progress import card_of, follow, report, submit
-from ui.cli.listing import Column, created_column, lists, name_column
+from ui.cli.listing import Column, created_column, name_column
 from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, say
 from ui.cli.printing.clustering import print_cluster, print_clustering
+from ui.cli.things import add_delete, add_list, get_card
 from ui.present.text.formatting import pluralize
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
@@ -51,15 +52,14 @@ def find(spec: FindClusters, run_options: RunOptions) -> None:
     report(follow(last, run_options.json) if run_options.wait else card_of(last), run_options.json)
 
 
-@app.command("list")
-@lists(_COLUMNS, empty="There is no clustering yet. Create one with: workbench cluster find NAME", noun="clustering")
-def list_all() -> list[ClusteringCard]:
-    """List clusterings."""
-    from workbench.registry.clusters.clusterings import list_clusterings
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        return list_clusterings(session)
+add_list(
+    app,
+    "clustering",
+    _COLUMNS,
+    noun="clustering",
+    help="List clusterings.",
+    empty="There is no clustering yet. Create one with: workbench cluster find NAME",
+)
 
 
 @app.command("show")
@@ -69,11 +69,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a clustering with the terms of its clusters, or one cluster with its typical documents."""
-    from workbench.registry.clusters.clusterings import get_clustering
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        card = get_clustering(session, name)
+    card = get_card("clustering", name)
     if cluster:
         print_cluster(card, cluster, as_json)
     elif as_json:
@@ -186,12 +182,9 @@ def choose(spec: MakeDomain, run_options: RunOptions) -> None:
     submit(spec, run_options)
 
 
-@app.command("delete")
-def delete(name: Name, as_json: Json = False) -> None:
-    """Delete a clustering; its domains are kept. Refused while an expert, a mixture or a job uses it."""
-    from workbench.registry.clusters.clusterings import delete_clustering
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        delete_clustering(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
+add_delete(
+    app,
+    "clustering",
+    Name,
+    "Delete a clustering; its domains are kept. Refused while an expert, a mixture or a job uses it.",
+)

@@ -20,9 +20,10 @@ from ui.generation.model_host import ModelHost
 from ui.present.text.formatting import pluralize
 from ui.present.text.ratings import interval_text, rating_text
 from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer, NewComparison, VoteCard
+from workbench.answers.posteriors import Manifest
 
 if TYPE_CHECKING:
-    from workbench.answers.ratings import RatingTable
+    from workbench.analysis.ratings import RatingTable
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -141,14 +142,14 @@ def create(
     _print(card, as_json)
 
 
-def _answer(host: ModelHost, name: str, prompt: str, sampling: SamplingConfig) -> NewAnswer:
+def _answer(generations: ModelHost, name: str, prompt: str, sampling: SamplingConfig) -> NewAnswer:
     from workbench.mixture_request import MixtureRequest
 
-    plan = host.plan(MixtureRequest(name))
+    plan = generations.plan(MixtureRequest(name))
     ids: list[int] = []
     weights: list[dict[str, float]] = []
     text, reason = "", None
-    with closing(host.stream(plan, prompt, sampling)) as stream:
+    with closing(generations.stream(plan, prompt, sampling)) as stream:
         for one in stream:
             text += one.text
             if isinstance(one, Token):
@@ -157,10 +158,10 @@ def _answer(host: ModelHost, name: str, prompt: str, sampling: SamplingConfig) -
             elif isinstance(one, Done):
                 reason = one.reason
     return NewAnswer(
-        manifest=plan.manifest(sampling),
+        manifest=Manifest.of(plan, sampling),
         text=text,
         token_ids=ids,
-        prompt_token_ids=host.prompt_ids(plan, prompt),
+        prompt_token_ids=generations.host.prompt_ids(plan, prompt),
         expert_weights=weights,
         finish_reason=reason,
     )

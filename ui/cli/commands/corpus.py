@@ -11,12 +11,12 @@ from engine.config import MOST
 from engine.text.split_names import Split
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, lists, name_column
+from ui.cli.listing import Column, created_column, name_column
 from ui.cli.options import Json, RunOptions, takes
-from ui.cli.output import day, print_done, print_fields, print_json, print_table, say
+from ui.cli.output import day, print_fields, print_json, print_table, say
+from ui.cli.things import add_delete, add_list, get_card
 from ui.present.text.formatting import size
 from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.registry.cards import CorpusCard, DomainCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -50,26 +50,25 @@ def add(spec: ImportCorpus, run_options: RunOptions) -> None:
     submit(spec, run_options)
 
 
-@app.command("list")
-@lists(_COLUMNS, empty="There is no corpus yet. Import one with: workbench corpus add NAME PATH", noun="corpus")
-def list_all() -> list[CorpusCard]:
-    """List corpora with their domains."""
-    from workbench.registry.corpora import list_corpora
-    from workbench.registry.database import reading
+add_list(
+    app,
+    "corpus",
+    _COLUMNS,
+    noun="corpus",
+    help="List corpora with their domains.",
+    empty="There is no corpus yet. Import one with: workbench corpus add NAME PATH",
+)
 
-    with reading() as session:
-        return list_corpora(session)
 
-
-@app.command("domains")
-@lists(_DOMAIN_COLUMNS, empty="There is no domain yet. Import text with: workbench corpus add NAME PATH", noun="domain")
-def list_domains() -> list[DomainCard]:
-    """List domains with their sizes in documents, words and bytes."""
-    from workbench.registry import corpora
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        return corpora.list_domains(session)
+add_list(
+    app,
+    "domain",
+    _DOMAIN_COLUMNS,
+    noun="domain",
+    help="List domains with their sizes in documents, words and bytes.",
+    empty="There is no domain yet. Import text with: workbench corpus add NAME PATH",
+    verb="domains",
+)
 
 
 @app.command("show")
@@ -112,11 +111,8 @@ def show(
 def report(name: CorpusName, as_json: Json = False) -> None:
     """Show an import: what was read, what was skipped, where and why."""
     from ui.present.next_step_text import with_options
-    from workbench.registry.corpora import get_corpus
-    from workbench.registry.database import reading
 
-    with reading() as session:
-        card = get_corpus(session, name)
+    card = get_card("corpus", name)
     if as_json:
         print_json(card)
         return
@@ -128,12 +124,9 @@ def report(name: CorpusName, as_json: Json = False) -> None:
         print_table(["File", "Line", "Reason"], rows, empty="Nothing was skipped.")
 
 
-@app.command("delete")
-def delete(name: CorpusName, as_json: Json = False) -> None:
-    """Delete a corpus with its domains and the scores on them; refused while an expert or a job depends on them."""
-    from workbench.registry.corpora import delete_corpus
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        delete_corpus(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
+add_delete(
+    app,
+    "corpus",
+    CorpusName,
+    "Delete a corpus with its domains and the scores on them; refused while an expert or a job depends on them.",
+)

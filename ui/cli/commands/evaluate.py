@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Any
 
 import typer
 
-from engine.config import MOST
-from engine.mixing.gates.cluster import DistanceConfig
-from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
-from engine.text.split_names import HeldOutSplit
-from ui.cli.commands.mixture import Blocks
-from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.mix_options import (
-    EvidenceDecay,
-    EvidencePower,
-    GateEvidence,
-    NewestWeight,
-    SlowDecay,
-    SlowPower,
-    evidence_of,
-)
-from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
-from ui.cli.output import print_json, print_rows, print_table, say
-from ui.errors import BadUsage
+from ui.cli.options import RunOptions, takes
+from ui.cli.output import print_rows, print_table, say
+from ui.cli.questions import add_questions, prints_answer
 from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
 from ui.present.text.correlations import affinity_words
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
@@ -42,17 +27,22 @@ from ui.present.text.retention import (
     verdict_title,
 )
 from ui.present.text.token_comparison import contrast_words
-from workbench.answers.perplexities import PerplexityTable
+from workbench.analysis.perplexity_tables import PerplexityTable
 from workbench.formatting.number_format import weight
 from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.questions.affinity import Affinity, AffinityRequest
+from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
+from workbench.questions.forgetting import Forgetting, ForgettingRequest
+from workbench.questions.perplexities import PerplexitiesRequest
+from workbench.questions.posteriors import PosteriorMap, PosteriorMapRequest
+from workbench.questions.removal import RemovalRequest, RemovalTable
+from workbench.questions.retention import Retention, RetentionRequest
+from workbench.questions.token_comparison import ContrastRequest, TokenComparison
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
-
-Estimate = Literal["updating", "mean"]
-Mixture = Annotated[str, typer.Argument(help="Name of a mixture.", autocompletion=names_of("mixture"))]
 
 
 @app.command("run")
@@ -63,27 +53,17 @@ def run(spec: Evaluate, run_options: RunOptions) -> None:
 
 
 @app.command("show")
-def show(
-    mixture: Mixture,
-    split: HeldOut = "test",
-    as_json: Json = False,
-) -> None:
+@prints_answer(PerplexitiesRequest, "mixture")
+def show(question: PerplexitiesRequest, answer: PerplexityTable) -> None:
     """Show the perplexity and accuracy of each expert on each domain, and its ratio to the in-domain expert."""
-    from workbench.analysis.perplexity_tables import perplexity_table
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        answer = perplexity_table(session, mixture, split)
-    if as_json:
-        print_json(answer)
-        return
     if not answer.domains:
-        say(f"There are no scores of “{mixture}” yet. Create them with: {evaluate_command(mixture, split)}")
+        of_mixture = f" of “{question.mixture}”" if question.mixture else ""
+        say(f"There are no scores{of_mixture} yet. Create them with: {_how_to_score(question)}")
         return
     _print("Perplexity (lower is better)", answer, answer.perplexity)
     if words := table_measure_words(answer):
         say(words)
-    _show_accuracy(mixture, answer)
+    _show_accuracy(question.mixture, answer)
     if answer.specialization:
         say("")
         _print(
@@ -94,29 +74,11 @@ def show(
 
 
 @app.command("grid")
-def grid(
-    mixture: Mixture,
-    split: HeldOut = "test",
-    temperatures: Annotated[
-        list[float],
-        typer.Option("--temperature", help="Temperature; may be repeated. Default: a standard grid."),
-    ] = [],  # noqa: B006
-    as_json: Json = False,
-) -> None:
+@prints_answer(ClusterGridRequest, "mixture", temperatures="--temperature")
+def grid(question: ClusterGridRequest, answer: ClusterGrid) -> None:
     """Evaluate a cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
-    for temperature in temperatures:
-        DistanceConfig("", temperature=temperature)  # refuses values that no gate accepts
-    from workbench.analysis.cluster_grid import cluster_grid
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        answer = cluster_grid(session, get_storage(), mixture, split=split, temperatures=temperatures)
-    if as_json:
-        print_json(answer)
-        return
     rows = grid_rows(answer, answer.perplexity) if answer.domains else []
-    print_rows(rows, empty=_no_scores(mixture, split))
+    print_rows(rows, empty=_no_scores(question))
     if rows:
         say(grid_words(answer, answer.perplexity))
     if answer.proposed:
@@ -124,32 +86,9 @@ def grid(
 
 
 @app.command("forgetting")
-def forgetting(
-    before: Annotated[
-        str,
-        typer.Argument(
-            help="The mixture or expert before training.", autocompletion=names_of("mixture", "expert", "alias")
-        ),
-    ],
-    after: Annotated[
-        str,
-        typer.Argument(
-            help="The mixture or expert after training.", autocompletion=names_of("mixture", "expert", "alias")
-        ),
-    ],
-    split: HeldOut = "test",
-    as_json: Json = False,
-) -> None:
+@prints_answer(ForgettingRequest, "before", "after")
+def forgetting(_: ForgettingRequest, answer: Forgetting) -> None:
     """Compare perplexities on each domain before and after training (DEMix table 13), from stored scores."""
-    from workbench.analysis.changes.forgetting import forgetting as compare
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        answer = compare(session, get_storage(), before, after, split=split)
-    if as_json:
-        print_json(answer)
-        return
     empty = "The two have no scores of the same text. Score each with: workbench evaluate run MIXTURE"
     print_rows(forgetting_rows(answer), empty=empty)
     for sentence in forgetting_words(answer):
@@ -157,34 +96,12 @@ def forgetting(
 
 
 @app.command("retention")
-def retention(
-    retain: Annotated[str, typer.Argument(help="Domain to retain.", autocompletion=names_of("domain"))],
-    targets: Annotated[
-        list[str],
-        typer.Option(
-            help="Target domains. Default: those that trained the experts.", autocompletion=names_of("domain")
-        ),
-    ] = [],  # noqa: B006
-    experts: Annotated[
-        list[str],
-        typer.Option(
-            help="Experts to compare. Default: all with scores on the domain.", autocompletion=names_of("expert")
-        ),
-    ] = [],  # noqa: B006
-    split: HeldOut = "test",
-    as_json: Json = False,
-) -> None:
+@prints_answer(RetentionRequest, "retain")
+def retention(_: RetentionRequest, answer: Retention) -> None:
     """Compare learning with forgetting (MoDE table 1) for full fine-tuning, LoRA and MoDE, from stored scores."""
-    from workbench.analysis.changes.retention import retention as compare
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        answer = compare(session, retain, targets=split_commas(targets), experts=split_commas(experts), split=split)
-    if as_json:
-        print_json(answer)
-        return
     if not answer.rows:
-        say(f"No expert has scores on {retain} ({split}). Score a mixture with: workbench evaluate run MIXTURE")
+        no_scores = f"No expert has scores on {answer.retain} ({answer.split})."
+        say(f"{no_scores} Score a mixture with: workbench evaluate run MIXTURE")
         return
     say(verdict_title(answer))
     print_rows(verdict_rows(answer), empty="")
@@ -198,55 +115,18 @@ def retention(
 
 
 @app.command("removal")
-def removal(
-    mixture: Mixture,
-    retrained: Annotated[
-        list[str], typer.Option(help="Mixture trained without a domain, such as law=seven; may be repeated.")
-    ] = [],  # noqa: B006 (Typer reads the default and never changes it)
-    blocks: Blocks = PAPER_BLOCKS,
-    evidence: GateEvidence = None,
-    evidence_decay: EvidenceDecay = None,
-    evidence_power: EvidencePower = None,
-    evidence_slow_decay: SlowDecay = None,
-    evidence_slow_power: SlowPower = None,
-    split: HeldOut = "test",
-    as_json: Json = False,
-) -> None:
+@prints_answer(RemovalRequest, "mixture")
+def removal(_: RemovalRequest, answer: RemovalTable) -> None:
     """Compute what removing each expert costs on its own domain (DEMix table 7), from stored scores."""
-    from workbench.analysis.changes.removal import removal_table
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        answer = removal_table(
-            session,
-            get_storage(),
-            mixture,
-            retrained=dict(map(_retrained, split_commas(retrained))),
-            split=split,
-            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
-            num_blocks=blocks,
-        )
-    if as_json:
-        print_json(answer)
-        return
     print_rows(perplexity_rows(answer.rows), empty="No rows.")
     for row in answer.rows:
         if row.why:
             say(f"{row.domain}: {row.why}")
     if any(row.why for row in answer.rows):
-        options = f"--split dev --max-tokens of at least {blocks} x the block size"
-        say(f"Score what is missing with: {evaluate_command(mixture)}, and for the priors with {options}.")
+        options = f"--split dev --max-tokens of at least {answer.num_blocks} x the block size"
+        say(f"Score what is missing with: {evaluate_command(answer.mixture)}, and for the priors with {options}.")
     for sentence in not_removed(answer.rows):
         say(sentence)
-
-
-def _retrained(pair: str) -> tuple[str, str]:
-    """The domain and the mixture in `law=seven`."""
-    domain, _, name = pair.rpartition("=")
-    if not domain.strip() or not name.strip():
-        raise BadUsage(f"“{pair}” is not DOMAIN=MIXTURE.", "Write it as in law=seven.")
-    return domain.strip(), name.strip()
 
 
 @app.command("overlap")
@@ -266,94 +146,34 @@ def classify(spec: Classify, run_options: RunOptions) -> None:
 
 
 @app.command("affinity")
-def affinity(mixture: Mixture, split: HeldOut = "test", as_json: Json = False) -> None:
+@prints_answer(AffinityRequest, "mixture")
+def affinity(question: AffinityRequest, answer: Affinity) -> None:
     """Correlate the experts' perplexity ratios on other domains with the bigram overlap of the domains."""
-    from workbench.analysis.affinity import affinity as find
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        answer = find(session, mixture, split)
-    if as_json:
-        print_json(answer)
-        return
     rows = [(one.expert, one.domain, one.ratio, one.overlap) for one in answer.cells]
     columns = ["Expert", "Domain", "Ratio to the in-domain expert", "Bigram overlap"]
-    print_table(columns, rows, empty=_no_scores(mixture, split))
+    print_table(columns, rows, empty=_no_scores(question))
     say("")
     for sentence in affinity_words(answer):
         say(sentence)
 
 
 @app.command("posteriors")
-def posteriors(
-    mixture: Mixture,
-    split: HeldOut = "dev",
-    blocks: Annotated[
-        int, typer.Option("--blocks", min=1, max=MOST, help="Maximum number of blocks of each domain (paper: 100).")
-    ] = PAPER_BLOCKS,
-    evidence: GateEvidence = None,
-    evidence_decay: EvidenceDecay = None,
-    evidence_power: EvidencePower = None,
-    evidence_slow_decay: SlowDecay = None,
-    evidence_slow_power: SlowPower = None,
-    newest_weight: NewestWeight = PAPER_NEWEST_WEIGHT,
-    estimate: Annotated[
-        Estimate,
-        typer.Option(help="updating: the updated prior (paper, figure 4); mean: the mean posterior of the blocks."),
-    ] = "updating",
-    as_json: Json = False,
-) -> None:
+@prints_answer(PosteriorMapRequest, "mixture")
+def posteriors(question: PosteriorMapRequest, answer: PosteriorMap) -> None:
     """Show each domain's posterior over experts, from stored scores; with --json, block by block."""
-    from workbench.analysis.posteriors import posterior_map
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        answer = posterior_map(
-            session,
-            get_storage(),
-            mixture,
-            split=split,
-            num_blocks=blocks,
-            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
-            newest_weight=newest_weight,
-            estimate=estimate,
-        )
-    if as_json:
-        print_json(answer)
-        return
     say(posterior_title(answer))
     rows = [
         (row.domain, row.is_trained, stable_words(row), *(weight(share) for share in row.posterior))
         for row in answer.domains
     ]
     columns = ["Domain", "Trained its experts", "Stable", *answer.experts]
-    print_table(columns, rows, empty=_no_scores(mixture, split))
+    print_table(columns, rows, empty=_no_scores(question))
 
 
 @app.command("contrast")
-def contrast(
-    domain: Annotated[str, typer.Argument(help="Name of a domain.", autocompletion=names_of("domain"))],
-    expert: Annotated[str, typer.Argument(help="Name of an expert.", autocompletion=names_of("expert"))],
-    rival: Annotated[
-        str,
-        typer.Argument(
-            help="Name of the expert to compare with, such as the in-domain expert.", autocompletion=names_of("expert")
-        ),
-    ],
-    split: HeldOut = "test",
-    as_json: Json = False,
-) -> None:
+@prints_answer(ContrastRequest, "domain", "expert", "rival")
+def contrast(_: ContrastRequest, answer: TokenComparison) -> None:
     """Show the passages of a domain on which an expert is worst and best against another, from stored scores."""
-    from workbench.analysis.token_comparison import compare_tokens as find
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        answer = find(session, get_storage(), domain, expert, rival, split=split)
-    if as_json:
-        print_json(answer)
-        return
     say(contrast_words(answer))
     rows = [
         (
@@ -367,20 +187,27 @@ def contrast(
         for passage in passages
     ]
     print_table(["", "Document", "Tokens", "Gain in nats per token", "Text"], rows, empty="There are no scores.")
-    say(f"A gain above 0: {expert} predicts the passage better than {rival}.")
+    say(f"A gain above 0: {answer.expert} predicts the passage better than {answer.rival}.")
 
 
-def _no_scores(mixture: str, split: HeldOutSplit) -> str:
-    return f"There are no scores yet. Create them with: {evaluate_command(mixture, split)}"
+add_questions(app)
 
 
-def _show_accuracy(mixture: str, answer: PerplexityTable) -> None:
+def _no_scores(question: Any) -> str:
+    return f"There are no scores yet. Create them with: {_how_to_score(question)}"
+
+
+def _how_to_score(question: Any) -> str:
+    return evaluate_command(question.mixture or "MIXTURE", question.split)
+
+
+def _show_accuracy(mixture: str | None, answer: PerplexityTable) -> None:
     """The accuracy table, and how to measure what is missing."""
     if any(value is not None for row in answer.accuracy for value in row):
         say("")
         shares = [[*map(in_percent, row)] for row in answer.accuracy]
         _print("Accuracy: % of tokens that were the most probable one (higher is better)", answer, shares)
-    if words := unknown_accuracy_words(answer, mixture):
+    if words := unknown_accuracy_words(answer, mixture or "MIXTURE"):
         say(words)
 
 

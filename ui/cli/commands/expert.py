@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from engine.config import MOST
-from engine.mixing.papers import PAPER_BLOCKS
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import HeldOut, InProcess, Json, RunOptions, Wait, build, split_commas, takes
+from ui.cli.listing import Column, created_column, name_column
+from ui.cli.options import InProcess, Json, RunOptions, Wait, build, split_commas, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.report import print_report
+from ui.cli.questions import prints_answer
+from ui.cli.things import add_list
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.formatting.shell_command import shell_command
@@ -25,6 +25,7 @@ from workbench.kinds.training.import_expert import ImportExpert
 from workbench.kinds.training.pack_expert import PackExpert
 from workbench.kinds.training.push_expert import PushExpert
 from workbench.kinds.training.unpack_expert import UnpackExpert
+from workbench.questions.parent_proposal import NearestRequest, ParentProposal
 from workbench.registry.cards import ExpertCard, ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -51,19 +52,14 @@ _COLUMNS = (
 )
 
 
-@app.command("list")
-@lists(
+add_list(
+    app,
+    "expert",
     _COLUMNS,
-    empty="There is no expert yet. Train some with: workbench train joint NAME --seed-model S --domains A,B",
     noun="expert",
+    help="List experts. A stale expert was trained on a cluster whose documents have changed.",
+    empty="There is no expert yet. Train some with: workbench train joint NAME --seed-model S --domains A,B",
 )
-def list_all() -> list[ExpertCard]:
-    """List experts. A stale expert was trained on a cluster whose documents have changed."""
-    from workbench.registry.database import reading
-    from workbench.registry.experts import list_experts
-
-    with reading() as session:
-        return list_experts(session)
 
 
 @app.command("show")
@@ -133,32 +129,11 @@ def note(
 
 
 @app.command("nearest")
-def nearest(
-    domain: Annotated[str, typer.Argument(help="Domain of the new expert.", autocompletion=names_of("domain"))],
-    mixture: Annotated[
-        str,
-        typer.Option(
-            show_default=False, help="Mixture whose experts are the candidates.", autocompletion=names_of("mixture")
-        ),
-    ],
-    blocks: Annotated[
-        int, typer.Option(min=1, max=MOST, help="Maximum number of scored blocks (paper: 100).")
-    ] = PAPER_BLOCKS,
-    split: HeldOut = "dev",
-    as_json: Json = False,
-) -> None:
+@prints_answer(NearestRequest, "domain")
+def nearest(_: NearestRequest, answer: ParentProposal) -> None:
     """Propose the parent of a new expert: the one with the highest posterior on the domain, from stored scores."""
-    from workbench.analysis.parent_proposal import nearest_parent as find
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        proposal = find(session, get_storage(), mixture, domain, split=split, num_blocks=blocks)
-    if as_json:
-        print_json(proposal)
-        return
-    print_table(["Expert", "Mean posterior", "Perplexity"], proposal_rows(proposal), empty="No expert.")
-    say(proposal_words(proposal))
+    print_table(["Expert", "Mean posterior", "Perplexity"], proposal_rows(answer), empty="No expert.")
+    say(proposal_words(answer))
 
 
 @app.command("certify")
@@ -266,7 +241,7 @@ def removals(
     as_json: Json = False,
 ) -> None:
     """Show the newest certificate of an expert's removal; with --json, all of them."""
-    from workbench.analysis.changes.removal import removal_reports
+    from workbench.questions.removal import removal_reports
     from workbench.registry.database import reading
 
     with reading() as session:
@@ -289,7 +264,7 @@ def _print_newest(certificates: Sequence[ReportCard]) -> None:
 @app.command("delete")
 def delete(name: ExpertName, as_json: Json = False) -> None:
     """Delete an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it."""
-    from workbench.analysis.changes.removal import removal_reports
+    from workbench.questions.removal import removal_reports
     from workbench.registry.database import transaction
     from workbench.registry.experts import delete_expert, get_expert
 

@@ -191,6 +191,7 @@ def _from_host(
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
+    from workbench.answers.posteriors import Manifest
 
     prepare_process(generations.settings.threads)
     plan = generations.plan(request)
@@ -199,7 +200,7 @@ def _from_host(
             if isinstance(one, Token):
                 yield Piece(one.text, dict(one.weights), one.gates)
             else:
-                generated.end = Ending(one.reason, plan.manifest(sampling).after([one.drafting]))
+                generated.end = Ending(one.reason, Manifest.of(plan, sampling).after([one.drafting]))
                 yield Piece(one.text, {})
 
 

@@ -5,30 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from engine.config import MOST, MOST_TOKENS
-from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, lists, name_column
+from ui.cli.listing import Column, created_column, name_column
 from ui.cli.mix_options import (
     NO_CHANGES,
-    EvidenceDecay,
-    EvidencePower,
     Experts,
-    GateEvidence,
     GateOptions,
-    NewestWeight,
     Off,
     Prior,
-    SlowDecay,
-    SlowPower,
-    evidence_of,
     members_of,
     mix_request,
     number,
@@ -38,16 +30,22 @@ from ui.cli.mix_options import (
 from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
 from ui.cli.printing.clustering import say_temperature
+from ui.cli.questions import prints_answer
+from ui.cli.things import add_list, get_card
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.text.calibration import how_to_read, proposal_words, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
-from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.kinds.training.export_mixture import ExportMixture
+from workbench.questions.calibration import CalibrationRequest
+from workbench.questions.costs import CostRequest, MixtureCosts
+from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
+from workbench.questions.perplexities import MixedScores, mix_scores
+from workbench.questions.question import ask
 from workbench.registry.cards import MixtureCard
 from workbench.request_specs import MixtureSpec
 from workbench.spec_base import Spec
@@ -58,9 +56,6 @@ MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.", autocompl
 Member = Annotated[
     str,
     typer.Argument(help="An expert of the mixture, by its name or its domain's.", autocompletion=names_of("expert")),
-]
-Blocks = Annotated[
-    int, typer.Option("--blocks", min=1, max=MOST, help="Held-out blocks for a cached prior (paper: 100).")
 ]
 IfVersion = Annotated[
     str,
@@ -83,29 +78,20 @@ def _sentence(spec: type[Spec], field: str) -> str:
     return spec.model_fields[field].description or ""
 
 
-@app.command("list")
-@lists(
+add_list(
+    app,
+    "mixture",
     _COLUMNS,
-    empty="There is no mixture yet. Train one with: workbench train joint NAME --seed-model S --domains A,B",
     noun="mixture",
+    help="List mixtures.",
+    empty="There is no mixture yet. Train one with: workbench train joint NAME --seed-model S --domains A,B",
 )
-def list_all() -> list[MixtureCard]:
-    """List mixtures."""
-    from workbench.registry.database import reading
-    from workbench.registry.mixtures import list_mixtures
-
-    with reading() as session:
-        return list_mixtures(session)
 
 
 @app.command("show")
 def show(name: MixtureName, as_json: Json = False) -> None:
     """Show a mixture: its experts, their weights and its gate."""
-    from workbench.registry.database import reading
-    from workbench.registry.mixtures import get_mixture
-
-    with reading() as session:
-        card = get_mixture(session, name)
+    card = get_card("mixture", name)
     _print(card, as_json)
     if not as_json:
         say_temperature(card)
@@ -131,7 +117,7 @@ def create(
 ) -> None:
     """Create a mixture of experts that have the same tokenizer; where dev text is scored, evidence is proposed."""
     from ui.cli.options import parse_mixture
-    from workbench.analysis.new_mixtures import make_mixture, names_evidence
+    from workbench.questions.new_mixtures import make_mixture, names_evidence
 
     numbers = [number(one) for one in split_commas([weights])] or None
     spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=with_clustering_id(gate))
@@ -248,49 +234,19 @@ def perplexity(
     as_json: Json = False,
 ) -> None:
     """Compute a mixture's perplexity on every domain from stored scores, without a forward pass."""
-    from ui.generation.model_host import mix_scores
-    from workbench.settings import get_settings
-
     members = members_of(name)
     request = mix_request(name, members, experts, off, gate, prior)
-    answer = mix_scores(get_settings(), request, split)
+    answer = ask(partial(mix_scores, request=request, split=split))
     print_json(answer) if as_json else _print_scores(answer, name, request.active or members.active, split)
 
 
 @app.command("inference-modes")
-def inference_modes(
-    name: MixtureName,
-    evidence: GateEvidence = None,
-    evidence_decay: EvidenceDecay = None,
-    evidence_power: EvidencePower = None,
-    evidence_slow_decay: SlowDecay = None,
-    evidence_slow_power: SlowPower = None,
-    newest_weight: NewestWeight = PAPER_NEWEST_WEIGHT,
-    blocks: Blocks = PAPER_BLOCKS,
-    split: HeldOut = "test",
-    as_json: Json = False,
-) -> None:
+@prints_answer(InferenceModesRequest, "mixture")
+def inference_modes(question: InferenceModesRequest, answer: InferenceModeComparison) -> None:
     """Compare perplexities under each inference mode of the paper, under the saved gate, and of the oracle.
 
     These are naive, label, average, uniform, updating and cached. The oracle uses the best expert of each block.
     """
-    from workbench.analysis.scores import compare_modes
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        answer = compare_modes(
-            session,
-            get_storage(),
-            name,
-            split=split,
-            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
-            newest_weight=newest_weight,
-            num_blocks=blocks,
-        )
-    if as_json:
-        print_json(answer)
-        return
     modes = [mode for mode in INFERENCE_MODES if mode in shown_modes(answer)]
     rows = [(row.domain, row.num_tokens, *(row.by_mode()[mode] for mode in modes)) for row in answer.domains]
     rows += [(mean.title, None, *(mean.by_mode[mode] for mode in modes)) for mean in means(answer)]
@@ -300,7 +256,7 @@ def inference_modes(
         say(sentence)
     if len(answer.experts) == 1:
         say(SINGLE_EXPERT)
-    if words := missing_words(answer, blocks):
+    if words := missing_words(answer, question.num_blocks):
         say(words)
 
 
@@ -317,13 +273,9 @@ def calibrate(
 
     It reads dev text of the training domains alone, each with all experts and without its own, as if it were novel.
     """
-    from workbench.analysis.calibration import calibrate_evidence
-    from workbench.registry.database import reading
     from workbench.registry.mixtures import save_calibration
-    from workbench.store.storage import get_storage
 
-    with reading() as session:
-        answer = calibrate_evidence(session, get_storage(), name)
+    answer = ask(CalibrationRequest(mixture=name).answer)
     if save:
         with _changing(name, if_version) as session:
             save_calibration(session, answer)
@@ -339,21 +291,9 @@ def calibrate(
 
 
 @app.command("cost")
-def cost(
-    name: MixtureName,
-    context: Annotated[int, typer.Option("--context", min=1, max=MOST_TOKENS, help="Tokens of context.")] = 256,
-    as_json: Json = False,
-) -> None:
+@prints_answer(CostRequest, "mixture")
+def cost(_: CostRequest, answer: MixtureCosts) -> None:
     """Compute floating-point operations per token, of one expert, of the mixture and of its training."""
-    from workbench.analysis.costs import mixture_costs
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        answer = mixture_costs(session, get_storage(), name, context=context)
-    if as_json:
-        print_json(answer)
-        return
     say(cost_words(answer))
     say(counted_as(answer))
 

@@ -11,7 +11,7 @@ from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.options import Json, RunOptions, takes
 from ui.cli.output import print_json, print_table
-from workbench.answers.comparisons import TrainingHistory
+from workbench.analysis.curves.training_history import TrainingHistory
 from workbench.formatting.number_format import number, weight
 from workbench.kinds.training.compose_mode import ComposeMode
 

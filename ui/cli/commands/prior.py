@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from engine.mixing.papers import PAPER_BLOCKS
-from ui.cli.commands.mixture import Blocks, MixtureName
 from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.mix_options import EvidenceDecay, EvidencePower, GateEvidence, SlowDecay, SlowPower, evidence_of
-from ui.cli.options import HeldOut, Json
-from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from ui.cli.listing import Column, created_column, name_column
+from ui.cli.options import Json
+from ui.cli.output import day, print_json, print_table, say, shown
+from ui.cli.questions import takes_question
+from ui.cli.things import add_delete, add_list, get_card
 from workbench.answers.posteriors import PriorSource
+from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.question import ask
 from workbench.registry.cards import PriorCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -29,53 +30,26 @@ _COLUMNS = (
 )
 
 
-@app.command("list")
-@lists(
+add_list(
+    app,
+    "prior",
     _COLUMNS,
-    empty="There is no prior yet. Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
     noun="prior",
+    help="List priors with the domains that they were estimated on.",
+    empty="There is no prior yet. Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
 )
-def list_all() -> list[PriorCard]:
-    """List priors with the domains that they were estimated on."""
-    from workbench.registry.database import reading
-    from workbench.registry.priors import list_priors
-
-    with reading() as session:
-        return list_priors(session)
 
 
 @app.command("estimate")
-def estimate(
-    name: PriorName,
-    mixture: MixtureName,
-    domain: Annotated[str, typer.Argument(help="Domain with scored held-out text.", autocompletion=names_of("domain"))],
-    blocks: Blocks = PAPER_BLOCKS,
-    evidence: GateEvidence = None,
-    evidence_decay: EvidenceDecay = None,
-    evidence_power: EvidencePower = None,
-    evidence_slow_decay: SlowDecay = None,
-    evidence_slow_power: SlowPower = None,
-    split: HeldOut = "dev",
-    as_json: Json = False,
-) -> None:
+@takes_question(PriorRequest, "name", "mixture", "domain")
+def estimate(question: PriorRequest, as_json: bool) -> None:
     """Estimate a cached prior: the mean posterior over held-out blocks of a domain, from stored scores."""
-    from workbench.analysis.scores import estimate_shares
-    from workbench.registry.database import reading, transaction
+    from workbench.registry.database import transaction
     from workbench.registry.priors import keep_estimate
-    from workbench.store.storage import get_storage
 
-    with reading() as session:
-        shares = estimate_shares(
-            session,
-            get_storage(),
-            mixture,
-            domain,
-            split=split,
-            num_blocks=blocks,
-            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
-        )
+    shares = ask(question.answer)
     with transaction() as session:
-        card = keep_estimate(session, name, shares)
+        card = keep_estimate(session, question.name, shares)
     _print(card, as_json)
 
 
@@ -106,22 +80,10 @@ def set_prior(
 @app.command("show")
 def show(name: PriorName, as_json: Json = False) -> None:
     """Show a prior: the share of each expert, and its source."""
-    from workbench.registry.database import reading
-    from workbench.registry.priors import get_prior
-
-    with reading() as session:
-        _print(get_prior(session, name), as_json)
+    _print(get_card("prior", name), as_json)
 
 
-@app.command("delete")
-def delete(name: PriorName, as_json: Json = False) -> None:
-    """Delete a prior; the weights of mixtures stay the same."""
-    from workbench.registry.database import transaction
-    from workbench.registry.priors import delete_prior
-
-    with transaction() as session:
-        delete_prior(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
+add_delete(app, "prior", PriorName, "Delete a prior; the weights of mixtures stay the same.")
 
 
 def _print(card: PriorCard, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from ui.cli.listing import Column, created_column, lists
 from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_json
 from ui.cli.printing.report import print_report
+from ui.cli.things import get_card
 from ui.reports.catalog import report_sentence, report_types
 from workbench.registry.cards import ReportCard
 
@@ -53,7 +54,7 @@ def list_all(
 @app.command("show")
 def show(report: ReportId, as_json: Json = False) -> None:
     """Show a report with its numbers."""
-    card = _card(report)
+    card = get_card("report", report)
     if as_json:
         print_json(card)
     else:
@@ -64,17 +65,8 @@ def show(report: ReportId, as_json: Json = False) -> None:
 def delete(report: ReportId, as_json: Json = False) -> None:
     """Delete a report with its pages; the experts and mixtures it is about are kept."""
     from workbench.registry.database import transaction
-    from workbench.registry.reports import delete_report
+    from workbench.registry.things import THINGS
 
-    card = _card(report)
     with transaction() as session:
-        delete_report(session, card.id)
+        card = THINGS["report"].delete_one(session, report)
     print_done({"deleted": card.id}, f"“{card.title}” ({card.id[:8]}) is deleted.", as_json)
-
-
-def _card(report: str) -> ReportCard:
-    from workbench.registry.database import reading
-    from workbench.registry.reports import get_report
-
-    with reading() as session:
-        return get_report(session, report)

@@ -9,13 +9,13 @@ import typer
 
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, lists, name_column
+from ui.cli.listing import Column, created_column, name_column
 from ui.cli.options import InProcess, Json, RunOptions, Wait, build, takes
-from ui.cli.output import day, print_done, print_fields, print_json
+from ui.cli.output import day, print_fields, print_json
+from ui.cli.things import add_delete, add_list
 from ui.errors import BadUsage
 from ui.present.text.formatting import size
 from workbench.kinds.training.make_seed import MakeSeed
-from workbench.registry.cards import SeedCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -60,19 +60,14 @@ def add(
     submit(build(MakeSeed, {"name": name, **given[0]}, ("name",)), RunOptions(in_process, wait, as_json))
 
 
-@app.command("list")
-@lists(
+add_list(
+    app,
+    "seed",
     _COLUMNS,
-    empty="There is no seed model yet. Create one with: workbench seed make NAME --domains A,B",
     noun="seed model",
+    help="List seed models.",
+    empty="There is no seed model yet. Create one with: workbench seed make NAME --domains A,B",
 )
-def list_all() -> list[SeedCard]:
-    """List seed models."""
-    from workbench.registry.database import reading
-    from workbench.registry.seeds import list_seeds
-
-    with reading() as session:
-        return list_seeds(session)
 
 
 @app.command("show")
@@ -103,12 +98,4 @@ def show(name: SeedName, as_json: Json = False) -> None:
     )
 
 
-@app.command("delete")
-def delete(name: SeedName, as_json: Json = False) -> None:
-    """Delete a seed model; refused while an expert is based on it."""
-    from workbench.registry.database import transaction
-    from workbench.registry.seeds import delete_seed
-
-    with transaction() as session:
-        delete_seed(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
+add_delete(app, "seed", SeedName, "Delete a seed model; refused while an expert is based on it.")

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from ui.cli.completion import names_of
-from ui.cli.listing import Column, lists, name_column
+from ui.cli.listing import Column, name_column
 from ui.cli.options import Json
 from ui.cli.output import day, print_done
-from workbench.registry.cards import ViewCard
+from ui.cli.things import add_list
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -22,15 +22,14 @@ _COLUMNS = (
 )
 
 
-@app.command("list")
-@lists(_COLUMNS, empty="There is no saved view yet. Save one with: workbench view save NAME /experts", noun="view")
-def list_all() -> list[ViewCard]:
-    """List saved views with their addresses."""
-    from workbench.registry.database import reading
-    from workbench.registry.views import list_views
-
-    with reading() as session:
-        return list_views(session)
+add_list(
+    app,
+    "view",
+    _COLUMNS,
+    noun="view",
+    help="List saved views with their addresses.",
+    empty="There is no saved view yet. Save one with: workbench view save NAME /experts",
+)
 
 
 @app.command("save")

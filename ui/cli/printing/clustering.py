@@ -24,7 +24,7 @@ def say_temperature(mixture: MixtureCard) -> None:
     if "temperature" not in mixture.gate:
         return
     from ui.present.charts.cluster_grid import temperature_words
-    from workbench.analysis.cluster_grid import propose_temperature
+    from workbench.questions.cluster_grid import propose_temperature
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 

@@ -11,8 +11,7 @@ from ui.cli.output import print_json, print_note, print_table, print_text, shown
 from ui.errors import BadUsage
 from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.terminal import harmless_json
-from workbench.analysis.curves.job_metrics import MetricTail, job_metrics
-from workbench.answers.metrics import MetricValue
+from workbench.analysis.curves.job_metrics import MetricTail, MetricValue, job_metrics
 from workbench.job_states import STOPPED
 from workbench.registry.database import reading
 

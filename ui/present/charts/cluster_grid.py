@@ -8,9 +8,9 @@ from typing import Any
 from engine.mixing.papers import PAPER_TEMPERATURE
 from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
-from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.formatting.number_format import percent
 from workbench.formatting.number_format import perplexity as formatted
+from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal
 
 _SAME = 1e-3  # of the perplexity: a difference below it is none
 

@@ -13,7 +13,7 @@ from ui.present.charts.cells import add_frames, add_targets, frame, in_order_of_
 from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
-from workbench.answers.perplexities import own_expert
+from workbench.analysis.perplexity_tables import own_expert
 from workbench.formatting.chart_label import full_label
 from workbench.formatting.number_format import percent, perplexity, ratio
 from workbench.formatting.palette import Look

@@ -9,8 +9,8 @@ from typing import Any
 from ui.present.charts.chart import ACCENT, GREY, Chart, name_axis, new_figure
 from ui.present.charts.colours import Looks
 from ui.present.text.inference_modes import ORACLE
-from workbench.answers.perplexities import InferenceMode, InferenceModeDomain
 from workbench.formatting.number_format import nats
+from workbench.questions.inference_modes import InferenceMode, InferenceModeDomain
 
 _MODES: dict[InferenceMode, str] = {
     "naive": "best single expert",

@@ -14,7 +14,7 @@ from ui.present.jobs.throughput import operations
 from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
 from workbench.errors import BadSpec
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import pluralize
 from workbench.settings import get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec

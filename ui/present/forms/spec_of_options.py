@@ -8,11 +8,11 @@ from typing import Any
 
 from ui.present.forms.option_names import groups_of, option_of, option_of_path
 from workbench.errors import BadSpec, Complaint
-from workbench.spec_base import Spec
+from workbench.spec_base import Sane
 from workbench.specs import parse_as, parse_spec
 
 
-def spec_of_options(spec: type[Spec], values: Mapping[str, Any]) -> Any:
+def spec_of_options(spec: type[Sane], values: Mapping[str, Any]) -> Any:
     """A spec with these values; the others keep their defaults. The knobs of its configs are options, too.
 
     Raises BadSpec with every complaint, also about names that are no option. The complaints name options, not fields.
@@ -23,13 +23,13 @@ def spec_of_options(spec: type[Spec], values: Mapping[str, Any]) -> Any:
         raise BadSpec([_in_options(spec, one) for one in bad.given], bad.next_step) from None
 
 
-def _in_options(spec: type[Spec], complaint: str | Complaint) -> str | Complaint:
+def _in_options(spec: type[Sane], complaint: str | Complaint) -> str | Complaint:
     if isinstance(complaint, str) or not complaint.field:
         return complaint
     return Complaint(complaint.reason, (option_of_path(spec, complaint.field),))
 
 
-def _parse(spec: type[Spec], values: Mapping[str, Any]) -> Any:
+def _parse(spec: type[Sane], values: Mapping[str, Any]) -> Any:
     content = dict(values)
     for name, group in groups_of(spec):
         # The spec's default, not that of the config class: a new expert has a tenth of the usual learning rate.

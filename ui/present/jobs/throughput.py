@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ui.present.text.formatting import pluralize
-from workbench.answers.costs import MixtureCosts
+
+if TYPE_CHECKING:
+    from workbench.questions.costs import MixtureCosts
 
 _COUNTED = (
     "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
@@ -42,7 +44,7 @@ def counted_as(costs: MixtureCosts) -> str:
 
 
 def cost_words(costs: MixtureCosts) -> str:
-    """The cost of a token (`workbench.analysis.costs`), in two sentences."""
+    """The cost of a token (`workbench.questions.costs`), in two sentences."""
     if all(costs.num_parts):
         return _cost_words_of_mode(costs)
     num_experts = pluralize(costs.num_experts, "expert")

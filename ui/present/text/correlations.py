@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ui.present.text.formatting import listed
-from workbench.answers.comparisons import Affinity, Correlation
 from workbench.formatting.number_format import number
+from workbench.questions.affinity import Affinity, Correlation
 
 PAPER = "The paper: r = 0.40, t = 3.45, p = 0.001 over the 64 cells of its eight experts (DEMix §4.4)."
 HOW_TO_MEASURE = "workbench evaluate overlap"
@@ -13,7 +13,7 @@ _SURE = 0.05
 
 
 def affinity_words(answer: Affinity) -> list[str]:
-    """Both correlations of `workbench.analysis.affinity.affinity`, and the domains they leave out."""
+    """Both correlations of `workbench.questions.affinity`, and the domains they leave out."""
     if answer.report is None:
         return [f"The overlap of the domains has not been measured yet. Measure it with: {HOW_TO_MEASURE}"]
     limits = gap_sentences(answer)

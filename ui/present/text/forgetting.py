@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ui.present.text.formatting import pluralize
-from workbench.answers.changes import Forgetting, MeanChange
 from workbench.formatting.number_format import change
+from workbench.questions.forgetting import Forgetting, MeanChange
 
 
 def forgetting_rows(answer: Forgetting) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ import re
 import time
 
 from workbench.formatting.number_format import amount
-from workbench.formatting.words import listed as listed
-from workbench.formatting.words import pluralize as pluralize
+from workbench.formatting.number_format import listed as listed
+from workbench.formatting.number_format import pluralize as pluralize
 
 # Addresses become links even when every sign in them is escaped, unless an invisible sign cuts them.
 _LINK = re.compile(r"https?:|www|\w@", re.IGNORECASE)

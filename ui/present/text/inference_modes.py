@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ui.present.text.formatting import listed, pluralize
-from workbench.answers.perplexities import InferenceMode, InferenceModeComparison
+from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison
 
 ByMode = Mapping[InferenceMode, float | None]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ui.present.text.formatting import pluralize
-from workbench.answers.perplexities import DomainMeasure, PerplexityTable
+from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.cards import EvaluationCard, ExpertCard
 

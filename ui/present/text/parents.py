@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ui.present.text.formatting import listed, pluralize
-from workbench.answers.posteriors import ParentProposal
 from workbench.formatting.number_format import perplexity, weight
 from workbench.formatting.number_format import share as formatted_share
+from workbench.questions.parent_proposal import ParentProposal
 
 
 def unscored_words(domain: str, unscored: Sequence[str], num_scored: int) -> str:
@@ -21,7 +21,7 @@ def unscored_words(domain: str, unscored: Sequence[str], num_scored: int) -> str
 
 
 def proposal_words(proposal: ParentProposal) -> str:
-    """What `workbench.analysis.parent_proposal` proposes, before anything is trained."""
+    """What `workbench.questions.parent_proposal` proposes, before anything is trained."""
     parent, share = proposal.parent, proposal.posterior[proposal.parent]
     chosen = (
         f"Proposed parent: {parent}, with a mean posterior of {weight(share)} over {blocks_words(proposal.num_blocks)}"

@@ -8,7 +8,7 @@ from typing import Any
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.present.text.formatting import pluralize
-from workbench.answers.posteriors import DomainPosterior, PosteriorMap
+from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 
 _ESTIMATES = {
     "updating": "by the updating method (newest block {newest_weight:.0%})",

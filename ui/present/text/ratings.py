@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.answers.ratings import Rating
+from workbench.analysis.ratings import Rating
 from workbench.formatting.number_format import DASH
 
 

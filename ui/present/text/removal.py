@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workbench.answers.changes import DomainRemoval, ExpertRemoval
 from workbench.formatting.number_format import share
+from workbench.questions.removal import DomainRemoval, ExpertRemoval
 
 LABELS = {"with_expert": "+Expert", "without_expert": "–Expert", "without_domain": "–Domain"}  # as in DEMix table 7
 MEASURES = {

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, get_args
 
 from ui.present.text.formatting import listed, millions, pluralize
 from ui.present.text.measures import in_percent, measure_words
-from workbench.answers.comparisons import Metric, Retention, RetentionRow
 from workbench.formatting.number_format import percent, perplexity
+from workbench.questions.retention import Metric, Retention, RetentionRow
 
 _METRICS: tuple[Metric, ...] = get_args(Metric)
 ByMetric = Mapping[Metric, float | None]

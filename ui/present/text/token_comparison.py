@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.answers.posteriors import Passage, TokenComparison
 from workbench.formatting.number_format import nats
+from workbench.questions.token_comparison import Passage, TokenComparison
 
 
 def contrast_words(answer: TokenComparison) -> str:

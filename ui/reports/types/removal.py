@@ -7,7 +7,7 @@ from typing import Any
 
 from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
 from ui.reports.report_type import Part, ReportType, Reproducible
-from workbench.answers.changes import DomainRemoval
+from workbench.questions.removal import DomainRemoval
 
 
 class RemovalFindings(Reproducible):

@@ -16,18 +16,16 @@ from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.notices import empty, explained
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.affinity import affinity
-from workbench.answers.comparisons import Affinity
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
-from workbench.registry.database import reading
+from workbench.questions.affinity import Affinity, AffinityRequest
+from workbench.questions.question import ask
 
 KIND = "measure-overlap"
 
 
 def show_affinity(mixture: str | None, split: HeldOutSplit) -> None:
     """The scatter plot, what its correlation says, and how to measure the overlap (again)."""
-    with reading() as session:
-        answer = affinity(session, mixture, split)
+    answer = ask(AffinityRequest(mixture=mixture, split=split).answer)
     picture = affinity_scatter(answer, read_looks())
     if picture:
         show_chart(picture, "affinity")

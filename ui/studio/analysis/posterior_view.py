@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import streamlit as st
 
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
-from ui.client import Client
 from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.chart import Chart
 from ui.present.charts.colours import read_looks
 from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.present.text.formatting import plain
 from ui.present.text.posteriors import posterior_title, short_words
-from ui.request_fields import PosteriorMapOptions
 from ui.studio.analysis.posterior_passages import choose_domain, show_passages
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.address import choose_number, choose_one
-from ui.widgets.background import fetch_from_scores
+from ui.widgets.background import ask_scores
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import clicked, show_chart
 from ui.widgets.split_choice import choose_split
-from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.formatting.shell_command import evaluate_command
 from workbench.mixture_request import MixtureRequest
-from workbench.settings import get_settings
+from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
 
 _TITLES = {True: "Training domains", False: "Novel domains"}  # of the experts that take part
 _KEYS = {True: "training", False: "novel"}
@@ -37,8 +33,10 @@ _KEYS = {True: "training", False: "novel"}
 def show_domains(saved: MixtureRequest) -> None:
     """Heatmaps of training and of novel domains, a passage of one, and how the posterior changed block by block."""
     mixture = saved.model
-    options = _draw_options(saved.gate)
-    answer = _fetch(saved, options) if options else None
+    question = _draw_options(saved)
+    answer = (
+        ask_scores("posterior_map", question, "Reading the stored scores block by block", saved) if question else None
+    )
     if answer is None:
         return
     answer = _in_order_of_experts(answer)
@@ -81,10 +79,10 @@ def _in_order_of_experts(answer: PosteriorMap) -> PosteriorMap:
     return answer.model_copy(update={"domains": [rows[name] for name in in_order_of_homes([*rows], answer.homes)]})
 
 
-def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions | None:
+def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:
     """The choices above the heatmaps; None while the number of blocks is out of its range."""
     columns = st.columns([2, 2, 2, 1], vertical_alignment="bottom")
-    evidence = choose_evidence(columns[0], "posteriors.evidence", gate)
+    evidence = choose_evidence(columns[0], "posteriors.evidence", saved.gate)
     estimate = choose_one(
         columns[1].segmented_control,
         "Estimate",
@@ -104,16 +102,11 @@ def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions | None:
         help="The paper: 100.",
         place=columns[3],
     )
-    return None if fault else PosteriorMapOptions(evidence=evidence, estimate=estimate, split=split, num_blocks=blocks)
-
-
-def _fetch(saved: MixtureRequest, options: PosteriorMapOptions) -> PosteriorMap | None:
-    def fetch() -> PosteriorMap:
-        with Client(get_settings()) as client:
-            return client.posteriors(mixture=saved.model, **options)
-
-    doing = "Reading the stored scores block by block"
-    return fetch_from_scores("posterior_map", (saved, options), fetch, doing)
+    if fault:
+        return None
+    return PosteriorMapRequest(
+        mixture=saved.model, evidence=evidence, estimate=estimate, split=split, num_blocks=blocks
+    )
 
 
 def _how_to_score(mixture: str, split: HeldOutSplit) -> str:

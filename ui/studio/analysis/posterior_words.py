@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.present.charts.colours import read_looks
+from ui.present.charts.token_view import weight_data
 from ui.present.charts.trajectories import Weights, average_weights, lead_title, posterior_lines
 from ui.present.text.formatting import pluralize
-from ui.widgets.elements.token_view import show_tokens, weight_data
+from ui.widgets.elements.components import show_tokens
 from ui.widgets.show_chart import show_chart
 
 

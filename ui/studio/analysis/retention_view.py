@@ -19,8 +19,8 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.changes.retention import retention, suggest_defaults
-from workbench.answers.comparisons import Metric, Retention
+from workbench.questions.question import ask
+from workbench.questions.retention import Metric, Retention, RetentionRequest, suggest_defaults
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
@@ -55,9 +55,9 @@ def show_retention(cards: Sequence[ExpertCard], split: HeldOutSplit, key: str) -
     if retain is None or not targets:
         st.info("Choose a domain to be learned, and another one that must not be forgotten.")
         return
-    with explained(), reading() as session:
-        answer = retention(session, retain, targets=targets, experts=[card.name for card in cards], split=split)
-        _show(answer, key)
+    names = [card.name for card in cards]
+    with explained():
+        _show(ask(RetentionRequest(retain=retain, targets=targets, experts=names, split=split).answer), key)
 
 
 def _show(answer: Retention, key: str) -> None:

@@ -7,18 +7,16 @@ import math
 import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
-from ui.client import Client
 from ui.present.charts.colours import Looks, marked
 from ui.present.charts.heatmap import Scores
+from ui.present.charts.token_view import difference_data
 from ui.present.text.formatting import plain, spoken
 from ui.present.text.token_comparison import contrast_words, passage_words
-from ui.request_fields import ContrastFields
 from ui.widgets.address import choose_one
-from ui.widgets.background import fetch_in_background
-from ui.widgets.elements.token_view import difference_data, show_tokens
-from workbench.answers.posteriors import Passage, TokenComparison
+from ui.widgets.background import ask_scores
+from ui.widgets.elements.components import show_tokens
 from workbench.formatting.shell_command import shell_command, split_options
-from workbench.settings import get_settings
+from workbench.questions.token_comparison import ContrastRequest, Passage, TokenComparison
 
 EXPERT, DOMAIN, SIDE, PASSAGE = "contrast.expert", "contrast.domain", "contrast.side", "contrast.passage"
 WORST, BEST = "Worst", "Best"
@@ -97,17 +95,9 @@ def show_passages(shown: Scores, cell: Cell, split: HeldOutSplit) -> None:
         st.markdown("##### 3 · The passage")
         st.info(plain(f"{expert} is the in-domain expert of {domain}: choose a cell of another domain."))
         return
-    answer = _fetch(ContrastFields(domain=domain, expert=expert, rival=home, split=split))
-    if answer:
+    question = ContrastRequest(domain=domain, expert=expert, rival=home, split=split)
+    if answer := ask_scores("contrast", question, "Comparing the two experts token by token"):
         _show(answer)
-
-
-def _fetch(request: ContrastFields) -> TokenComparison | None:
-    def fetch() -> TokenComparison:
-        with Client(get_settings()) as client:
-            return client.contrast(**request)
-
-    return fetch_in_background("contrast", request, fetch, "Comparing the two experts token by token")
 
 
 def _show(answer: TokenComparison) -> None:

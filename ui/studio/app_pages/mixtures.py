@@ -105,7 +105,7 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
         offer_saving(mixture, saved, choice)
     with effect, st.container(border=True, key="effect"):
         if choice.active:
-            show_effect(saved, choice, split, None if other == _NOBODY else saved_request(cards[other]), looks)
+            show_effect(mixture, choice, split, None if other == _NOBODY else saved_request(cards[other]), looks)
         else:
             st.warning("No expert is active. Switch on at least one.")
     with controls:

@@ -29,8 +29,7 @@ from ui.studio.overview.numbers import mixture_of_page, show_numbers
 from ui.studio.overview.own_text import show_own_text
 from ui.studio.shared.glossary import show_glossary
 from ui.studio.shared.health import API_SERVER, signs_of_health
-from ui.widgets.elements.expert_cards import show_cards
-from ui.widgets.elements.living_picture import show_picture
+from ui.widgets.elements.components import show_cards, show_picture
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.registry.cards import MixtureCard

@@ -12,7 +12,7 @@ from ui.present.pages import PLAYGROUND, TRAIN
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.health import api_signs
 from ui.widgets.address import opened_with
-from ui.widgets.elements.frame_address import follow_frame
+from ui.widgets.elements.components import follow_frame
 from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head
 from workbench.registry import experts

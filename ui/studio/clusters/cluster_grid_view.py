@@ -5,22 +5,20 @@ from __future__ import annotations
 import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
-from ui.client import Client
 from ui.present.charts.cluster_grid import grid_picture, temperature_words
 from ui.present.missing_scores import gap_words
 from ui.present.text.formatting import moment, plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.address import choose_one
-from ui.widgets.background import fetch_from_scores
+from ui.widgets.background import ask_scores
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
 from ui.widgets.split_choice import choose_split
-from workbench.answers.perplexities import ClusterGrid
+from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
 from workbench.registry import mixtures
-from workbench.registry.cards import ClusteringCard, MixtureCard
+from workbench.registry.cards import ClusteringCard
 from workbench.registry.database import reading
-from workbench.settings import get_settings
 
 _ALL = "All of it"
 
@@ -36,17 +34,9 @@ def show_grid(card: ClusteringCard) -> None:
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     name = choose_one(left.selectbox, "Mixture", list(ours), key="clusters.grid_of")
     split = choose_split(right, "clusters.grid_split")
-    if grid := _fetch(ours[name], split):
+    question, doing = ClusterGridRequest(mixture=name, split=split), "Mixing the stored scores with every setting"
+    if grid := ask_scores("cluster_grid", question, doing, saved_request(ours[name])):
         _show(grid, name, split)
-
-
-def _fetch(mixture: MixtureCard, split: HeldOutSplit) -> ClusterGrid | None:
-    def fetch() -> ClusterGrid:
-        with Client(get_settings()) as client:
-            return client.cluster_grid(mixture=mixture.name, split=split)
-
-    request = (saved_request(mixture), split)
-    return fetch_from_scores("cluster_grid", request, fetch, "Mixing the stored scores with every setting")
 
 
 def _show(grid: ClusterGrid, mixture: str, split: HeldOutSplit) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -91,11 +90,8 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
     with left:
         if expected is not None:
             show_first_batch(expected)
-        show_command(
-            command_line("train clusters", TrainClusters, ("clustering", "name"), options),
-            "",
-            json.dumps(spec_json, indent=2, ensure_ascii=False),
-        )
+        line = command_line("train clusters", TrainClusters, ("clustering", "name"), options)
+        show_command(_FORM, line, str, spec_json)
         st.caption(
             "Submitting again under the same name resumes: existing models are kept, except those of changed clusters. "
             "It is a plan of several jobs, for which HTTP has no single call: submit its jobs one by one."

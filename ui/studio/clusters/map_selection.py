@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from jobs.plans.map_selection import submit_selection
+from jobs.plans.clusterings import submit_selection
 from jobs.queue.submit import submit
 from ui.present.forms.form_choices import offers_now
 from ui.present.forms.text_in_hand import free_name

@@ -19,8 +19,9 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.retention import retention
 from workbench.job_records import jobs
+from workbench.questions.question import ask
+from workbench.questions.retention import RetentionRequest
 from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading
 
@@ -79,9 +80,8 @@ def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], spl
 def _offer_scores(cards: Sequence[ExpertCard], split: HeldOutSplit) -> None:
     """The evaluations after which these experts can be compared on the domains that they learned."""
     last, *others = dict.fromkeys(name for card in cards for name in card.domains)
-    with reading() as session:
-        answer = retention(session, last, targets=others, experts=[card.name for card in cards], split=split)
-    offer_scores(answer, "compared")
+    names = [card.name for card in cards]
+    offer_scores(ask(RetentionRequest(retain=last, targets=others, experts=names, split=split).answer), "compared")
 
 
 def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from ui.present.text.formatting import plain, pluralize
 from ui.studio.overview.curves import curves_of
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
-from ui.widgets.elements.expert_cards import show_cards
+from ui.widgets.elements.components import show_cards
 from workbench.analysis.changes.additions import KIND as ADDITION
 from workbench.analysis.in_domain_scores import in_domain_scores, scored_domains
 from workbench.registry import aliases, corpora, experts, reports, seeds

@@ -6,28 +6,25 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ui.client import Client
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.formatting import clock, plain
 from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
-from ui.request_fields import RemovalFields
 from ui.studio.forms.job_form import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.widgets.background import fetch_from_scores
+from ui.widgets.background import ask_scores
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import Answers
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.changes import removal
 from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.analysis.changes.unlearning import what_stays
-from workbench.answers.changes import DomainRemoval, RemovalTable
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.questions import removal
+from workbench.questions.removal import DomainRemoval, RemovalRequest, RemovalTable
 from workbench.registry import mixtures
 from workbench.registry.cards import ExpertCard, MixtureCard, ReportCard
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
-from workbench.settings import get_settings
 
 KIND = "certify-removal"
 _OWN_FIELDS = ("expert", "mixture", "retrained")  # of the form's fields, those that this page draws itself
@@ -39,13 +36,8 @@ def show_removal(mixture: str) -> None:
     """The removal view of a mixture: the costs of every removal, then one to certify."""
     with reading() as session:
         card = mixtures.get_mixture(session, mixture)
-    request = RemovalFields(mixture=mixture, retrained=_draw_retrained(card))
-
-    def send() -> RemovalTable:
-        with Client(get_settings()) as client:
-            return client.removal(**request)
-
-    if answer := fetch_from_scores("removal", request, send, "Reading the stored scores"):
+    question = RemovalRequest(mixture=mixture, retrained=_draw_retrained(card))
+    if answer := ask_scores("removal", question, "Reading the stored scores"):
         _show_costs(answer, mixture)
     st.divider()
     expert = st.selectbox(

@@ -9,7 +9,6 @@ from typing import Any
 import streamlit as st
 
 from engine.statistics.perplexity import perplexity_of
-from ui.client import Client
 from ui.present.charts.chart import ACCENT, Chart, baseline, line_of, name_line_ends, named, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.curves_and_bars import PERPLEXITY
@@ -17,17 +16,15 @@ from ui.present.jobs.training_tokens import tokens_per_step
 from ui.present.pages import TRAIN
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
 from ui.present.text.formatting import plain, pluralize
-from ui.request_fields import ForgettingFields
-from ui.widgets.background import fetch_in_background
+from ui.widgets.background import ask_scores
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
-from workbench.answers.changes import Forgetting
 from workbench.formatting.number_format import change, perplexity
 from workbench.formatting.palette import Look
 from workbench.kinds.catalog import known_kinds
+from workbench.questions.forgetting import Forgetting, ForgettingRequest
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
-from workbench.settings import get_settings
 
 _PREFIX = "dev_loss/"
 _NOTICEABLE = 1.0  # per cent of perplexity
@@ -58,13 +55,8 @@ def show_forgotten(card: ExpertCard) -> None:
             "Only a fully fine-tuned model can forget: the weights that this expert shares with others did not change."
         )
         return
-    request = ForgettingFields(before=card.parent, after=card.name)
-
-    def send() -> Forgetting:
-        with Client(get_settings()) as client:
-            return client.forgetting(**request)
-
-    if answer := fetch_in_background(f"forgotten_{card.id}", request, send, "Reading the stored scores"):
+    question = ForgettingRequest(before=card.parent, after=card.name)
+    if answer := ask_scores(f"forgotten_{card.id}", question, "Reading the stored scores"):
         _show_table(card, answer)
 
 

@@ -12,7 +12,7 @@ from ui.present.text.formatting import plain
 from ui.widgets.address import choose_one
 from ui.widgets.scroll_box import scroll_box
 from workbench.formatting.number_format import nats
-from workbench.job_records.event_kinds import SAMPLES
+from workbench.job_states import SAMPLES
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 
 _HEIGHT = 360  # pixels of the list at most

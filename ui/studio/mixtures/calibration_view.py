@@ -6,25 +6,23 @@ import streamlit as st
 
 from engine.mixing.gate_registry import gate_type
 from jobs.queue.submit import submit
-from ui.client import Client
 from ui.present.charts.calibration import calibration_picture
 from ui.present.text.calibration import how_to_read, setting_words, text_words, verdict_words
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import calibration_words
 from ui.studio.job_views.pending_jobs import empty_until, unfinished_jobs
 from ui.studio.mixtures.mixture_controls import reset
-from ui.widgets.background import fetch_from_scores
+from ui.widgets.background import ask_scores
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.calibration import missing_scores
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.calibration import CalibrationRequest, missing_scores
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
-from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
 
@@ -86,11 +84,8 @@ def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
 
 
 def _fetch(saved: MixtureRequest) -> EvidenceCalibration | None:
-    def fetch() -> EvidenceCalibration:
-        with Client(get_settings()) as client:
-            return client.calibration(mixture=saved.model)
-
-    return fetch_from_scores("calibration", saved, fetch, "Mixing the stored scores with every setting")
+    question = CalibrationRequest(mixture=saved.model)
+    return ask_scores("calibration", question, "Mixing the stored scores with every setting", saved)
 
 
 def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:

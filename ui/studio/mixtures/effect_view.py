@@ -13,26 +13,27 @@ from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, eff
 from ui.present.text.formatting import moment, plain
 from ui.present.text.measures import measure_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.server import kept_client
-from ui.widgets.background import fetch_from_scores
+from ui.studio.mixtures.mixture_controls import saved_request
+from ui.widgets.background import ask_scores
 from ui.widgets.data_table import as_csv
-from ui.widgets.elements.domain_bars import show_domain_bars
+from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
-from workbench.analysis.costs import mixture_costs
-from workbench.answers.perplexities import MixedScores
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.costs import expert_costs
+from workbench.questions.perplexities import MixedScores, MixRequest
+from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
 from workbench.registry.experts import get_expert
-from workbench.registry.mixtures import get_mixture
 from workbench.settings import get_settings
+from workbench.specs import parse_as
 from workbench.store.storage import get_storage
 
 
 def show_effect(
-    saved: MixtureRequest, choice: MixtureRequest, split: HeldOutSplit, other: MixtureRequest | None, looks: Looks
+    mixture: MixtureCard, choice: MixtureRequest, split: HeldOutSplit, other: MixtureRequest | None, looks: Looks
 ) -> None:
     """The bars with their title; `other` is the mixture to compare with, None for the saved one itself."""
-    reference = other or saved
+    reference = other or saved_request(mixture)
     before = _mix("mix_saved", reference, split)
     now = before if choice == reference else _mix("mix_now", choice, split) if before else None
     if not before or not now:
@@ -53,7 +54,7 @@ def show_effect(
     if other:
         _show_differences(choice, other)
     with st.container(horizontal=True, vertical_alignment="center"):
-        _show_cost(choice)
+        _show_cost(mixture, choice)
         st.space("stretch")
         st.download_button(
             "Download as CSV",
@@ -76,9 +77,9 @@ def _why_unlike(before: MixedScores, now: MixedScores, other: MixtureRequest | N
 
 def _tokenizer(mixture: MixtureRequest) -> str:
     """The tokenizer of a mixture's experts, which is one."""
+    first = next(iter(mixture.weights or ()), None)
     with reading() as session:
-        members = get_mixture(session, mixture.model).members
-        return get_expert(session, members[0].expert).tokenizer_sha256 if members else ""
+        return get_expert(session, first).tokenizer_sha256 if first else ""
 
 
 def _line(other: MixtureRequest | None) -> str:
@@ -92,15 +93,14 @@ def _show_differences(choice: MixtureRequest, other: MixtureRequest) -> None:
         st.caption("Both have the same experts, weights and gate.")
 
 
-def _show_cost(choice: MixtureRequest) -> None:
-    active = MixtureRequest(choice.model, choice.active)  # every expert that is on is computed, whatever it weighs here
+def _show_cost(mixture: MixtureCard, choice: MixtureRequest) -> None:
+    """Every expert that is on is computed, whatever it weighs here."""
+    active = [member.expert_id for member in mixture.members if member.expert in (choice.active or ())]
     with explained(), reading() as session:
-        costs = mixture_costs(session, get_storage(get_settings()), active)
+        costs = expert_costs(session, get_storage(get_settings()), mixture.name, active)
         st.caption(plain(cost_words(costs)), help=counted_as(costs))
 
 
 def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores | None:
-    def fetch() -> MixedScores:
-        return kept_client(get_settings()).mix(mixture=request.model, **request.changes(), split=split)
-
-    return fetch_from_scores(key, (request, split), fetch, "Mixing the stored scores")
+    question = parse_as(MixRequest, {"mixture": request.model, **request.changes(), "split": split})
+    return ask_scores(key, question, "Mixing the stored scores", request)

@@ -10,7 +10,6 @@ import streamlit as st
 
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
-from ui.client import Client
 from ui.present.charts.colours import read_looks
 from ui.present.charts.oracle_gap import oracle_gap
 from ui.present.missing_scores import gap_words
@@ -31,13 +30,12 @@ from ui.present.text.inference_modes import (
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.address import choose_number
-from ui.widgets.background import fetch_from_scores
+from ui.widgets.background import ask_scores
 from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
-from workbench.answers.perplexities import InferenceMode, InferenceModeComparison
 from workbench.formatting.number_format import perplexity
 from workbench.mixture_request import MixtureRequest
-from workbench.settings import get_settings
+from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison, InferenceModesRequest
 
 
 def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
@@ -87,12 +85,8 @@ def show_oracle_gap(saved: MixtureRequest, split: HeldOutSplit) -> None:
 def _fetch(
     saved: MixtureRequest, split: HeldOutSplit, evidence: Any, blocks: int = PAPER_BLOCKS
 ) -> InferenceModeComparison | None:
-    def fetch() -> InferenceModeComparison:
-        with Client(get_settings()) as client:
-            return client.inference_modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
-
-    request = (saved, split, evidence, blocks)
-    return fetch_from_scores("inference_modes", request, fetch, "Comparing the inference modes on the stored scores")
+    question = InferenceModesRequest(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
+    return ask_scores("inference_modes", question, "Comparing the inference modes on the stored scores", saved)
 
 
 def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit, place: str) -> bool:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.client import Client
 from ui.present.charts.cluster_grid import temperature_words
 from ui.present.text.formatting import plain
 from ui.studio.mixtures.mixture_controls import reset
-from ui.widgets.background import fetch_from_scores
+from ui.widgets.background import ask_scores
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
-from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.gate_configs import changed_gate, load_gate
 from workbench.mixture_request import MixtureRequest
+from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest, TemperatureProposal
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import transaction
-from workbench.settings import get_settings
 
 
 def show_temperature(mixture: MixtureCard, saved: MixtureRequest) -> None:
@@ -32,11 +30,8 @@ def show_temperature(mixture: MixtureCard, saved: MixtureRequest) -> None:
 
 
 def _fetch(saved: MixtureRequest) -> ClusterGrid | None:
-    def fetch() -> ClusterGrid:
-        with Client(get_settings()) as client:
-            return client.cluster_grid(mixture=saved.model, split="dev")
-
-    return fetch_from_scores("temperature", saved, fetch, "Mixing the stored scores at every temperature")
+    question = ClusterGridRequest(mixture=saved.model, split="dev")
+    return ask_scores("temperature", question, "Mixing the stored scores at every temperature", saved)
 
 
 def _show(mixture: MixtureCard, proposed: TemperatureProposal) -> None:

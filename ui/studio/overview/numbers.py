@@ -10,8 +10,8 @@ from ui.present import headlines
 from ui.present.headlines import Baseline, Headline, MixtureMean
 from ui.present.text.formatting import plain
 from ui.studio.overview.contents import Contents
-from ui.studio.shared.server import kept_client
-from ui.widgets.background import poll
+from ui.widgets.background import kept_client, poll
+from workbench.questions.perplexities import MixRequest
 from workbench.registry.cards import MixtureCard
 from workbench.settings import get_settings
 
@@ -89,7 +89,7 @@ def _best_mean(have: Contents) -> MixtureMean | str:
 
 def _measure(mixtures: Sequence[MixtureCard], tokenizers: Mapping[str, str]) -> list[MixtureMean]:
     client = kept_client(get_settings())
-    answers = [(one, client.mix(mixture=one.name, split="test")) for one in mixtures]
+    answers = [(one, client.ask(MixRequest(mixture=one.name, split="test"))) for one in mixtures]
     means = [
         headlines.trained_rows(one, answer.domains, tokenizers.get(one.members[0].expert, ""))
         for one, answer in answers

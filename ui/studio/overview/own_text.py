@@ -10,9 +10,8 @@ from ui.present.charts.colours import Looks
 from ui.present.pages import POSTERIORS
 from ui.present.picture import look_data
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.shared.server import kept_client
-from ui.widgets.background import forget, poll
-from ui.widgets.elements.reading import show_reading
+from ui.widgets.background import forget, kept_client, poll
+from ui.widgets.elements.components import show_reading
 from ui.widgets.notices import explained
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry.cards import MixtureCard

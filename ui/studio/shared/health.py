@@ -13,7 +13,7 @@ from ui.present.text.formatting import duration, pluralize, size
 from ui.serving.disks import ENOUGH_BYTES, least_free, trashed_bytes
 from ui.serving.doctor import Finding, check_artifacts
 from ui.serving.processes import WORKER, runs
-from ui.studio.shared.server import kept_client
+from ui.widgets.background import kept_client
 from workbench.answers.server import Health
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings

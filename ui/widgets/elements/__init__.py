@@ -1,1 +1,0 @@
-"""Drawings of our own in a browser: each one file, with its CSS and JS as strings."""

@@ -5,27 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.files import ArtifactRef
+from engine.loading.plan import GenerationPlan
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.changes.training_outcome import worse_than_before
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
-from workbench.answers.changes import BesideParent
+from workbench.answers.base import Answer
 from workbench.formatting.number_format import change
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import ReportCard
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports
-from workbench.requests.generation import GenerationPlan, plan
+from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Domain, Evaluation, Expert, Mixture
 
 KIND = "addition"
+
+
+class BesideParent(Answer):
+    """A single expert and its single parent on one of the expert's domains."""
+
+    domain: str
+    expert: float
+    parent: float | None = Field(description="None where it was not scored on the same tokens.")
 
 
 @dataclass(frozen=True)

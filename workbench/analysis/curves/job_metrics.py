@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from workbench.analysis.curves.training_history import gate_names
-from workbench.answers.metrics import JobMetrics, MetricValue
+from workbench.answers.base import Answer
 from workbench.job_records.jobs import get_job, metrics
 from workbench.registry.cards import MetricPoint
+
+
+class MetricValue(Answer):
+    """One point of a curve."""
+
+    metric: str = Field(description="Such as loss, dev_loss/DOMAIN (held-out) or gate/PART/DOMAIN.")
+    step: int = Field(description="Optimizer updates so far.")
+    value: float
+    unit: str = Field(description="Unit of the value, such as nats per token; empty: none.")
+
+
+class JobMetrics(Answer):
+    """Points of a job's curves, and the state that the job had when they were read."""
+
+    job: str
+    state: str
+    points: list[MetricValue]
+
 
 _UNITS = {  # by the first part of the stored name
     "loss": "nats per token",

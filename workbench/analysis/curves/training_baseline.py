@@ -11,9 +11,8 @@ from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
 from workbench.errors import WorkbenchError
-from workbench.job_records.event_kinds import PARENT
 from workbench.job_records.jobs import events, metrics
-from workbench.job_states import ACTIVE
+from workbench.job_states import ACTIVE, PARENT
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.events import BACKBONE
-from workbench.answers.comparisons import DomainHistory, TrainingHistory
+from workbench.answers.base import Answer
 from workbench.errors import NotFound
-from workbench.job_records.event_kinds import PARTS
 from workbench.job_records.jobs import events, metrics
 from workbench.job_records.preconditions import creates
-from workbench.job_states import UNFINISHED
+from workbench.job_states import PARTS, UNFINISHED
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
@@ -22,6 +22,25 @@ from workbench.registry.experts import domains_of
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 from workbench.tables import Expert, Job
+
+
+class DomainHistory(Answer):
+    """The evaluations of a training on one domain, step by step."""
+
+    domain: str
+    retained: bool = Field(description="Evaluated, but not trained on.")
+    steps: list[int]
+    losses: list[float] = Field(description="Held-out loss (nats per token).")
+    gates: list[dict[str, float]] = Field(description="Mean weights of backbone and parts; empty unless of MoDE.")
+
+
+class TrainingHistory(Answer):
+    """How the training of an expert went."""
+
+    expert: str
+    job: str
+    state: str
+    domains: list[DomainHistory]
 
 
 def training_history(session: Session, expert: str) -> TrainingHistory:

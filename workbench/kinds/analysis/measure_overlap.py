@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import pluralize
 from workbench.kinds.kind import Kind, ResultLink, named, no_path, nothing
 from workbench.spec_base import Name
 from workbench.spec_base import Spec as Spec

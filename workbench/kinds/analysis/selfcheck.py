@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.formatting.words import listed
+from workbench.formatting.number_format import listed
 from workbench.kinds.kind import Kind, Result, ResultLink, no_path, nothing
 from workbench.spec_base import Spec as Spec
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from engine.text.dataset_source import DatasetSource
-from workbench.formatting.words import listed, pluralize
+from workbench.formatting.number_format import listed, pluralize
 from workbench.kinds.kind import Kind, Result, ResultLink, named, nothing
 from workbench.spec_base import LocalPath, Name, Spec, absolute
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from workbench.formatting.number_format import amount
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import amount, pluralize
 from workbench.kinds.kind import Kind, Result, ResultLink, no_path, nothing
 from workbench.kinds.training.export_expert import LOADED_BY
 from workbench.outputs import output_complaints

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import pluralize
 from workbench.gate_configs import AnyGate, default_gate
 from workbench.kinds.kind import Kind, ResultLink, named, no_path
 from workbench.spec_base import ExpertName, Name

@@ -13,26 +13,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
-from engine.files import ArtifactRef
+from engine.loading.plan import Route
 from engine.mixing.gate_registry import gate_type
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.text.split_names import HeldOutSplit
 from workbench.registry.clusters.cluster_domains import former_domains
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Evaluation, Expert
-
-
-@dataclass(frozen=True)
-class Route:
-    """A clustering on disk, the seed model of its embedder if it has one, and the cluster of each expert in order.
-
-    None stands for an expert that is of no cluster.
-    """
-
-    artifact_id: str
-    clustering: ArtifactRef
-    seed: ArtifactRef | None
-    clusters: tuple[int | None, ...]
 
 
 def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Sequence[Expert]) -> Route | None:

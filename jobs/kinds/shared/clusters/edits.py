@@ -12,11 +12,10 @@ from engine.clusters.artifact import open_clustering
 from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.edits import Edited
 from engine.clusters.fitting import Fitted, words_of
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.clusters.description import facts_after, measures
-from jobs.kinds.shared.stable_ids import stable_id
 from workbench.formatting.clustering_warnings import clustering_warnings
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import pluralize
 from workbench.registry.clusters.clusterings import (
     ClusteringFiles,
     clustering_files,

@@ -12,10 +12,10 @@ from ui.cli.options import Json
 from ui.cli.output import day, print_json, say
 from ui.cli.progress_bar import progress_bar
 from ui.present.terminal import harmless
-from workbench.formatting.words import pluralize
+from workbench.formatting.number_format import pluralize
 
 if TYPE_CHECKING:
-    from workbench.answers.backups import RestoredWorkbench
+    from workbench.answers.integrity import RestoredWorkbench
 
 MOST_NAMES = 10  # of what is left out
 

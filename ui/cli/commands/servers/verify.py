@@ -19,7 +19,7 @@ from ui.present.text.formatting import duration, pluralize, size
 if TYPE_CHECKING:
     from workbench.answers.integrity import FaultyArtifact, StoreCheck
     from workbench.answers.replays import PlannedReplay, Replay
-    from workbench.answers.verification import Verification
+    from workbench.requests.verification import Verification
     from workbench.settings import Settings
 
 _MOST_IDS = 8

@@ -1,0 +1,83 @@
+"""What a host of models keeps in memory in addition to their weights, and how often it reads files."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import LlamaConfig
+
+from engine.files import ArtifactRef, write_manifest
+from engine.loading import model_folder
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan, PlannedExpert, Route
+from engine.mixing.gates.cluster import ClusterGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
+from tests.engine.clustered import tiny_clustering
+from tests.engine.tokenizer_shapes import llama_like
+
+
+def planned(folder: Path) -> GenerationPlan:
+    """A plan that is weighed by nearness to the clusters in a folder."""
+    route = Route(folder.name, ArtifactRef(folder), None, (0,))
+    return GenerationPlan("mix", (), (), "", ClusterGateConfig(clustering=folder.name), route)
+
+
+def test_of_many_clusterings_only_the_last_used_stay_in_memory(tmp_path: Path) -> None:
+    plans = []
+    for number in range(5):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        tiny_clustering().save(folder)
+        write_manifest(folder)
+        plans.append(planned(folder))
+    host = Host(device="cpu")
+    loaded = [weakref.ref(host._clustering(plans[place])) for place in (0, 1, 2, 3, 0, 4)]
+    gc.collect()
+    assert [one() is not None for one in loaded] == [True, False, True, True, True, True]
+    assert host._clustering(plans[0]) is loaded[0]()
+
+
+def base_folder(folder: Path, ends: list[int] | None) -> ArtifactRef:
+    """A base without weights."""
+    LlamaConfig(vocab_size=300, hidden_size=8, num_hidden_layers=1, num_attention_heads=1).save_pretrained(folder)
+    llama_like().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    (folder / "chat_template.jinja").write_text("{% for one in messages %}{{ one.content }}{% endfor %}")
+    return ArtifactRef(folder)
+
+
+def test_a_mixture_ends_where_a_model_on_any_of_its_bases_would(tmp_path: Path) -> None:
+    experts = []
+    for name, ends in (("one", [2]), ("other", [2, 260]), ("before", None)):
+        base = base_folder(tmp_path / name, ends)
+        experts.append(PlannedExpert(name, name, "", base.folder, 1.0, base))
+    for order in (experts, experts[::-1]):
+        plan, host = GenerationPlan("mix", tuple(order), (), "", PosteriorGateConfig()), Host(device="cpu")
+        assert host._stop_ids(plan, host._tokenizer(plan)) == {1, 2, 260}
+
+
+def test_the_files_of_a_base_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: Counter[str] = Counter()
+    for name in ("read_limits", "read_config", "load_tokenizer", "load_chat_template", "stop_ids"):
+        read = getattr(model_folder, name)
+
+        def counted(*arguments: Any, name: str = name, read: Any = read) -> Any:
+            reads[name] += 1
+            return read(*arguments)
+
+        monkeypatch.setattr(model_folder, name, counted)
+    base, host = base_folder(tmp_path / "base", [2]), Host(device="cpu")
+    experts = tuple(PlannedExpert(name, name, "", base.folder, 1.0, base) for name in ("law", "code"))
+    plan = GenerationPlan("mix", experts, (), "", PosteriorGateConfig())
+    for _ in range(2):
+        host.require_readable(plan, "ab")
+        host.conversation_prompt(plan, [{"role": "user", "content": "ab"}], {})
+        host._stop_ids(plan, host._tokenizer(plan))
+    assert set(reads.values()) == {1}

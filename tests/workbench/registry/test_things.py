@@ -1,0 +1,38 @@
+"""The table of things: every one lists, shows and deletes, and its routes follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from ui.api.app import create_app
+from workbench.errors import NotFound
+from workbench.registry.cards import Card
+from workbench.registry.database import transaction
+from workbench.registry.things import THINGS, ThingKind, names_from
+from workbench.settings import Settings
+
+
+@pytest.mark.usefixtures("home")
+def test_every_thing_is_listed_completed_and_looked_up() -> None:
+    for kind in get_args(ThingKind):
+        with transaction() as session:
+            assert names_from(session, kind, "") == []
+            if thing := THINGS.get(kind):
+                assert list(thing.list_all(session)) == []
+                assert issubclass(thing.card, Card)
+                with pytest.raises(NotFound, match="nobody"):
+                    thing.get(session, "nobody")
+
+
+def test_every_thing_has_its_routes_with_its_sentences(tmp_path: Path) -> None:
+    paths = create_app(Settings(home=tmp_path), playground=False).openapi()["paths"]
+    for kind, thing in THINGS.items():
+        path = f"/v1/workbench/{thing.path or thing.nouns}"
+        assert paths[path]["get"]["description"] == thing.listed, kind
+        operations = paths.get(f"{path}/{{name}}") or paths.get(f"{path}/{{id}}") or {}
+        assert ("delete" in operations) is (thing.delete is not None), kind
+        if thing.delete:
+            assert operations["delete"]["description"] == thing.deleted, kind

@@ -1,0 +1,112 @@
+"""Commands made from questions to stored scores: each field is an option or an argument, with its sentence as help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar, get_origin
+
+import typer
+
+from engine.config import Evidence
+from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
+from ui.cli.mix_options import with_rule
+from ui.cli.options import Command, Json, Knob, build, group_knobs, knobs, split_commas
+from ui.cli.output import print_fields, print_json, print_rows
+from ui.errors import BadUsage
+from workbench.answers.base import Answer
+from workbench.questions.question import Question, ask, known_questions
+
+_BOUNDS = (("ge", "min"), ("le", "max"))  # of a field, and of an option
+AnswerType = TypeVar("AnswerType", bound=Answer)
+
+
+def prints_answer(
+    question: type[Question[AnswerType]], *arguments: str, **flags: str
+) -> Callable[[Callable[[Any, AnswerType], None]], Command]:
+    """Makes a command of a function `(question, answer)` that prints an answer; with --json it is printed as JSON.
+
+    Each field becomes an option, or an argument if named; `flags` are those of options with another name.
+    """
+
+    def decorate(function: Callable[[Any, AnswerType], None]) -> Command:
+        def command(question: Question[AnswerType], as_json: bool) -> None:
+            answer = ask(question.answer)
+            print_json(answer) if as_json else function(question, answer)
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        return takes_question(question, *arguments, **flags)(command)
+
+    return decorate
+
+
+def takes_question(
+    question: type[Question[Any]], *arguments: str, **flags: str
+) -> Callable[[Callable[[Any, bool], None]], Command]:
+    """The same of a function `(question, as_json)`, which asks and prints by itself."""
+    options = [*_options(question)]
+
+    def decorate(function: Callable[[Any, bool], None]) -> Command:
+        def command(**given: Any) -> None:
+            as_json = given.pop("as_json")
+            function(build(question, _values(question, given), arguments), as_json)
+
+        parameters = [one.parameter(one.name in arguments, flags.get(one.name, "")) for one in options]
+        parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False))
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {}
+        return command
+
+    return decorate
+
+
+def add_questions(app: typer.Typer) -> None:
+    """Adds a command for every question from another package, with its table or else its fields."""
+    for path, question in known_questions().items():
+        if not question.__module__.startswith("workbench."):
+            required = [name for name, field in question.model_fields.items() if field.is_required()]
+            app.command(path, help=question.__doc__)(prints_answer(question, *required)(_print))
+
+
+def _print(question: Question[Any], answer: Answer) -> None:
+    if question.rows:
+        print_rows([row.model_dump() for row in getattr(answer, question.rows)], empty="There are no scores yet.")
+    else:
+        print_fields(answer.model_dump())
+
+
+def _options(question: type[Question[Any]]) -> Iterator[Knob]:
+    """The options of a question; of evidence its name, or the decay and the power of a rule."""
+    for one in knobs(question):
+        field = question.model_fields[one.name]
+        if field.annotation == AnyEvidence:
+            yield Knob(one.name, Evidence, one.description, None)
+            for part in group_knobs(EvidenceRule):
+                yield Knob(f"{one.name}_{part.name}", part.type, part.description, None)
+        else:
+            marks = [(bound, getattr(mark, name, None)) for mark in field.metadata for name, bound in _BOUNDS]
+            one = replace(one, bounds={bound: value for bound, value in marks if value is not None})
+            if get_origin(field.annotation) is dict:
+                one = replace(one, type=list[str], description=f"{one.description} As in law=seven; may be repeated.")
+            yield one
+
+
+def _values(question: type[Question[Any]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of fields; those of an object were given as NAME=VALUE."""
+    values = with_rule({name: value for name, value in given.items() if value is not None})
+    for name, field in question.model_fields.items():
+        if name in values and field.annotation == AnyEvidence:
+            values[name] = named(values[name])
+        elif name in values and get_origin(field.annotation) is dict:
+            values[name] = dict(map(_pair, split_commas(values[name])))
+    return values
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """The name and the value in `law=seven`."""
+    name, _, value = text.rpartition("=")
+    if not name.strip() or not value.strip():
+        raise BadUsage(f"“{text}” is not NAME=VALUE.", "Write it as in law=seven.")
+    return name.strip(), value.strip()

@@ -1,0 +1,30 @@
+const line = (values) => {
+  const NS = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(NS, "svg");
+  svg.setAttribute("viewBox", "0 0 100 34");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  const low = Math.min(...values), high = Math.max(...values), path = document.createElementNS(NS, "polyline");
+  const step = 100 / (values.length - 1), scale = 32 / (high - low || 1);
+  const at = (value, place) => `${step * place},${1 + scale * (high - value)}`;
+  path.setAttribute("points", values.map(at).join(" "));
+  svg.append(path);
+  return svg;
+};
+const card = (one, open) => {
+  const place = make("li", "", make("div", "name", mark(one.look), link(one, open, "", one.name)));
+  place.style.setProperty("--card-colour", one.look.colour);
+  one.badges.forEach(([words, kind]) => place.append(make("span", `badge ${kind}`, words)));
+  const words = make("div", "", make("div", "value", one.value), make("div", "muted", one.unit));
+  const number = make("div", "number", words);
+  if (one.curve.length > 1) number.append(line(one.curve));
+  place.append(number, ...one.words.map((line) => make("div", "muted", line)));
+  return place;
+};
+export default function (component) {
+  const {data, parentElement, setTriggerValue} = component;
+  const place = parentElement.querySelector(".root");
+  if (isDrawn(place, data)) return;
+  const list = make("ul", "", ...data.cards.map((one) => card(one, (id) => setTriggerValue("open", id))));
+  place.replaceChildren(list);
+}

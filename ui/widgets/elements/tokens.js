@@ -1,0 +1,1 @@
+export default ({parentElement, data}) => drawTokens(parentElement.querySelector(".token-view"), data);

@@ -1,0 +1,159 @@
+"""The evidence of a mixture's posterior fitted on stored scores, of dev text of its training domains alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError, ScoresError, first_of
+from engine.loading.plan import GenerationPlan, gate_of
+from engine.mixing.evidence import EvidenceRule, named, rule_of
+from engine.mixing.gates.posterior import EvidenceConfig
+from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
+from workbench.answers.calibrations import Change, EvidenceCalibration
+from workbench.formatting.shell_command import evaluate_command, shell_command
+from workbench.mixture_request import MixtureRequest
+from workbench.questions.question import Question
+from workbench.registry.experts import domains_of
+from workbench.requests.planning import plan
+from workbench.store.storage import Storage
+from workbench.tables import Evaluation, Expert
+
+if TYPE_CHECKING:
+    from engine.analysis.calibration import DevText
+    from engine.mixing.base import Gate
+    from engine.statistics.estimates import Estimate
+
+
+def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureRequest | str) -> EvidenceCalibration:
+    """The decay and the power that fit best, and what they gain over the saved ones; nothing is saved.
+
+    Raises MixtureError for a gate without evidence, ScoresError where less than two training domains have dev scores
+    of every expert that takes part.
+    """
+    from engine.analysis.calibration import calibrate
+
+    started = time.perf_counter()
+    planned = plan(session, storage, mixture)
+    mixture = planned.model
+    if not isinstance(planned.gate, EvidenceConfig):
+        raise MixtureError(
+            f"The gate of “{mixture}” is “{planned.gate.kind}”, which does not use evidence.",
+            f"Give it a posterior: {shell_command('mixture', 'gate', mixture, '--gate', 'posterior')}.",
+        )
+    homes, scored = _scored(session, planned)
+    trained = sorted(set().union(*homes.values()))
+    own = {domain: frozenset(i for i, e in enumerate(planned.experts) if domain in homes[e.id]) for domain in scored}
+    texts = [_text(session, storage, planned, domain, rows, own[domain]) for domain, rows in scored.items()]
+    now = rule_of(planned.gate.evidence)
+    result = calibrate(texts, lambda rule, rows: _gate(planned, rule, rows), now)
+    left_out, change = result.by_view.get("left out"), partial(_change, has_interval=not result.too_short)
+    return EvidenceCalibration(
+        mixture=mixture,
+        experts=[expert.name for expert in planned.experts],
+        domains=list(scored),
+        missing=[domain for domain in trained if domain not in scored],
+        now=now,
+        best=result.best,
+        keeps=result.keeps,
+        decays=list(result.decays),
+        powers=list(result.powers),
+        change=result.change_DP,
+        gain=change(result.gain),
+        gain_present=change(result.by_view["present"]),
+        gain_left_out=left_out and change(left_out),
+        too_short=list(result.too_short),
+        seconds=time.perf_counter() - started,
+    )
+
+
+class CalibrationRequest(Question[EvidenceCalibration]):
+    """The decay and the power of evidence that fit dev text of the training domains best, from stored scores.
+
+    Nothing is saved; novel and test text are not read.
+    """
+
+    path = "calibration"
+    operation = "calibrate_evidence"
+
+    mixture: str = Field(description="Name of a mixture with a posterior.")
+
+    def answer(self, session: Session, storage: Storage) -> EvidenceCalibration:
+        return calibrate_evidence(session, storage, self.mixture)
+
+
+QUESTION = CalibrationRequest
+
+
+def missing_scores(session: Session, storage: Storage, mixture: str) -> str:
+    """Why the evidence of a mixture cannot be fitted yet: too little dev text is scored. Empty where it can."""
+    try:
+        _scored(session, plan(session, storage, mixture))
+    except ScoresError as error:
+        return error.problem
+    return ""
+
+
+def _scored(session: Session, planned: GenerationPlan) -> tuple[dict[str, set[str]], dict[str, Sequence[Evaluation]]]:
+    """The domains that trained each expert, by its id, and the dev scores of those domains."""
+    homes = {expert.id: set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts}
+    trained = set().union(*homes.values())
+    scored: dict[str, Sequence[Evaluation]] = {
+        domain: rows for domain, rows in scored_domains(session, planned, "dev").items() if domain in trained
+    }
+    unknown = [expert.name for expert in planned.experts if not homes[expert.id]]
+    if len(trained) < 2 and unknown:
+        raise ScoresError(
+            f"Of {first_of([f'“{name}”' for name in unknown])} the registry knows no domain, as of imported experts; "
+            "calibrating needs dev text of two domains that trained some.",
+            "Import what they were trained on (workbench corpus add), then import them again with --domains.",
+        )
+    if len(scored) < 2 and len(trained) > 1:
+        few = "None" if not scored else f"Only {len(scored)}"
+        raise ScoresError(
+            f"{few} of the {len(trained)} domains that trained “{planned.model}” have dev text that is "
+            "scored under every expert that takes part; calibrating needs two.",
+            f"Score it: {evaluate_command(planned.model, 'dev', '--calibrate')}.",
+        )
+    return homes, scored
+
+
+def _text(
+    session: Session,
+    storage: Storage,
+    planned: GenerationPlan,
+    domain: str,
+    evaluations: Sequence[Evaluation],
+    own: frozenset[int],
+) -> DevText:
+    from engine.analysis.calibration import DevText
+
+    scores_EX, block_size = load(storage, evaluations)
+    return DevText(
+        domain,
+        scores_EX,
+        block_size,
+        places(storage, evaluations[0])[1],
+        own,
+        None if planned.route is None else load_distances(session, storage, planned, evaluations[0]),
+        counted(storage, evaluations[0]),
+    )
+
+
+def _gate(planned: GenerationPlan, rule: EvidenceRule, rows: Sequence[int]) -> Gate:
+    """The plan's gate with another evidence, of some of its experts."""
+    assert isinstance(planned.gate, EvidenceConfig)
+    route = planned.route and replace(planned.route, clusters=tuple(planned.route.clusters[row] for row in rows))
+    experts, gate = tuple(planned.experts[row] for row in rows), replace(planned.gate, evidence=named(rule))
+    return gate_of(replace(planned, experts=experts, gate=gate, route=route))
+
+
+def _change(estimate: Estimate, has_interval: bool) -> Change:
+    bounds = (estimate.low, estimate.high) if has_interval else (None, None)
+    return Change(value=estimate.value, low=bounds[0], high=bounds[1])

@@ -1,0 +1,127 @@
+"""The parent proposed before a training (DEMix §6): the expert with the highest posterior on the new domain's text."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from engine.config import adapting_rate
+from engine.errors import ScoresError
+from engine.methods.registry import method_of
+from engine.mixing.papers import PAPER_BLOCKS
+from engine.text.split_names import HeldOutSplit
+from workbench.analysis.scores import counted, load, most_shared_scores, shared_scores
+from workbench.answers.base import Answer
+from workbench.formatting.shell_command import evaluate_command
+from workbench.questions.question import Question, Split
+from workbench.registry.corpora import domain_row
+from workbench.registry.experts import can_be_parent, first_of_line
+from workbench.registry.mixtures import mixture_row
+from workbench.store.storage import Storage
+from workbench.tables import Evaluation, Expert, Mixture
+
+
+def unscored_parents(session: Session, mixture: str, domain: str, split: HeldOutSplit = "dev") -> tuple[list[str], int]:
+    """The possible parents that `nearest_parent` lacks a score of, and how many are scored on one text."""
+    possible = _possible(mixture_row(session, mixture))
+    scored = most_shared_scores(session, possible, domain_row(session, domain).id, split, num_blocks=1)
+    return [one.name for one in possible if one.id not in scored], len(scored)
+
+
+class ParentProposal(Answer):
+    """The expert whose copy should learn a new domain."""
+
+    mixture: str
+    domain: str
+    parent: str
+    posterior: dict[str, float] = Field(description="By expert, the mean at the ends of the blocks.")
+    perplexity: dict[str, float] = Field(description="By expert, over the tokens of the same blocks.")
+    num_blocks: int
+    block_size: int
+    split: HeldOutSplit
+    learning_rate: float | None = Field(
+        description="The default of a training: a tenth of what the parent was first trained with; None if unknown."
+    )
+
+    @property
+    def of_lowest_perplexity(self) -> str:
+        """The expert that predicts the text best as a whole; the posterior may choose another."""
+        return min(self.perplexity, key=self.perplexity.__getitem__)
+
+
+class NearestRequest(Question[ParentProposal]):
+    """The expert whose copy should learn a new domain, with the posterior of every expert, from stored scores."""
+
+    path = "nearest"
+    operation = "nearest_parent"
+
+    mixture: str = Field(description="Name of a mixture: its experts are the possible parents.")
+    domain: str = Field(description="Domain that a new expert is to learn.")
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Maximum number of scored blocks (paper: 100).")
+    split: Split = "dev"
+
+    def answer(self, session: Session, storage: Storage) -> ParentProposal:
+        """The parent that a training would choose, with the posterior of every possible one of the mixture.
+
+        The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each.
+        Raises ScoresError when an expert is not scored.
+        """
+        from engine.inference.scores import full_blocks, perplexity
+        from engine.mixing.posterior import PosteriorGate, estimate_prior
+        from engine.text.eval_sample import evenly_spaced
+
+        row = mixture_row(session, self.mixture)
+        if not _possible(row):
+            methods = " and ".join(sorted({method_of(member.expert.method).title for member in row.members}))
+            raise ScoresError(
+                f"“{self.mixture}” has no expert whose copy can be trained: experts of {methods} cannot be copied.",
+                "Train an expert of its own beside the backbone: workbench train mode.",
+            )
+        scores = _scores(session, row, self.domain, self.split)
+        if scores is None:
+            raise ScoresError(
+                f"The {self.split} text of “{self.domain}” is not scored under every expert of “{self.mixture}”, so no "
+                "parent can be proposed.",
+                f"Score it: {score_line(self.mixture, self.domain, self.split)}. Or train without a parent: the job "
+                "scores the text.",
+            )
+        experts = _possible(row)
+        scores_EX, block_size = load(storage, [scores[one.id] for one in experts])
+        blocks_ENT = full_blocks(scores_EX, block_size)
+        chosen = evenly_spaced(blocks_ENT.shape[1], self.num_blocks)
+        blocks_ENT = blocks_ENT[:, chosen]
+        counted_X = counted(storage, scores[experts[0].id])
+        counted_NT = None if counted_X is None else full_blocks(counted_X[None], block_size)[0, chosen]
+        shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
+        parent = experts[shares.index(max(shares))]
+        first_rate = first_of_line(parent).config.get("learning_rate")
+        return ParentProposal(
+            mixture=self.mixture,
+            domain=self.domain,
+            parent=parent.name,
+            posterior=dict(zip([one.name for one in experts], shares, strict=True)),
+            perplexity={
+                one.name: perplexity(of_one_NT, counted_NT) for one, of_one_NT in zip(experts, blocks_ENT, strict=True)
+            },
+            num_blocks=blocks_ENT.shape[1],
+            block_size=blocks_ENT.shape[2],
+            split=self.split,
+            learning_rate=None if first_rate is None else adapting_rate(first_rate),
+        )
+
+
+QUESTION = NearestRequest
+
+
+def _possible(row: Mixture) -> list[Expert]:
+    return [member.expert for member in row.members if can_be_parent(member.expert)]
+
+
+def score_line(mixture: str, domain: str, split: HeldOutSplit = "dev") -> str:
+    """The command that scores what a proposal needs."""
+    return evaluate_command(mixture, split, "--domains", domain)
+
+
+def _scores(session: Session, row: Mixture, domain: str, split: HeldOutSplit) -> dict[str, Evaluation] | None:
+    experts = _possible(row)
+    return shared_scores(session, experts, domain_row(session, domain).id, split, num_blocks=1)

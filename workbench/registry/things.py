@@ -1,0 +1,180 @@
+"""The things of the registry, each described once: its words, its card, how it is listed, shown and deleted.
+
+The routes of the API that list, show and delete, the same verbs of the command line, completion and the notebook's
+tables follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_type_hints
+
+from sqlalchemy import select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from workbench import tables
+from workbench.registry import aliases, cards, corpora, experts, mixtures, priors, reports, seeds, views
+from workbench.registry.clusters import clusterings
+
+ThingKind = Literal[
+    "corpus",
+    "domain",
+    "seed",
+    "expert",
+    "mixture",
+    "prior",
+    "clustering",
+    "job",
+    "report",
+    "comparison",
+    "alias",
+    "view",
+]
+ID_DIGITS = 8  # as lists show ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thing:
+    """A sort of thing."""
+
+    noun: str
+    name_column: InstrumentedAttribute[str]  # or that of its id
+    list_all: Callable[..., Sequence[Any]]
+    get: Callable[[Session, str], Any]
+    delete: Callable[[Session, str], Any] | None = None
+    plural: str = ""  # if it is not the noun with an s
+    path: str = ""  # of its routes, if it is not the plural
+    listed: str  # sentence of the route that lists
+    deleted: str = ""  # sentence of the route that deletes
+    shown: str = ""  # sentence of the route that shows one, if not the usual
+
+    @property
+    def card(self) -> type[cards.Card]:
+        """The type of its cards."""
+        card: type[cards.Card] = get_type_hints(self.get)["return"]
+        return card
+
+    @property
+    def nouns(self) -> str:
+        """The noun of several, as in “seed models”."""
+        return self.plural or f"{self.noun}s"
+
+    def delete_one(self, session: Session, name: str) -> Any:
+        """Deletes one, by its name or id; returns the card of what it was."""
+        card = self.get(session, name)
+        assert self.delete is not None
+        self.delete(session, name)
+        return card
+
+
+THINGS: Mapping[str, Thing] = {
+    "expert": Thing(
+        noun="expert",
+        name_column=tables.Expert.name,
+        list_all=experts.list_experts,
+        get=experts.get_expert,
+        delete=experts.delete_expert,
+        listed="Every expert: how it was made, from what and with which results.",
+        deleted="Deletes an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it.",
+    ),
+    "mixture": Thing(
+        noun="mixture",
+        name_column=tables.Mixture.name,
+        list_all=mixtures.list_mixtures,
+        get=mixtures.get_mixture,
+        delete=mixtures.delete_mixture,
+        listed="Every mixture with its gate and its members.",
+        deleted="Deletes a mixture, not its experts; refused while an alias or a job uses it.",
+    ),
+    "alias": Thing(
+        noun="alias",
+        shown="One alias, such as law@production.",
+        plural="aliases",
+        name_column=tables.Alias.name,
+        list_all=aliases.list_aliases,
+        get=aliases.get_alias,
+        delete=aliases.delete_alias,
+        listed="Every alias with the model that it means.",
+        deleted="Deletes an alias, not its model; the answer is what it meant.",
+    ),
+    "view": Thing(
+        noun="saved view",
+        shown="One saved view.",
+        path="views",
+        name_column=tables.SavedView.name,
+        list_all=views.list_views,
+        get=views.get_view,
+        delete=views.delete_view,
+        listed="Every saved view with its address in the studio.",
+        deleted="Deletes a saved view; the answer is what it was.",
+    ),
+    "domain": Thing(
+        noun="domain",
+        name_column=tables.Domain.name,
+        list_all=corpora.list_domains,
+        get=corpora.get_domain,
+        listed="Every domain with its corpus and the size of each split.",
+    ),
+    "corpus": Thing(
+        noun="corpus",
+        plural="corpora",
+        name_column=tables.Corpus.name,
+        list_all=corpora.list_corpora,
+        get=corpora.get_corpus,
+        delete=corpora.delete_corpus,
+        listed="Every corpus with its domains and what its import refused.",
+        deleted="Deletes a corpus with its domains and the scores on them; refused while an expert or a job depends on "
+        "them.",
+    ),
+    "seed": Thing(
+        noun="seed model",
+        path="seeds",
+        name_column=tables.SeedModel.name,
+        list_all=seeds.list_seeds,
+        get=seeds.get_seed,
+        delete=seeds.delete_seed,
+        listed="Every seed model.",
+        deleted="Deletes a seed model; refused while an expert, a clustering or a job uses it.",
+    ),
+    "clustering": Thing(
+        noun="clustering",
+        name_column=tables.Clustering.name,
+        list_all=clusterings.list_clusterings,
+        get=clusterings.get_clustering,
+        delete=clusterings.delete_clustering,
+        listed="Every clustering with its clusters.",
+        deleted="Deletes a clustering, not its domains; refused while an expert, a mixture or a job uses it.",
+    ),
+    "prior": Thing(
+        noun="prior",
+        name_column=tables.Prior.name,
+        list_all=priors.list_priors,
+        get=priors.get_prior,
+        delete=priors.delete_prior,
+        listed="Every prior with the share of each expert.",
+        deleted="Deletes a prior; mixtures keep their weights.",
+    ),
+    "report": Thing(
+        noun="report",
+        name_column=tables.Report.id,
+        list_all=reports.list_reports,
+        get=reports.get_report,
+        delete=reports.delete_report,
+        listed="Every report of a job, the newest first.",
+        deleted="Deletes a report with its pages; the experts and mixtures that it is about are kept.",
+    ),
+}
+_IDS: Mapping[str, InstrumentedAttribute[str]] = {
+    "job": tables.Job.id,
+    "comparison": tables.Comparison.id,
+    "report": tables.Report.id,
+}
+
+
+def names_from(session: Session, kind: ThingKind, start: str, limit: int = 50) -> list[str]:
+    """Names that begin so, in alphabetical order; of jobs, reports and comparisons the first digits of their ids."""
+    column = _IDS[kind] if kind in _IDS else THINGS[kind].name_column
+    statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(limit)
+    names = session.scalars(statement)
+    return [name[: max(ID_DIGITS, len(start))] if kind in _IDS else name for name in names]

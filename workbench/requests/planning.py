@@ -1,0 +1,172 @@
+"""Plans a request for a model.
+
+A plan is read in one short transaction that is closed before the first token. Active experts, weights and gates belong
+to the plan, not to the loaded model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload, selectinload
+
+from engine.errors import MixtureError
+from engine.loading.plan import GenerationPlan, PlannedExpert
+from engine.mixing.gate_type import GateConfig
+from workbench.errors import NotFound
+from workbench.formatting.shell_command import shell_command
+from workbench.gate_configs import changed_gate, default_gate, load_gate
+from workbench.mixture_request import MixtureRequest
+from workbench.registry.aliases import model_row
+from workbench.registry.clusters.cluster_routing import find_route
+from workbench.registry.experts import part_names
+from workbench.registry.priors import weights_under
+from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.store.storage import Storage
+from workbench.tables import Expert, Mixture, MixtureMember
+
+_EXPERTS = selectinload(Mixture.members).joinedload(MixtureMember.expert)
+_MEMBERS = _EXPERTS.options(joinedload(Expert.artifact), joinedload(Expert.base))  # not one query for each
+
+
+@dataclass(frozen=True)
+class _Member:
+    expert: Expert
+    weight: float
+    on: bool
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A stored mixture, or an expert as a mixture of one."""
+
+    name: str
+    members: Sequence[_Member]
+    gate: GateConfig
+    is_mixture: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        return [member.expert.name for member in self.members]
+
+
+def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> GenerationPlan:
+    """The plan of a request. A name stands for a request that changes nothing.
+
+    The model is read once. All parts of a MoDE expert are active unless `parts` names some; an empty list leaves the
+    backbone alone. Raises NotFound, or MixtureError if no expert is left or the experts cannot be mixed.
+    """
+    request = MixtureRequest(request) if isinstance(request, str) else request
+    model = _find_model(session, request.model)
+    _require_known(model, [*(request.active or ()), *(request.weights or ()), *request.parts])
+    for member in model.members:
+        _require_parts(member.expert, request.parts.get(member.expert.name))
+    chosen = _choose(model, request.active, _weights(session, model, request))
+    experts = [member.expert for member in chosen]
+    _require_one_tokenizer(experts)
+    gate = changed_gate(model.gate, request.gate) if request.gate else model.gate
+    return GenerationPlan(
+        model.name,
+        tuple(_planned(storage, member, request.parts) for member in chosen),
+        tuple(member.expert.id for member in model.members),
+        experts[0].tokenizer_sha256,
+        gate,
+        find_route(session, storage, gate, experts),
+    )
+
+
+def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
+    first = experts[0]
+    if others := with_another_tokenizer(first, experts[1:]):
+        names = f"“{others[0].name}” and “{first.name}”"
+        raise MixtureError(
+            f"{names} have different tokenizers, so they cannot be mixed token by token.", "Switch one of them off."
+        )
+
+
+def _find_model(session: Session, name: str) -> _Model:
+    mixture = session.scalar(select(Mixture).where(Mixture.name == name).options(_MEMBERS))
+    if mixture is not None:
+        members = [_Member(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
+        return _Model(name, members, load_gate(mixture.gate))
+    expert = session.scalar(select(Expert).where(Expert.name == name))
+    if expert is None:
+        return _find_model(session, model_row(session, name).name)  # an alias
+    return _Model(name, [_Member(expert, 1.0, expert.enabled)], default_gate(), is_mixture=False)
+
+
+def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mapping[str, float] | None:
+    """The weights of a request: its own, or the shares of its prior for the active experts."""
+    if request.prior is None:
+        return request.weights
+    if not model.is_mixture:
+        raise NotFound("mixture", model.name, session.scalars(select(Mixture.name).order_by(Mixture.name).limit(20)))
+    taking_part = [member.expert.name for member in model.members if member.on]
+    return weights_under(session, request.prior, taking_part if request.active is None else request.active)
+
+
+def _require_known(model: _Model, experts: Sequence[str]) -> None:
+    for name in experts:
+        if name not in model.names:
+            raise NotFound("expert", name, model.names, where=f"in “{model.name}”")
+
+
+def _require_parts(expert: Expert, requested: Collection[str] | None) -> None:
+    existing = part_names(expert)
+    if requested is not None and not existing:
+        raise MixtureError(
+            f"“{expert.name}” has no parts: its method is “{expert.method}”.",
+            "Leave its parts out, or switch the expert off.",
+        )
+    for name in requested or ():
+        if name not in existing:
+            raise NotFound("part", name, existing, where=f"of “{expert.name}”")
+
+
+def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, float] | None) -> list[_Member]:
+    chosen = []
+    for member in model.members:
+        name = member.expert.name
+        on = member.on if active is None else name in active and member.expert.enabled
+        weight = member.weight if weights is None else weights.get(name, 0.0)
+        if on and weight > 0:
+            chosen.append(_Member(member.expert, weight, True))
+    if not chosen:
+        raise _no_active_expert(
+            model.name, [member.expert.name for member in model.members if not member.expert.enabled]
+        )
+    return chosen
+
+
+def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
+    if disabled == [model]:
+        problem = f"The expert “{model}” is disabled in the registry."
+        command = shell_command("expert", "enable", model)
+        return MixtureError(problem, f"Enable it on the page Experts, or with `{command}`.")
+    of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
+    return MixtureError(
+        f"“{model}” has no active expert with a weight above 0.{of_these}",
+        "Switch an expert on.",
+    )
+
+
+def _planned(storage: Storage, member: _Member, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
+    expert = member.expert
+    return PlannedExpert(
+        expert.id,
+        expert.name,
+        expert.artifact.sha256,
+        storage.path(expert.artifact_id),
+        member.weight,
+        storage.kept(expert.base),
+        _active_parts(expert, requested.get(expert.name)),
+        storage.kept(expert.artifact).record,
+    )
+
+
+def _active_parts(expert: Expert, requested: Collection[str] | None) -> tuple[str, ...] | None:
+    """The active parts in the expert's order, so that the same parts give bit-identical output in any request order."""
+    existing = part_names(expert)
+    return tuple(name for name in existing if requested is None or name in requested) if existing else None
