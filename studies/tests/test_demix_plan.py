@@ -13,10 +13,10 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench_studies.demix.names import METHODS
-from workbench_studies.demix.rates import PAPER_SHARE, adapting_rate
 from workbench_studies.demix.sizes import SIZES
 from workbench_studies.kinds.replicate_demix import ReplicateDemix
 from workbench_studies.papers.demix_plan import steps
+from workbench_studies.papers.todays_rule import PAPER_SHARE, adapting_rate
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets", "verse"]
 SPEC = ReplicateDemix(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, removed=["sea"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,16 +10,10 @@ import plotly.graph_objects as go
 from workbench.formatting.palette import COLOURS
 from workbench_studies.cbtm import paper
 from workbench_studies.cbtm.report import best_words
-from workbench_studies.core.drawing import Chart, Rows, figure, grouped, heatmap, ratio_heatmap
+from workbench_studies.core.drawing import Chart, Draw, Rows, figure, grouped, heatmap, ratio_heatmap
 from workbench_studies.core.findings import Findings
 
 _DENSE = "#555555"
-
-
-def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart with data, by name."""
-    drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
-    return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
 def _clusters(findings: Findings) -> Chart | None:
@@ -203,7 +197,7 @@ def _sizes(findings: Findings) -> Chart | None:
     return Chart(drawn, title, words, rows)
 
 
-_CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
+CHARTS: Mapping[str, Draw] = {
     "clusters": _clusters,
     "active": _active,
     "upcycled": _upcycled,

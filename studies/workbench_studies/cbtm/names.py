@@ -13,7 +13,7 @@ from typing import Literal
 from engine.clusters.config import ClusterMethod, Scaling
 from workbench_studies.cbtm.paper import T
 from workbench_studies.cbtm.sizes import CbtmSize
-from workbench_studies.core.runs import Run
+from workbench_studies.core.sizes import Run
 
 Division = ClusterMethod | Literal["metadata"]
 Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe", "calibrated"]

@@ -6,7 +6,7 @@ Names are user data: Plotly reads a little HTML in its labels, so every name pas
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ class Chart:
     title: str
     words: str
     rows: Rows
+
+
+Draw = Callable[[Mapping[str, Any]], Chart | None]  # from findings; None without data
 
 
 def figure(x: str, y: str, height: int = 420, better: Better | None = None) -> go.Figure:

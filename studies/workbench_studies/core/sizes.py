@@ -65,3 +65,15 @@ def _values(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _are_tables(*values: object) -> bool:
     return all(isinstance(value, dict) for value in values)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed of a replication; the names of all that it makes begin with that of its seed model."""
+
+    name: str
+    seed: int
+
+    @property
+    def seed_model(self) -> str:
+        return f"{self.name}-s{self.seed}"

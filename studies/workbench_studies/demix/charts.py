@@ -9,6 +9,7 @@ from workbench.formatting.chart_label import label
 from workbench.formatting.palette import COLOURS
 from workbench_studies.core.drawing import (
     Chart,
+    Draw,
     Rows,
     add_line,
     figure,
@@ -26,12 +27,6 @@ from workbench_studies.demix.reasons import crossing_words
 
 _APART = 0.12  # of the readings of one mode
 _DASHES = ("solid", "dash", "dot", "dashdot")
-
-
-def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart with data, by name."""
-    drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
-    return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
 def _curves(findings: Findings) -> Chart | None:
@@ -217,7 +212,7 @@ def _courses(findings: Findings) -> Chart | None:
     return Chart(drawn, title, words, rows)
 
 
-_CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
+CHARTS: Mapping[str, Draw] = {
     "curves": _curves,
     "forgetting": _forgetting,
     "modes": _modes,

@@ -8,7 +8,6 @@ from workbench_studies.core.verdicts import FLOOR, Claim, Verdict, is_above, is_
 from workbench_studies.demix.evidence import DemixCase
 
 ADAPTING = "adapting"  # topic: training on a target
-ADAPTED_PLACES = ("Table 6", "Figure 6", "§6.2", "Table 13", "Table 13, Figure 6")  # of the claims on what was adapted
 
 
 def changes_by_adapting(case: DemixCase, claim: Claim, options: Options) -> Verdict:

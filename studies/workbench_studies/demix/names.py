@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.config import Evidence
 from engine.mixing.papers import PAPER_NEWEST_WEIGHT
-from workbench_studies.core.runs import Run
+from workbench_studies.core.sizes import Run
 
 Variant = Literal[
     "dense",

@@ -62,5 +62,4 @@ TABLE_13: Mapping[str, Row] = {  # change of perplexity after dense-DAPT, in %
     "training": (70.1, 21.4, 16.7, 20.6),
     "novel": (-55.1, -46.6, -38.3, -44.4),
 }
-FIGURE_2 = {"r": 0.40, "t": 3.45, "p": 0.001}
 STABLE_AFTER = 50  # blocks, “usually” (§A.6)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import plotly.graph_objects as go
 
 from workbench.formatting.chart_label import label
 from workbench.formatting.palette import COLOURS
-from workbench_studies.core.drawing import Chart, Rows, figure, grouped
+from workbench_studies.core.drawing import Chart, Draw, Rows, figure, grouped
 from workbench_studies.core.findings import Findings
 from workbench_studies.mode.amounts import ALL
 from workbench_studies.mode.evidence import on
@@ -20,12 +20,6 @@ _ACCURACY = "next-token accuracy, %"
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
 # Under the axis, since at the side it would take half of a narrow page.
 _BELOW = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0}
-
-
-def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart with data, by name."""
-    drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
-    return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
 def _methods(findings: Findings) -> Chart | None:
@@ -161,7 +155,7 @@ def _colour(place: int) -> str:
     return COLOURS[place % len(COLOURS)]
 
 
-_CHARTS: Mapping[str, Callable[[Findings], Chart | None]] = {
+CHARTS: Mapping[str, Draw] = {
     "methods": _methods,
     "parameters": _parameters,
     "sequences": _sequences,

@@ -34,7 +34,7 @@ from workbench_studies.cbtm.names import (
     smaller_arms,
 )
 from workbench_studies.cbtm.sizes import shared
-from workbench_studies.core.runs import Run
+from workbench_studies.core.sizes import Run
 from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 from workbench_studies.papers.step_maker import Maker, seeded
 

@@ -12,7 +12,7 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.plans import Step
 from workbench.spec_base import Spec
-from workbench_studies.core.runs import Run
+from workbench_studies.core.sizes import Run
 from workbench_studies.kinds.replicate import Replicate
 
 

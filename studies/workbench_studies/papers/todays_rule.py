@@ -8,6 +8,7 @@ the value of each seed, its side and its border.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isclose
 from typing import Any
 
 from engine.statistics.estimates import CORRELATION, SHARE, Estimate
@@ -15,7 +16,6 @@ from workbench_studies.core.calibration import side_of
 from workbench_studies.core.implied import evidence_of, mark_implied, name_of
 from workbench_studies.core.verdicts import MARKS, Claim, Verdict, is_above, is_below, is_within, todays_mark
 from workbench_studies.demix.names import READ_AS_PAPER
-from workbench_studies.demix.rates import adapting_rate, is_adapted
 from workbench_studies.papers.catalog import paper_of
 
 Row = Mapping[str, Any]
@@ -137,3 +137,24 @@ def wide_of(row: Row) -> Estimate:
 
 def _as_row(row: Row, estimate: Estimate) -> Row:
     return {**row, "low": estimate.low, "high": estimate.high}
+
+
+# the rate at which DEMix is adapted: §6.1 asks for a tenth of the training's ----------------------------
+
+PAPER_SHARE = 0.1  # of the training's learning rate (DEMix §6.1)
+
+
+def adapting_rate(budget: Mapping[str, Any]) -> str:
+    """`adapted at 0.5 of the training's learning rate (§6.1: 0.1)`; empty at the paper's."""
+    training, adapting = (budget.get(name, {}).get("learning_rate") for name in ("training", "adapting"))
+    if not training or adapting is None or isclose(adapting / training, PAPER_SHARE, rel_tol=0.01):
+        return ""
+    return f"adapted at {adapting / training:g} of the training's learning rate (§6.1: {PAPER_SHARE:g})"
+
+
+_ADAPTED_PLACES = ("Table 6", "Figure 6", "§6.2", "Table 13", "Table 13, Figure 6")  # of the claims on it
+
+
+def is_adapted(claim: Mapping[str, Any]) -> bool:
+    """Whether a claim is about what was adapted."""
+    return claim["where"] in _ADAPTED_PLACES
