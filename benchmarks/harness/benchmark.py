@@ -93,9 +93,9 @@ class Figure:
         }
 
     def __str__(self) -> str:
-        spread = f" ({min(self.values):.4g} to {max(self.values):.4g}, n = {len(self.values)})"
+        spread = f" ({min(self.values):.5g} to {max(self.values):.5g}, n = {len(self.values)})"
         goal = f"; goal: {self.goal}" if self.goal else ""
-        return f"{self.name}: {self.value:.4g} {self.unit}{spread if len(self.values) > 1 else ''}{goal}"
+        return f"{self.name}: {self.value:.5g} {self.unit}{spread if len(self.values) > 1 else ''}{goal}"
 
 
 def report(options: argparse.Namespace, figures: Sequence[Figure], **details: Any) -> None:
@@ -114,20 +114,15 @@ def report(options: argparse.Namespace, figures: Sequence[Figure], **details: An
 
 
 def _rounded(value: Any) -> Any:
-    """The same with four digits of each number."""
+    """The same with six digits of each number."""
     match value:
         case float():
-            return float(f"{value:.4g}")
+            return float(f"{value:.6g}")
         case Mapping():
             return {key: _rounded(one) for key, one in value.items()}
         case list() | tuple():
             return [_rounded(one) for one in value]
     return value
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def not_run(reason: str) -> NoReturn:
