@@ -38,7 +38,7 @@ from typing import Any  # noqa: E402
 
 import httpx  # noqa: E402
 
-from harness.benchmark import Figure, Options, report, resident_bytes  # noqa: E402
+from harness.benchmark import Figure, Options, report, resident_bytes, run_all  # noqa: E402
 
 SIZES = {
     "minutes": (1.0, 0.1),
@@ -71,13 +71,6 @@ COMMANDS = (
     " --here",
 )
 MODELS = ("duo", "pair", "duo/sea", "bases", "layers/law")
-RUN_ALL = """
-import json, sys
-from ui.cli.app import main
-for command in json.loads(sys.argv[1]):
-    if code := main(command.split()):
-        sys.exit(f"{command}: exit code {code}")
-"""
 RENAMED, ANOTHER_NAME = "duo/sea", "duo/ocean"
 MORE_THAN_HELD = 64
 MOST_GROWTH, MOST_GROWTH_MB = 0.05, 16.0  # of resident memory, from the second quarter to the last
@@ -224,10 +217,8 @@ def wait_for(address: str) -> None:
 def make_home(folder: Path, commands: Sequence[str], sizes: Mapping[str, int]) -> Path:
     """A home in which the commands were run with models of these sizes."""
     home = folder / "home"
-    words = [one.format(corpus=_corpus(folder / "texts.jsonl"), **sizes) for one in commands]
-    environment = os.environ | {"WORKBENCH_HOME": str(home)}
-    code = [sys.executable, "-c", RUN_ALL, json.dumps(words)]
-    subprocess.run(code, env=environment, check=True, stdout=subprocess.DEVNULL)
+    corpus = _corpus(folder / "texts.jsonl")
+    run_all([one.format(corpus=corpus, **sizes) for one in commands], os.environ | {"WORKBENCH_HOME": str(home)})
     return home
 
 

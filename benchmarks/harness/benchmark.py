@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,13 @@ FIGURES_FILE = "BENCHMARK_FIGURES"  # the variable that names a file: each figur
 NOT_RUN = 77  # the exit status of a benchmark that this machine cannot run, as automake has it
 QUICK = "quick: sizes too small for a claim"
 Clock = Callable[[], float]
+_RUN_ALL = """
+import json, sys
+from ui.cli.app import main
+for command in json.loads(sys.argv[1]):
+    if code := main(command.split()):
+        sys.exit(f"{command}: exit code {code}")
+"""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -148,3 +156,9 @@ def seconds_of(work: Callable[[], object], clock: Clock = time.perf_counter) -> 
     began = clock()
     work()
     return clock() - began
+
+
+def run_all(commands: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Runs commands of the workbench one after another in one process."""
+    code = [sys.executable, "-c", _RUN_ALL, json.dumps(commands)]
+    subprocess.run(code, env=environment, check=True, stdout=subprocess.DEVNULL)
