@@ -6,8 +6,8 @@ mixture of DEMix experts of width 256 on one base, a mixture over several bases 
 each of some requests (mixture, prompt, seed, gate) is answered alone. Then `--streams` clients send them in random
 order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and a mixture is
 created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold are sent at
-once. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows:
-the median of its last quarter may be at most 5 % and 16 MB above that of the second.
+once. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows: the median of its last
+quarter may be at most 5 % and 16 MB above that of the second.
 Run: python benchmarks/load.py --minutes 10
 """
 
@@ -20,6 +20,7 @@ prepare_process()
 import json  # noqa: E402
 import os  # noqa: E402
 import random  # noqa: E402
+import signal  # noqa: E402
 import socket  # noqa: E402
 import statistics  # noqa: E402
 import subprocess  # noqa: E402
@@ -37,7 +38,7 @@ from typing import Any  # noqa: E402
 
 import httpx  # noqa: E402
 
-from harness.benchmark import Figure, Options, report, resident_bytes  # noqa: E402
+from harness.benchmark import Figure, Options, report, resident_bytes, run_all  # noqa: E402
 
 SIZES = {
     "minutes": (1.0, 0.1),
@@ -70,17 +71,11 @@ COMMANDS = (
     " --here",
 )
 MODELS = ("duo", "pair", "duo/sea", "bases", "layers/law")
-RUN_ALL = """
-import json, sys
-from ui.cli.app import main
-for command in json.loads(sys.argv[1]):
-    if code := main(command.split()):
-        sys.exit(f"{command}: exit code {code}")
-"""
 RENAMED, ANOTHER_NAME = "duo/sea", "duo/ocean"
 MORE_THAN_HELD = 64
 MOST_GROWTH, MOST_GROWTH_MB = 0.05, 16.0  # of resident memory, from the second quarter to the last
 TIMEOUT_SECONDS = 300.0
+PATIENCE = 120.0  # seconds for a server to start
 
 
 @dataclass
@@ -174,39 +169,57 @@ def _requests(num_tokens: int) -> list[dict[str, Any]]:
 @contextmanager
 def _server(folder: Path, sizes: Mapping[str, int]) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Address and process of a server with trained experts."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
     os.environ |= {"WORKBENCH_API_PORT": str(port), "WORKBENCH_TOKEN": "", "WORKBENCH_NO_AUTH": "1"}
     os.environ["WORKBENCH_HOME"] = str(make_home(folder, COMMANDS, sizes))
-    process = subprocess.Popen([sys.executable, "-P", "-m", "ui.api"], stderr=(folder / "log").open("wb"))
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while not _is_ready(url):
-            if process.poll() is not None:
-                raise SystemExit((folder / "log").read_text())
-            time.sleep(0.2)
+    with running([sys.executable, "-P", "-m", "ui.api"], dict(os.environ)) as process:
+        wait_for(f"{url}/ready")
         yield url, process
+
+
+@contextmanager
+def running(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a group of its own, which is ended at the end."""
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        yield process
     finally:
-        process.terminate()
-        process.wait()
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(address: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(address, trust_env=False).status_code < 500:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.2)
+    raise SystemExit(f"{address} did not answer in {PATIENCE:.0f} s")
 
 
 def make_home(folder: Path, commands: Sequence[str], sizes: Mapping[str, int]) -> Path:
     """A home in which the commands were run with models of these sizes."""
     home = folder / "home"
-    words = [one.format(corpus=_corpus(folder / "texts.jsonl"), **sizes) for one in commands]
-    environment = os.environ | {"WORKBENCH_HOME": str(home)}
-    code = [sys.executable, "-c", RUN_ALL, json.dumps(words)]
-    subprocess.run(code, env=environment, check=True, stdout=subprocess.DEVNULL)
+    corpus = _corpus(folder / "texts.jsonl")
+    run_all([one.format(corpus=corpus, **sizes) for one in commands], os.environ | {"WORKBENCH_HOME": str(home)})
     return home
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/ready", trust_env=False).is_success
-    except httpx.HTTPError:
-        return False
 
 
 def _corpus(path: Path) -> Path:

@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
-from engine.config import ModelConfig, TrainingConfig  # noqa: E402
+from engine.config import ModelConfig  # noqa: E402
 from engine.methods.mode.active_experts import ActiveExperts  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
@@ -30,8 +30,9 @@ from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape, training_flops  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
 from engine.models.trainable_model import trainable  # noqa: E402
-from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer  # noqa: E402
+from engine.training.optimizer import GradientGroup  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
+from training_step import step_function  # noqa: E402
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 SIZES = {
@@ -49,18 +50,6 @@ SIZES = {
 
 def loss_of(forward: Forward, ids: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(forward(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-
-
-def step_function(forward: Forward, parameters: Mapping[str, nn.Parameter], ids: torch.Tensor) -> Callable[[], None]:
-    """One whole update: forward, loss, backward, clip, Adam."""
-    config = TrainingConfig()
-    optimizer, groups = make_optimizer(parameters, config), [GradientGroup(list(parameters.values()))]
-
-    def step() -> None:
-        loss_of(forward, ids).backward()
-        clip_and_step(optimizer, groups, 10, config)
-
-    return step
 
 
 def megabytes(model: nn.Module, forward: Forward, parameters: Mapping[str, nn.Parameter], ids: torch.Tensor) -> float:
@@ -94,10 +83,8 @@ def decode(forward: Callable[[torch.Tensor, Any], torch.Tensor], prompt: torch.T
 def main() -> None:
     requested = Options(__doc__, SIZES).parse_args()
     torch.manual_seed(0)
-    width, config = (
-        requested.width,
-        ModeConfig(requested.blocks, requested.layers // (3 * requested.blocks), start="even"),
-    )
+    width = requested.width
+    config = ModeConfig(requested.blocks, requested.layers // (3 * requested.blocks), start="even")
     shape = ModelConfig(num_layers=requested.layers, width=width, num_heads=4, ffn_width=4 * width, max_positions=1024)
     plain = fresh_model(shape, requested.vocabulary).to(requested.device).train()
     mode = ModeModel(copy.deepcopy(plain), config.num_blocks)
@@ -110,7 +97,10 @@ def main() -> None:
         "stage one": lambda x: active(x, rows),
     }
     parameters = {"full": dict(plain.named_parameters()), "stage one": dict(trainable(active, active.keys))}
-    steps = {name: step_function(forwards[name], parameters[name], ids) for name in forwards}
+    steps = {
+        name: step_function(forwards[name], some, [GradientGroup(list(some.values()))], ids)
+        for name, some in parameters.items()
+    }
     decoders: dict[str, Any] = {
         "full": lambda x, cache: plain(input_ids=x, past_key_values=cache, use_cache=True).logits,
         "stage one": lambda x, cache: active(x, Rows.all_to("law", 1), cache),

@@ -14,22 +14,19 @@ Run: python benchmarks/pages.py [--home HOME --mixture demo --seed-model demo]
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import httpx
 from playwright.sync_api import Page
 
 from harness.benchmark import Figure, Options, p95, report
-from toggle_browser import PATIENCE, chromium, free_port, make_little_home, streamlit, workbench
+from load import PATIENCE, free_port
+from toggle_browser import chromium, home_of, streamlit, workbench
 from ui.pages.catalog import all_pages
 
 NUM_STREAMS = 4
@@ -74,7 +71,7 @@ def main() -> None:
     entries = list(dict.fromkeys(page.entry for page in all_pages()))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         browser = stack.enter_context(chromium())
-        home = copied_or_made(options, Path(folder))
+        home = home_of(options, Path(folder))
         studio, api = stack.enter_context(workbench_with_api(home))
         peer = stack.enter_context(streamlit(Path(folder), f"NAMES = {entries}\n{PEER}"))
         pages = {"ours": opened(browser.new_page(), studio), "peer": opened(browser.new_page(), peer)}
@@ -105,19 +102,6 @@ def parser() -> Options:
     )
     options.add_argument("--home", type=Path, help="a home with a scored mixture; else that of the pictures is made")
     return options
-
-
-def copied_or_made(options: Any, folder: Path) -> Path:
-    """A copy of a given home, else one with the registry of the pictures, which takes some minutes, or a little one."""
-    home = folder / "home"
-    if options.home is not None:
-        return Path(shutil.copytree(options.home, home, ignore=shutil.ignore_patterns("*.log")))
-    if options.quick:
-        make_little_home(folder)
-        return home
-    script = Path(__file__).parents[1] / "docs" / "images" / "demo_home.py"
-    subprocess.run([sys.executable, str(script), str(home)], check=True)
-    return home
 
 
 def opened(page: Page, address: str) -> Page:

@@ -4,31 +4,28 @@ A studio and an API server of their own (`workbench up`) serve a copy of a home 
 is not changed. A script in the page notes `performance.now()` at each click and when the table's text has changed.
 Beside it, in turns and in the same run: the peer, a page of Streamlit alone whose toggle changes one number, shows what
 a click costs without any work of ours; and what the API server says that mixing took. The load of the machine stands
-beside the numbers, which are of this machine and this moment. With --quick and no home, one is made.
-Run: python benchmarks/toggle_browser.py --home HOME --mixture demo
+beside the numbers, which are of this machine and this moment. Without a home that of the
+pictures is made, and with --quick a little one.
+Run: python benchmarks/toggle_browser.py [--home HOME --mixture demo]
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
-import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from harness.benchmark import Figure, Options, not_run, p95, report
-from load import MIXTURE, SIZES, make_home
+from load import MIXTURE, PATIENCE, SIZES, free_port, make_home, running, wait_for
 
-PATIENCE = 120.0  # seconds for a server to start
 PEER = """
 import streamlit as st
 
@@ -55,18 +52,11 @@ MEASURE = """([toggle, where]) => new Promise((resolve) => {
 
 def main() -> None:
     parser = Options(__doc__, {"clicks": (50, 4), "mixture": ("demo", "duo")})
-    parser.add_argument("--home", type=Path, help="A home with a scored mixture, such as the demo's.")
+    parser.add_argument("--home", type=Path, help="a home with a scored mixture; else that of the pictures is made")
     options = parser.parse_args()
-    if not options.home and not options.quick:
-        parser.error("Give --home.")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         browser = stack.enter_context(chromium())
-        home = Path(folder) / "home"
-        if options.home:
-            shutil.copytree(options.home, home)
-        else:
-            make_little_home(Path(folder))
-        studio = stack.enter_context(workbench(home))
+        studio = stack.enter_context(workbench(home_of(options, Path(folder))))
         peer = stack.enter_context(streamlit(Path(folder)))
         ours, theirs = browser.new_page(), browser.new_page()
         ours.goto(f"{studio}/mixtures?mixture={options.mixture}")
@@ -88,9 +78,15 @@ def main() -> None:
     )
 
 
-def make_little_home(folder: Path) -> None:
-    """A home in the folder with the scored mixture `duo` of little experts."""
-    make_home(folder, MIXTURE, {name: quick for name, (_, quick, *_) in SIZES.items()})
+def home_of(options: Any, folder: Path) -> Path:
+    """A copy of the given home, else a new one: little, or the registry of the pictures, which takes some minutes."""
+    if options.home:
+        return Path(shutil.copytree(options.home, folder / "home", ignore=shutil.ignore_patterns("*.log")))
+    if options.quick:
+        return make_home(folder, MIXTURE, {name: quick for name, (_, quick, *_) in SIZES.items()})
+    script = Path(__file__).parents[1] / "docs" / "images" / "demo_home.py"
+    subprocess.run([sys.executable, str(script), str(folder / "home")], check=True)
+    return folder / "home"
 
 
 @contextmanager
@@ -149,42 +145,6 @@ def streamlit(folder: Path, code: str = PEER) -> Iterator[str]:
     with running(command, dict(os.environ)):
         wait_for(f"http://127.0.0.1:{port}/_stcore/health")
         yield f"http://127.0.0.1:{port}"
-
-
-@contextmanager
-def running(command: list[str], environment: dict[str, str]) -> Iterator[None]:
-    """A process in a group of its own, which is ended at the end."""
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def wait_for(address: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(address, trust_env=False).status_code < 500:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.2)
-    raise SystemExit(f"{address} did not answer in {PATIENCE:.0f} s")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.benchmark import Figure, Options, not_run, report
+from harness.benchmark import Figure, Options, not_run, report, run_all
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -232,14 +232,15 @@ def recover(hosts: dict[str, Host], mixture: str, lost_after: int) -> tuple[floa
 
 def prepare(folder: Path, num_clusters: int, num_documents: int) -> None:
     """Text, a seed model, and its clusters as domains."""
-    workbench("migrate")
     write_corpus(folder / "text.jsonl", num_documents)
-    workbench("corpus", "add", "text", str(folder / "text.jsonl"), "--here")
-    shape = ("--layers", "4", "--width", "128", "--vocab-size", "512", "--max-positions", "256")
-    workbench("seed", "make", "little", "--domains", "text", *shape, "--here")
-    find = ("--domains", "text", "--clusters", str(num_clusters), "--map-size", "0")
-    workbench("cluster", "find", "topics", *find, "--here")
-    workbench("cluster", "domains", "topics", "--here")
+    commands = (
+        "migrate",
+        f"corpus add text {folder / 'text.jsonl'} --here",
+        "seed make little --domains text --layers 4 --width 128 --vocab-size 512 --max-positions 256 --here",
+        f"cluster find topics --domains text --clusters {num_clusters} --map-size 0 --here",
+        "cluster domains topics --here",
+    )
+    run_all(commands, os.environ)
 
 
 def compare(hosts: Sequence[Host], number: int, options: Any) -> float:

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,13 @@ FIGURES_FILE = "BENCHMARK_FIGURES"  # the variable that names a file: each figur
 NOT_RUN = 77  # the exit status of a benchmark that this machine cannot run, as automake has it
 QUICK = "quick: sizes too small for a claim"
 Clock = Callable[[], float]
+_RUN_ALL = """
+import json, sys
+from ui.cli.app import main
+for command in json.loads(sys.argv[1]):
+    if code := main(command.split()):
+        sys.exit(f"{command}: exit code {code}")
+"""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -93,9 +101,9 @@ class Figure:
         }
 
     def __str__(self) -> str:
-        spread = f" ({min(self.values):.4g} to {max(self.values):.4g}, n = {len(self.values)})"
+        spread = f" ({min(self.values):.5g} to {max(self.values):.5g}, n = {len(self.values)})"
         goal = f"; goal: {self.goal}" if self.goal else ""
-        return f"{self.name}: {self.value:.4g} {self.unit}{spread if len(self.values) > 1 else ''}{goal}"
+        return f"{self.name}: {self.value:.5g} {self.unit}{spread if len(self.values) > 1 else ''}{goal}"
 
 
 def report(options: argparse.Namespace, figures: Sequence[Figure], **details: Any) -> None:
@@ -114,20 +122,15 @@ def report(options: argparse.Namespace, figures: Sequence[Figure], **details: An
 
 
 def _rounded(value: Any) -> Any:
-    """The same with four digits of each number."""
+    """The same with six digits of each number."""
     match value:
         case float():
-            return float(f"{value:.4g}")
+            return float(f"{value:.6g}")
         case Mapping():
             return {key: _rounded(one) for key, one in value.items()}
         case list() | tuple():
             return [_rounded(one) for one in value]
     return value
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def not_run(reason: str) -> NoReturn:
@@ -153,3 +156,9 @@ def seconds_of(work: Callable[[], object], clock: Clock = time.perf_counter) -> 
     began = clock()
     work()
     return clock() - began
+
+
+def run_all(commands: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Runs commands of the workbench one after another in one process."""
+    code = [sys.executable, "-c", _RUN_ALL, json.dumps(commands)]
+    subprocess.run(code, env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -39,7 +39,7 @@ def rows_of(name: str, figures: Sequence[dict[str, Any]], status: int, is_quick:
     for row in figures:
         goal = f"{row['name']}: {row['goal']}" if row["goal"] else row["name"]
         missed = "" if row["is_reached"] or is_quick else " (missed)"
-        rows.append((name, goal, f"{row['figure']:g}{missed}", row["unit"], str(row["n"])))
+        rows.append((name, goal, f"{row['figure']:.5g}{missed}", row["unit"], str(row["n"])))
     if status and (is_quick or all(row["is_reached"] for row in figures)):
         rows.append((name, "", "not run" if status == NOT_RUN else f"failed: exit status {status}", "", ""))
     return rows
@@ -59,8 +59,7 @@ def main() -> None:
         for row in rows_of(name, figures, status, options.quick):
             table.add_row(*row)
         failed += [name] if status not in (0, NOT_RUN) else []
-    console = Console()
-    console.print(table, width=console.width if console.is_terminal else 120)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
     if failed:
         sys.exit(f"These missed a goal or ended with an error: {' '.join(failed)}")
 
