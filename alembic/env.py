@@ -1,7 +1,7 @@
 """Runs migrations on the connection that workbench.registry.database.migrate has begun: all of them or none."""
 
 from alembic import context
-from workbench.tables import Base
+from workbench.schema.tables import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

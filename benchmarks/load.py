@@ -285,7 +285,7 @@ def _change(number: int) -> int:
     """Renames an expert, and creates a mixture; the next time both are undone, whoever uses them. Gives 1."""
     from workbench.registry import experts, mixtures
     from workbench.registry.database import transaction
-    from workbench.request_specs import MixtureSpec
+    from workbench.specs.requests import MixtureSpec
 
     with transaction() as session:
         experts.rename(session, *((RENAMED, ANOTHER_NAME) if number % 2 == 0 else (ANOTHER_NAME, RENAMED)))

@@ -25,8 +25,7 @@ from ui.serving import heap
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.database import get_engine, migrate, reading, transaction
-from workbench.settings import Settings
-from workbench.tables import (
+from workbench.schema.tables import (
     Artifact,
     Corpus,
     Domain,
@@ -39,6 +38,7 @@ from workbench.tables import (
     MixtureMember,
     SeedModel,
 )
+from workbench.settings import Settings
 
 SIZES = {
     "experts": (1_000, 1_000),

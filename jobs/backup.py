@@ -24,9 +24,9 @@ from workbench.answers.integrity import WorkbenchBackup
 from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.integrity.check import See, faulty_artifact
 from workbench.registry import backups, database
+from workbench.schema.tables import Artifact, Job
 from workbench.settings import Settings
 from workbench.store.storage import OWNER, Storage, free_bytes, get_storage, noticing_full_disk
-from workbench.tables import Artifact, Job
 
 CARD, REGISTRY = "backup.json", "registry.db"
 ARTIFACTS, JOBS, UPLOADS = "artifacts", "jobs", "uploads"  # as in a home folder

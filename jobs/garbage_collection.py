@@ -17,10 +17,11 @@ from engine.files import MANIFEST, former_pattern
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
 from jobs.probe.forecast import probes_folder
 from jobs.uploads import upload_id, uploads_folder
-from workbench.job_states import UNFINISHED
+from workbench.kinds.parse_spec import paths_read
 from workbench.registry import database
+from workbench.schema.job_states import UNFINISHED
+from workbench.schema.tables import Corpus, Job
 from workbench.settings import Settings
-from workbench.specs import paths_read
 from workbench.store import artifacts, ownership, rebuild, tombstones
 from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS
 from workbench.store.rebuild import Rebuilt
@@ -28,7 +29,6 @@ from workbench.store.records import remove_leftovers
 from workbench.store.row_records import claim_unowned, refresh_records
 from workbench.store.storage import StoredIds, get_storage
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
-from workbench.tables import Corpus, Job
 
 GRACE_SECONDS = 24 * 3600.0  # longer than any job needs from its last artifact to its row
 UPLOAD_GRACE_SECONDS = 3600.0  # a form may stay open for a while before it is sent

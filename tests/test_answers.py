@@ -12,7 +12,7 @@ from ui.api.app import create_app
 from ui.api.insight import PosteriorRequest
 from ui.api.schemas.completion import CompletionRequest
 from ui.request_fields import CompletionFields, PosteriorFields
-from workbench.mixture_request import RequestChanges
+from workbench.answers.mixture_request import RequestChanges
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -20,8 +20,8 @@ PACKAGES = ("engine", "workbench", "jobs", "ui")
 UNTYPED = re.compile(r"\b(?:dict|Mapping|MutableMapping)\[str, (?:Any|object)\]|\bJsonObject\b")
 # JSON whose fields depend on what is installed: the stored form of a gate.
 JSON_FORMS = {
-    "workbench/gate_configs.py:dump_gate",
-    "workbench/gate_configs.py:upgraded_gate",
+    "workbench/specs/gates.py:dump_gate",
+    "workbench/specs/gates.py:upgraded_gate",
     "workbench/requests/gate_changes.py:changes",
     "workbench/requests/gate_changes.py:gate_changes",
 }
@@ -40,12 +40,12 @@ FREE_FORM = {
         "engine.models.flops:Shape.of",
         "workbench.questions.new_mixtures:names_evidence",
         "workbench.answers.posteriors:Manifest.gate",
-        "workbench.gate_configs:changed_gate",
-        "workbench.gate_configs:dump_gate",
-        "workbench.gate_configs:load_gate",
-        "workbench.mixture_request:MixtureRequest.gate",
-        "workbench.mixture_request:RequestChanges.gate",
-        "workbench.mode_composition:ModePart.shape",
+        "workbench.specs.gates:changed_gate",
+        "workbench.specs.gates:dump_gate",
+        "workbench.specs.gates:load_gate",
+        "workbench.answers.mixture_request:MixtureRequest.gate",
+        "workbench.answers.mixture_request:RequestChanges.gate",
+        "workbench.schema.mode_composition:ModePart.shape",
         "workbench.registry.cards:ClusteringCard.config",
         "workbench.requests.gate_changes:gate_changes",
         "workbench.registry.cards:ExpertCard.config",
@@ -71,11 +71,11 @@ FREE_FORM = {
         "workbench.registry.cards:EventCard.data",
         "workbench.registry.cards:JobCard.result",
         "workbench.registry.cards:JobCard.spec",
-        "workbench.reproducible:environment_words",
-        "workbench.specs:parse_as",
-        "workbench.specs:parse_spec",
-        "workbench.specs:paths_read",
-        "workbench.specs:unreadable_reason",
+        "workbench.registry.reproducible:environment_words",
+        "workbench.kinds.parse_spec:parse_as",
+        "workbench.kinds.parse_spec:parse_spec",
+        "workbench.kinds.parse_spec:paths_read",
+        "workbench.kinds.parse_spec:unreadable_reason",
     },
     "findings of a kind of report, stored on users' disks": {
         "workbench.questions.removal:verdict",
@@ -109,18 +109,18 @@ FREE_FORM = {
     },
     "JSON columns, which cards and answers type": {
         "workbench.registry.corpora:register_corpus",
-        "workbench.tables:Clustering.config",
-        "workbench.tables:Clustering.metrics",
-        "workbench.tables:Corpus.report",
-        "workbench.tables:Domain.splits",
-        "workbench.tables:Expert.config",
-        "workbench.tables:Expert.metrics",
-        "workbench.tables:Job.failure",
-        "workbench.tables:Job.result",
-        "workbench.tables:Job.spec",
-        "workbench.tables:Mixture.calibration",
-        "workbench.tables:Mixture.gate",
-        "workbench.tables:SeedModel.config",
+        "workbench.schema.tables:Clustering.config",
+        "workbench.schema.tables:Clustering.metrics",
+        "workbench.schema.tables:Corpus.report",
+        "workbench.schema.tables:Domain.splits",
+        "workbench.schema.tables:Expert.config",
+        "workbench.schema.tables:Expert.metrics",
+        "workbench.schema.tables:Job.failure",
+        "workbench.schema.tables:Job.result",
+        "workbench.schema.tables:Job.spec",
+        "workbench.schema.tables:Mixture.calibration",
+        "workbench.schema.tables:Mixture.gate",
+        "workbench.schema.tables:SeedModel.config",
     },
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from workbench.registry.database import transaction
 from workbench.registry.reports import register_report
-from workbench.tables import Job
+from workbench.schema.tables import Job
 
 HIDDEN = """
 import importlib.metadata as metadata, sys

@@ -15,6 +15,7 @@ from ui.errors import ServerDown, ServerRefused, ServerSlow
 from ui.server_proof import ELSEWHERE, ProvingTransport
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
+from workbench.kinds.parse_spec import parse_as
 from workbench.questions.calibration import CalibrationRequest
 from workbench.questions.cluster_grid import ClusterGridRequest
 from workbench.questions.forgetting import ForgettingRequest
@@ -27,7 +28,6 @@ from workbench.questions.question import AnswerType, Question
 from workbench.questions.removal import RemovalRequest
 from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry.cards import PriorCard
-from workbench.specs import parse_as
 
 if TYPE_CHECKING:
     from ui.request_fields import CompletionFields, PosteriorFields

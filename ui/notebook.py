@@ -40,11 +40,10 @@ from ui.present.jobs.training_tokens import tokens_per_step
 from ui.present.text.calibration import proposal_words
 from workbench.analysis.curves.job_metrics import job_metrics
 from workbench.answers.calibrations import EvidenceCalibration
-from workbench.gate_configs import changed_gate, dump_gate, load_gate
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.job_records import jobs
-from workbench.job_states import UNSUCCESSFUL
 from workbench.kinds.catalog import kind_named
-from workbench.mixture_request import MixtureRequest
+from workbench.kinds.parse_spec import parse_as
 from workbench.questions.calibration import calibrate_evidence
 from workbench.questions.new_mixtures import make_mixture, names_evidence
 from workbench.questions.perplexities import PerplexitiesRequest, mix_scores
@@ -52,9 +51,10 @@ from workbench.questions.question import AnswerType, Question, ask
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import Card, DomainCard, ExpertCard, JobCard, MixtureCard, SeedCard
 from workbench.registry.database import has_registry, migrate, reading, require_registry
-from workbench.request_specs import MixtureSpec
+from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import read_settings
-from workbench.specs import parse_as
+from workbench.specs.gates import changed_gate, dump_gate, load_gate
+from workbench.specs.requests import MixtureSpec
 
 REDRAW_SECONDS = 0.5
 

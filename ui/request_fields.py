@@ -6,7 +6,7 @@ A test compares them with the bodies that the API accepts.
 from typing import Required, TypedDict
 
 from workbench.answers.base import JsonObject
-from workbench.mixture_request import RequestChanges
+from workbench.answers.mixture_request import RequestChanges
 
 
 class CompletionFields(TypedDict, total=False):

@@ -1,6 +1,6 @@
 """The registry's first tables: jobs, corpora, seed models, experts, mixtures, evaluations.
 
-Constraints take their names from the convention in workbench.tables.
+Constraints take their names from the convention in workbench.schema.tables.
 """
 
 from __future__ import annotations

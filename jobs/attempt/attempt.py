@@ -33,10 +33,10 @@ from workbench.integrity.damage import with_names
 from workbench.job_records import devices, leases
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs.base import Spec
 from workbench.store.storage import free_bytes
 
 

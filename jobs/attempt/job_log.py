@@ -18,10 +18,10 @@ from engine.files import new_file
 from jobs.attempt.work import Claim, log_path
 from workbench.errors import StorageError
 from workbench.registry import database
+from workbench.schema.tables import Job
 from workbench.settings import Settings
 from workbench.store.object_store import LOGS, ObjectStore, object_store
 from workbench.store.tombstones import of_deleted_jobs
-from workbench.tables import Job
 
 MAX_BYTES = 1 << 20  # of the end of an attempt's output in the store, and of a log that is read
 _NEWEST = "attempt.json"  # beside the log: the last attempt on this machine

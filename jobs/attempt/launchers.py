@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import shlex
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +14,25 @@ from engine.training.launchers.remote_shell import RemoteShellLauncher, hosts_of
 from jobs.attempt.work import Work
 from workbench.errors import BadSpec
 from workbench.job_records import devices
-from workbench.node_address import node_address
+from workbench.settings import Settings
+
+
+def node_address(settings: Settings) -> str:
+    """The address that the setting or this machine's name stands for; raises BadSpec for one of this machine alone."""
+    name = settings.node_address or socket.gethostname()
+    try:
+        address = socket.gethostbyname(name)
+    except OSError as error:
+        raise BadSpec(
+            [f"The name {name} of this machine has no address: {error}."], "Set WORKBENCH_NODE_ADDRESS."
+        ) from None
+    if ipaddress.ip_address(address).is_loopback:
+        raise BadSpec(
+            [f"The other machines cannot reach this one as {name}, which is {address} here."],
+            "Set WORKBENCH_NODE_ADDRESS to an address that they reach.",
+        )
+    return address
+
 
 _PRIVATE = ("WORKBENCH_", "AWS_")  # variables with addresses and keys of the database and the store
 

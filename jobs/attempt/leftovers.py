@@ -16,14 +16,14 @@ from sqlalchemy.orm import Session
 
 from engine.files import aside_pattern
 from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay
-from workbench.job_states import FINISHED
 from workbench.kinds.catalog import known_kinds
 from workbench.registry import database
+from workbench.schema.job_states import FINISHED
+from workbench.schema.tables import Artifact, Job
 from workbench.settings import Settings
 from workbench.store.object_store import ObjectStore
 from workbench.store.row_records import write_records
 from workbench.store.storage import Storage, confine, get_storage
-from workbench.tables import Artifact, Job
 
 MADE, WORK = "made", "work"  # in a job's folder: the notes, and its checkpoints
 

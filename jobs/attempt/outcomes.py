@@ -9,8 +9,8 @@ from typing import Literal
 
 from engine.errors import LostNode, LostRank, Problem, code_of, is_out_of_memory
 from workbench.errors import DiskFull, LostGpu, StoreFailed
-from workbench.job_states import Ending
 from workbench.registry.cards import Failure
+from workbench.schema.job_states import Ending
 from workbench.store.storage import disk_full, is_full_disk
 
 SMALLER = (

@@ -28,7 +28,7 @@ from engine.events import (
 from engine.files import new_file
 from jobs.attempt.estimate import Estimate, Pace
 from workbench.formatting.number_format import nats
-from workbench.job_states import CHECKPOINT, PARENT, PARTS, REQUIREMENTS, SAMPLES
+from workbench.schema.job_states import CHECKPOINT, PARENT, PARTS, REQUIREMENTS, SAMPLES
 
 CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
 SAVED_SECONDS = 60.0  # between two messages about checkpoints

@@ -18,7 +18,7 @@ from jobs.attempt.reporting import Point
 from jobs.attempt.work import Work, log_path
 from jobs.trackers.tracker import Run, known_trackers
 from workbench.job_records import jobs as rows
-from workbench.job_states import STOPPED
+from workbench.schema.job_states import STOPPED
 from workbench.settings import Settings
 
 END_SECONDS = 5.0  # for the trackers of a stopped job to write what is left: a cancelled job must be gone soon

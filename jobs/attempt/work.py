@@ -24,8 +24,8 @@ from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
 from workbench.kinds.catalog import kind_named
 from workbench.kinds.kind import Kind
-from workbench.names import Row, ensure_free
 from workbench.registry import database
+from workbench.schema.names import Row, ensure_free
 from workbench.settings import Settings
 from workbench.store import tombstones
 from workbench.store.artifacts import find_artifact, register_artifact

@@ -17,7 +17,6 @@ from jobs.plans.plan import submit_plan
 from jobs.probe.forecast import forecast, several
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec, NameTaken
-from workbench.gate_configs import changed_gate, default_gate, load_gate
 from workbench.job_records.jobs import title_of
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
@@ -27,18 +26,19 @@ from workbench.kinds.training.default_rate import is_random
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.names import ensure_free
-from workbench.plans import Step
 from workbench.registry import database
 from workbench.registry.aliases import model_name
 from workbench.registry.clusters.branching import Shares, best_parent, parent_candidates, shared_documents
 from workbench.registry.clusters.cluster_domains import domain_names, former_domains
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.corpora import training_domains
-from workbench.request_specs import TrainClusters
+from workbench.schema.names import ensure_free
+from workbench.schema.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
+from workbench.specs.gates import changed_gate, default_gate, load_gate
+from workbench.specs.plan import Step
+from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
-from workbench.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 
 
 def submit_selection(

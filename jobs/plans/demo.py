@@ -13,7 +13,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading, transaction
 from workbench.settings import Settings, get_settings
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 from workbench.store.storage import get_storage
 
 NAME = "demo"

@@ -31,10 +31,10 @@ from jobs.probe.probe_work import CLAIM, ProbeWork
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.job_records.devices import share_of_gpu
 from workbench.job_records.preconditions import kind_of
+from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.probe import Probe
 from workbench.settings import get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs.base import Spec
 
 STAGE_SECONDS = 0.2  # between two lines about progress
 

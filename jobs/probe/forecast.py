@@ -28,7 +28,7 @@ from workbench.job_records.devices import list_devices
 from workbench.job_records.preconditions import kind_of, validate_against_registry
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 from workbench.store.storage import free_bytes
 
 

@@ -11,14 +11,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from jobs.uploads import is_elsewhere, with_uploads_here
-from workbench import database_clock
 from workbench.job_records import devices
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DeviceNeed, DevicePool
+from workbench.kinds.parse_spec import paths_read, unreadable_reason
 from workbench.registry import database
+from workbench.schema import database_clock
+from workbench.schema.tables import Job
 from workbench.settings import Settings
-from workbench.specs import paths_read, unreadable_reason
-from workbench.tables import Job
 
 _choosing = threading.Lock()
 _chosen: dict[str, DeviceNeed] = {}  # ids of the jobs that threads of this worker have chosen, and what each takes

@@ -16,9 +16,9 @@ from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.tasks import run_most_urgent, stop_runners
 from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
-from workbench.job_states import FINISHED
 from workbench.registry import database
 from workbench.registry.cards import JobCard
+from workbench.schema.job_states import FINISHED
 from workbench.settings import Settings, get_settings
 
 POLL_SECONDS = 0.5

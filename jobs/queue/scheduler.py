@@ -22,7 +22,6 @@ from jobs.attempt.heartbeat import steady_seconds
 from jobs.garbage_collection import remove_all_leftovers, sweep, sweep_store
 from jobs.queue.app import QUEUE, make_app
 from jobs.queue.submit import call_workers
-from workbench import database_clock
 from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -30,6 +29,7 @@ from workbench.registry import database
 from workbench.registry.backups import back_up_daily
 from workbench.registry.comparisons import delete_history
 from workbench.registry.database import require_registry
+from workbench.schema import database_clock
 from workbench.settings import Settings, get_settings
 from workbench.store.temporary_files import sweep_temporary_files
 

@@ -16,8 +16,8 @@ from contextlib import suppress
 from workbench.errors import DiskFull, LeaseLost, NoRegistry
 from workbench.job_records import leases
 from workbench.registry import database
+from workbench.schema.tables import Job
 from workbench.settings import Settings
-from workbench.tables import Job
 
 START_SECONDS = 900.0  # after which a process that has not begun its work is ended: it hangs
 

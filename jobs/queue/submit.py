@@ -21,17 +21,17 @@ from jobs.attempt.attempt import follow, host_name, new_owner
 from jobs.attempt.work import Claim
 from jobs.queue.app import QUEUE, RUN, make_app
 from jobs.uploads import is_elsewhere, upload_id
-from workbench import database_clock
 from workbench.errors import BadSpec, DiskFull, RegistryUnavailable, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.job_records.preconditions import kind_of, validate_against_registry, without_aliases
-from workbench.job_states import STOPPED, UPLOAD
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.cards import JobCard
+from workbench.schema import database_clock
+from workbench.schema.job_states import STOPPED, UPLOAD
 from workbench.settings import Settings, get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs.base import Spec
 from workbench.store import tombstones
 from workbench.store.object_store import LOGS, object_store
 from workbench.store.storage import confine

@@ -39,8 +39,8 @@ from workbench.errors import NoRegistry, RegistryUnavailable
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.registry.database import require_registry
+from workbench.schema.tables import Job
 from workbench.settings import Settings, get_settings
-from workbench.tables import Job
 
 RUNNER = python_command("jobs.attempt.runner")
 

@@ -34,15 +34,15 @@ from workbench.errors import StorageError
 from workbench.exports.old_masks import MASK_RULE
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
-from workbench.names import Row
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.experts import expert_row
-from workbench.reproducible import ROW_ORDER
+from workbench.registry.reproducible import ROW_ORDER
+from workbench.schema.names import Row
+from workbench.schema.tables import Artifact, Expert
 from workbench.settings import Settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs.base import Spec
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, Expert
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from ui.kinds.catalog import screen_of
 from ui.pages.catalog import all_pages
 from workbench.job_records.jobs import title_of
 from workbench.kinds.catalog import known_kinds
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.kinds.parse_spec import parse_spec
+from workbench.specs.base import Spec
 from workbench_studies.demix.sizes import SIZES
 from workbench_studies.papers.catalog import PAPERS
 

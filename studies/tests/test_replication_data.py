@@ -10,7 +10,7 @@ from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry import corpora, experts
-from workbench.tables import Expert
+from workbench.schema.tables import Expert
 from workbench_studies.demix.sizes import SIZES
 from workbench_studies.running.stored_results import stored_scores
 

@@ -10,15 +10,15 @@ import pytest
 
 from engine.errors import CorpusError
 from jobs.plans.plan import place
-from workbench import specs
 from workbench.errors import BadSpec
 from workbench.job_records import jobs, leases
+from workbench.kinds import parse_spec as specs
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.plans import Step
 from workbench.registry.database import reading, transaction
+from workbench.specs.plan import Step
 from workbench_studies.demix.sizes import SIZES
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.plan import plan

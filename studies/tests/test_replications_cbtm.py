@@ -15,13 +15,13 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
-from workbench.specs import parse_spec
 from workbench_studies.cbtm.names import DENSE, DENSE_AT_LESS, CbtmRun, arms_of, balanced
 from workbench_studies.cbtm.sizes import SIZES, shared
 from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm

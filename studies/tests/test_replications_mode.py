@@ -15,7 +15,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.database import reading, transaction
-from workbench.tables import Job
+from workbench.schema.tables import Job
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.names import ModeRun, roles

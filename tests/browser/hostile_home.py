@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 from tests.browser.conftest import run_all
 from tests.browser.payloads import PAYLOADS
 from workbench.registry import database
-from workbench.settings import Settings
-from workbench.tables import (
+from workbench.schema.tables import (
     Cluster,
     Clustering,
     ComparedAnswer,
@@ -31,6 +30,7 @@ from workbench.tables import (
     SeedModel,
     new_id,
 )
+from workbench.settings import Settings
 
 COMMANDS = (
     "corpus add texts-2 {texts} --here",

@@ -15,8 +15,8 @@ from tests.browser.test_login import running
 from tests.ui.studio.conftest import fill
 from workbench.job_records import leases
 from workbench.registry.database import close_engines, transaction
+from workbench.schema.tables import Job
 from workbench.settings import Settings
-from workbench.tables import Job
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 NUM_DOMAINS = 15

@@ -17,8 +17,8 @@ from tests.ui.studio.conftest import fill
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.database import close_engines, transaction
+from workbench.schema.tables import Job
 from workbench.settings import Settings
-from workbench.tables import Job
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

@@ -28,11 +28,11 @@ from tests.gauntlet.stage import Stage, staged, wait_until
 from tests.gauntlet.training import TEXT, preparations, training, weights_of
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs as rows
-from workbench.job_states import FINISHED, UNSUCCESSFUL
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
-from workbench.tables import Corpus, Domain, Expert, Job, SeedModel
+from workbench.schema.job_states import FINISHED, UNSUCCESSFUL
+from workbench.schema.tables import Corpus, Domain, Expert, Job, SeedModel
 
 RECOVERY_SECONDS = 120.0  # after which a job that ran when a fault struck counts as lost
 STRIKE_SECONDS = 15.0  # to wait for something to strike, such as a checkpoint

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from workbench import database_clock
+from workbench.schema import database_clock
 
 FILE = "GAUNTLET_CLOCK"  # the file that holds by how many seconds the clock is ahead
 

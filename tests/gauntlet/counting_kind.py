@@ -23,8 +23,8 @@ from engine.files import new_folder, verify_folder
 from jobs.attempt.work import Register, Work
 from workbench.kinds.analysis.evaluate import KIND, Evaluate
 from workbench.kinds.catalog import known_kinds
+from workbench.schema.tables import Corpus
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Corpus
 
 SAVE_EVERY = 10
 KEPT = 2  # checkpoints

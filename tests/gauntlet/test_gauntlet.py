@@ -29,7 +29,7 @@ print(json.dumps(campaign.run({seed}, 120, [("sqlite", "folder")])))
 FORGER = """
 from sqlalchemy import update
 from workbench.registry.database import transaction
-from workbench.tables import Corpus
+from workbench.schema.tables import Corpus
 def forge(stage, chance):
     (stage.home / "artifacts").mkdir(exist_ok=True)
     (stage.home / "artifacts" / ".half.1.new").mkdir(exist_ok=True)

@@ -13,10 +13,10 @@ from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading
+from workbench.schema.tables import Expert
 from workbench.settings import Settings
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 from workbench.store.storage import get_storage
-from workbench.tables import Expert
 
 TEXT = "lessons"
 SEED = "seed"

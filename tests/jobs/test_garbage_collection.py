@@ -28,13 +28,13 @@ from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
 from workbench.registry.backups import list_backups
+from workbench.schema.tables import Artifact, Job
 from workbench.settings import Settings
 from workbench.store import ownership
 from workbench.store.artifacts import register_artifact
 from workbench.store.rebuild import rebuild
 from workbench.store.storage import OWNER, get_storage
 from workbench.store.trash import Trashed
-from workbench.tables import Artifact, Job
 
 
 @pytest.fixture

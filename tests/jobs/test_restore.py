@@ -17,8 +17,8 @@ from ui.cli.app import main
 from workbench.access.users import add_user
 from workbench.errors import StorageError
 from workbench.registry.database import reading, transaction
+from workbench.schema.tables import Job, User, new_id
 from workbench.settings import Settings, get_settings
-from workbench.tables import Job, User, new_id
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
 from workbench.errors import LeaseLost, StoreFailed
 from workbench.job_records import leases
 from workbench.registry import database
+from workbench.schema.tables import Artifact, AuditEntry, Base, Tombstone
 from workbench.settings import Settings
 from workbench.store import ownership
 from workbench.store.artifacts import register_artifact
 from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.rebuild import rebuild
 from workbench.store.storage import OWNER, Storage, get_storage
-from workbench.tables import Artifact, AuditEntry, Base, Tombstone
 
 DAY = 24 * 3600.0
 

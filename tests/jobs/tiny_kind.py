@@ -25,8 +25,8 @@ from jobs.attempt import attempt
 from jobs.attempt.work import Register, Work
 from workbench.kinds.analysis.evaluate import KIND, Evaluate
 from workbench.kinds.kind import Kind
+from workbench.schema.tables import Corpus
 from workbench.settings import Settings
-from workbench.tables import Corpus
 
 SAVE_EVERY = 10
 

@@ -17,8 +17,8 @@ from tiny_kind import made_by, released
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.registry.cards import JobCard
+from workbench.schema.tables import Corpus, Job
 from workbench.settings import Settings
-from workbench.tables import Corpus, Job
 
 HERE = Path(__file__).parent
 

@@ -16,14 +16,14 @@ from engine.errors import Problem
 from jobs.attempt.attempt import run_here
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
-from workbench.gate_configs import load_gate
 from workbench.job_records import jobs
+from workbench.kinds.parse_spec import parse_as
 from workbench.registry import mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.database import close_engines, reading, transaction
-from workbench.request_specs import TrainClusters
 from workbench.settings import Settings
-from workbench.specs import parse_as
+from workbench.specs.gates import load_gate
+from workbench.specs.requests import TrainClusters
 
 Do = Callable[[dict[str, Any]], JobCard]
 WORDS = {

@@ -36,9 +36,9 @@ from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading, transaction
 from workbench.requests.planning import plan
+from workbench.schema.tables import Expert, Mixture, MixtureMember
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
-from workbench.tables import Expert, Mixture, MixtureMember
 
 Do = Callable[[dict[str, Any]], JobCard]
 TRAINING = {

@@ -34,9 +34,9 @@ from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import set_active
 from workbench.registry.priors import get_prior
+from workbench.schema.tables import Evaluation
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
-from workbench.tables import Evaluation
 
 Do = Callable[[dict[str, Any]], JobCard]
 EXPERTS = ["small/court", "small/kitchen"]

@@ -20,15 +20,15 @@ from engine.events import Step
 from jobs.attempt.attempt import run_here
 from jobs.attempt.work import Claim, Work
 from tests.services.s3_server import BUCKET, moto, use
-from workbench import database_clock
 from workbench.errors import StoreFailed
 from workbench.job_records import jobs, leases
-from workbench.job_states import CHECKPOINT
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import experts
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
+from workbench.schema import database_clock
+from workbench.schema.job_states import CHECKPOINT
 from workbench.settings import Settings, get_settings
-from workbench.specs import parse_spec
 from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.storage import get_storage
 

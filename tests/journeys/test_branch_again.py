@@ -16,13 +16,13 @@ from ui.cli.app import main
 from workbench.errors import BadSpec
 from workbench.formatting.number_format import share
 from workbench.job_records import jobs
+from workbench.kinds.parse_spec import parse_as
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import TrainClusters
-from workbench.specs import parse_as
+from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]

@@ -27,8 +27,8 @@ from workbench.questions.perplexities import mix_scores
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
+from workbench.schema.tables import Domain, Evaluation, Mixture
 from workbench.store.storage import get_storage
-from workbench.tables import Domain, Evaluation, Mixture
 
 Do = Callable[[dict[str, Any]], JobCard]
 TEXT = {"mixture": "small", "block_size": 32, "max_tokens": 700}

@@ -25,7 +25,7 @@ from workbench.questions.removal import RemovalRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
+from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]

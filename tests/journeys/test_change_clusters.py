@@ -25,6 +25,7 @@ from tests.journeys.conftest import SHAPE, TRAINING
 from ui.cli.app import main
 from workbench.errors import BadSpec, InUse, JobError, NotFound
 from workbench.job_records import jobs
+from workbench.kinds.parse_spec import parse_as
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ClusteringCard, JobCard
@@ -36,10 +37,9 @@ from workbench.registry.clusters.clusterings import (
     rename_cluster,
 )
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import TrainClusters
-from workbench.specs import parse_as
+from workbench.schema.tables import Clustering, Domain
+from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
-from workbench.tables import Clustering, Domain
 
 Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0}

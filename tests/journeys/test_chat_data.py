@@ -33,9 +33,9 @@ from workbench.registry import corpora, database, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
+from workbench.schema.tables import Artifact, Evaluation
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, Evaluation
 
 Do = Callable[[dict[str, Any]], JobCard]
 ANSWERS = {"sea": "gull tide", "oven": "bake salt"}

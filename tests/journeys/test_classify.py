@@ -25,9 +25,9 @@ from workbench.registry import experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import close_engines, reading, transaction
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings
-from workbench.tables import Artifact
+from workbench.specs.requests import MixtureSpec
 
 Do = Callable[[dict[str, Any]], JobCard]
 MOODS = {"good": "sunny warm golden bright gentle", "bad": "rainy bitter frozen stormy bleak"}

@@ -31,14 +31,14 @@ from sqlalchemy.engine.default import DefaultDialect
 from engine.files import faults_in
 from jobs import garbage_collection
 from jobs.attempt.attempt import run_here
-from workbench import database_clock
 from workbench.job_records import jobs, leases
 from workbench.kinds.catalog import known_kinds
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
+from workbench.schema import database_clock
+from workbench.schema.tables import Base
 from workbench.settings import get_settings
-from workbench.specs import parse_spec
 from workbench.store.storage import get_storage
-from workbench.tables import Base
 
 from .conftest import work
 

@@ -15,9 +15,9 @@ from workbench.integrity.check import check_store
 from workbench.job_records import jobs
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
+from workbench.schema.tables import Artifact, Evaluation, Expert
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, Evaluation, Expert
 
 from .conftest import Do
 

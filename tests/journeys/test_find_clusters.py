@@ -34,9 +34,9 @@ from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.clusters.cluster_documents import POINT, changes, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
+from workbench.schema.tables import Artifact, Clustering
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, Clustering
 
 Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0}

@@ -43,15 +43,15 @@ from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.job_records.devices import SLOT_NAME
 from workbench.kinds.catalog import known_kinds
+from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.cards import DeviceCard, JobCard
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row
-from workbench.request_specs import TrainClusters
+from workbench.schema.tables import Artifact, Expert, Job, SeedModel
 from workbench.settings import get_settings
-from workbench.specs import parse_as, parse_spec
+from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, Expert, Job, SeedModel
 
 Do = Callable[[dict[str, Any]], JobCard]
 JOINT = {"kind": "train-joint", "seed_model": "seed", "domains": ["court", "sea"], "training": TRAINING}

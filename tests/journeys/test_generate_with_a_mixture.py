@@ -16,9 +16,9 @@ from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import NotFound
-from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning

@@ -12,22 +12,22 @@ from sqlalchemy import select
 
 from jobs import garbage_collection
 from jobs.attempt.attempt import run_here
-from workbench import database_clock
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.job_records import jobs, leases
+from workbench.kinds.parse_spec import parse_spec
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up
 from workbench.registry.cards import JobCard
 from workbench.registry.clusters import clusterings
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
+from workbench.schema import database_clock
+from workbench.schema.tables import Artifact, Base
 from workbench.settings import get_settings
-from workbench.specs import parse_spec
+from workbench.specs.requests import MixtureSpec
 from workbench.store.rebuild import Rebuilt, rebuild
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, Base
 
 Do = Callable[[dict[str, Any]], JobCard]
 EVALUATE = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 500}

@@ -17,12 +17,12 @@ from jobs.kinds.data import make_domain
 from ui.cli.app import main
 from workbench.errors import BadSpec
 from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import corpora as corpora_rows
 from workbench.registry.cards import JobCard
 from workbench.registry.clusters.cluster_documents import POINT, map_points
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.database import reading
-from workbench.specs import parse_spec
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]

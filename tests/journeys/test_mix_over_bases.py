@@ -25,10 +25,9 @@ from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
-from workbench.gate_configs import load_gate
 from workbench.job_records import jobs
-from workbench.mixture_request import MixtureRequest
 from workbench.questions.cluster_grid import (
     TEMPERATURES,
     ClusterGridRequest,
@@ -41,11 +40,12 @@ from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
 from workbench.requests.planning import plan
+from workbench.schema.tables import Artifact
+from workbench.specs.gates import load_gate
+from workbench.specs.requests import MixtureSpec
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact
 
 Do = Callable[[dict[str, Any]], JobCard]
 CLUSTERS = [f"topics/{number}" for number in range(3)]

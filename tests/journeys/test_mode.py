@@ -35,9 +35,9 @@ from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.requests import planning
+from workbench.schema.tables import Metric, SeedModel
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Metric, SeedModel
 
 TRAINING = {
     "num_steps": 30,

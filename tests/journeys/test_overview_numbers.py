@@ -20,8 +20,8 @@ from workbench.questions.question import ask
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
+from workbench.schema.tables import Mixture
 from workbench.store.storage import get_storage
-from workbench.tables import Mixture
 
 Do = Callable[[dict[str, Any]], JobCard]
 

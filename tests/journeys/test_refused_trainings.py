@@ -14,12 +14,12 @@ from jobs.probe.forecast import forecast
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import TRAINING, done, work
 from workbench.job_records import jobs
-from workbench.job_states import REQUIREMENTS
 from workbench.kinds.catalog import known_kinds
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
+from workbench.schema.job_states import REQUIREMENTS
 from workbench.settings import get_settings
-from workbench.specs import parse_spec
 
 Do = Callable[[dict[str, Any]], JobCard]
 PARTS = {"shape": {"num_blocks": 2, "expert_layers": 1}, "training": TRAINING}

@@ -19,9 +19,9 @@ from jobs.replay import replay as replays
 from ui.cli.app import main
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import get_expert
+from workbench.schema.tables import Domain, Expert, Job, Metric
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Domain, Expert, Job, Metric
 
 from .conftest import TRAINING, Do, done
 from .test_same_results import forced_ids

@@ -24,9 +24,9 @@ from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.registry.database import close_engines, reading
+from workbench.schema.tables import Clustering, Evaluation, Expert, Job, Metric, Mixture, Report
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
-from workbench.tables import Clustering, Evaluation, Expert, Job, Metric, Mixture, Report
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

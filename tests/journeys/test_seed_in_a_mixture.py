@@ -17,8 +17,8 @@ from ui.cli.app import main
 from workbench.errors import BadSpec, InUse, NotFound
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
 from workbench.requests import planning
+from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
 

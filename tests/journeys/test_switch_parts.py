@@ -17,16 +17,16 @@ from engine.loading.plan import GenerationPlan
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import open_backbone, save_parts
 from ui.cli.app import main
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import NotFound
-from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
 from workbench.requests import planning
+from workbench.schema.tables import new_id
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
-from workbench.tables import new_id
 
 SAMPLING = SamplingConfig(max_tokens=10, seed=4)
 PARTS = ["court", "kitchen"]

@@ -24,16 +24,16 @@ from jobs.attempt.attempt import run_here
 from jobs.kinds.shared import resume_guard
 from jobs.queue.submit import run_now, submit, wait
 from workbench.analysis import perplexity_tables, scores
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
-from workbench.mixture_request import MixtureRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Evaluation
+from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
-from workbench.tables import Evaluation
 
 Do = Callable[[dict[str, Any]], JobCard]
 NEW = {

@@ -18,11 +18,11 @@ from workbench.integrity import check as integrity
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row
+from workbench.schema.tables import Artifact, Domain, Evaluation, Expert, SeedModel
 from workbench.settings import get_settings
 from workbench.store.artifacts import register_artifact
 from workbench.store.object_store import object_store
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, Domain, Evaluation, Expert, SeedModel
 
 from .conftest import Do
 

@@ -14,10 +14,10 @@ from engine.files import MANIFEST, sha256_of, verify_folder, write_manifest
 from jobs.attempt.outcomes import outcome_of
 from tests.services.s3_server import BUCKET, S3, SECRET, moto, use
 from workbench.errors import BadSettings, StorageError, StoreFailed
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings, read_settings
 from workbench.store.object_store import ObjectStore
 from workbench.store.storage import Storage, get_storage
-from workbench.tables import Artifact
 
 pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")

@@ -18,11 +18,11 @@ from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import named, open_page, read
 from ui.api.app import create_app
 from ui.cli.app import main
+from workbench.kinds.parse_spec import parse_as
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
-from workbench.request_specs import MixtureSpec
 from workbench.settings import Settings
-from workbench.specs import parse_as
+from workbench.specs.requests import MixtureSpec
 
 pytest_plugins = ("tests.ui.conftest",)
 STORED = {"kind": "tempered", "top_k": None, "softness": 4.0}

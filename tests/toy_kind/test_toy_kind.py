@@ -23,10 +23,10 @@ from workbench.job_records import jobs
 from workbench.job_records.preconditions import validate_against_registry
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
-from workbench.specs import parse_spec
-from workbench.tables import Report
+from workbench.schema.tables import Report
 
 FOLDER = str(Path(__file__).parent)
 JOBS = "/v1/workbench/jobs"

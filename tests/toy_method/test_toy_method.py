@@ -22,12 +22,12 @@ from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
+from workbench.kinds.parse_spec import parse_spec
 from workbench.questions.costs import mixture_costs
 from workbench.registry import corpora, experts
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings
-from workbench.specs import parse_spec
 from workbench.store.storage import get_storage
 
 SITE = Path(__file__).parent / "site"

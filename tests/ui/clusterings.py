@@ -20,9 +20,9 @@ from engine.text.split_names import SPLITS
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusters.clusterings import ClusterFacts, register_clustering
 from workbench.registry.corpora import domain_row, register_corpus
+from workbench.schema.tables import new_id
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
-from workbench.tables import new_id
 
 SOURCES = ("letters", "<i>papers</i>", "speeches")
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "frost", "grove", "haven", "ivory", "jade", "kite", "lemon")

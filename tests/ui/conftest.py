@@ -23,11 +23,11 @@ from ui.api.app import create_app
 from ui.api.server import Server
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Artifact, Corpus, Domain, new_id
 from workbench.settings import Settings, get_settings
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
-from workbench.tables import Artifact, Corpus, Domain, new_id
 
 TWO_PARTS = {
     "domains": ["code", "law"],

@@ -18,10 +18,10 @@ from sqlalchemy.orm import Session
 from tests.workbench.postgres import find_initdb
 from workbench.registry import corpora, database, experts, seeds
 from workbench.registry.cards import CorpusCard, ExpertCard, SeedCard
+from workbench.schema.tables import Artifact, Base
 from workbench.settings import Settings, get_settings
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
-from workbench.tables import Artifact, Base
 
 
 class World:

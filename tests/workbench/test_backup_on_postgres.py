@@ -18,12 +18,12 @@ from tests.workbench.conftest import World
 from workbench.errors import StorageError
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs, leases
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
+from workbench.schema.tables import Base, Expert, JobEvent, Mixture
 from workbench.settings import Settings, get_settings
-from workbench.specs import parse_spec
 from workbench.store.row_copy import copy_rows, has_rows
 from workbench.store.storage import get_storage
-from workbench.tables import Base, Expert, JobEvent, Mixture
 
 
 def rows_of(settings: Settings) -> dict[str, list[str]]:

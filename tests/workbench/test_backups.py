@@ -16,9 +16,9 @@ from tests.workbench.conftest import World
 from workbench.registry import backups
 from workbench.registry.backups import back_up, back_up_daily, list_backups
 from workbench.registry.database import transaction
+from workbench.schema.tables import Corpus
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Corpus
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from engine.mixing.gates.fixed import FixedGateConfig
 from tests.workbench.conftest import World
 from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Base, RegistryIdentity
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureSpec
 from workbench.store import ownership
 from workbench.store.rebuild import rebuild
 from workbench.store.records import DELETED_AT, Record, Records
 from workbench.store.row_records import write_records
 from workbench.store.storage import Storage, get_storage
-from workbench.tables import Base, RegistryIdentity
 
 
 def lose_all_rows(session: Session, but: str = "") -> None:

@@ -14,10 +14,10 @@ from engine.text.local_sources import SOURCES
 from workbench.errors import BadSettings, BadSpec
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.settings import Settings, get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs.base import Spec
 
 
 def test_a_local_path_is_kept_absolute_since_a_worker_stands_elsewhere(tmp_path: Path, monkeypatch) -> None:

@@ -29,10 +29,10 @@ from workbench.analysis.curves.job_metrics import JobMetrics, MetricTail, job_me
 from workbench.answers.forecasts import Forecast
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import kind_of
-from workbench.job_states import STOPPED, ShownState
 from workbench.registry.card_lists import JobDeletion, JobHistory, JobList, JobLog
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
+from workbench.schema.job_states import STOPPED, ShownState
 from workbench.settings import Settings
 
 router = APIRouter(prefix="/v1/workbench/jobs")

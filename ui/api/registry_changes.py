@@ -22,7 +22,6 @@ from ui.api.schemas.registry import (
 )
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFound
-from workbench.gate_configs import changed_gate, load_gate
 from workbench.questions import calibration
 from workbench.registry import experts, mixtures, priors
 from workbench.registry.cards import (
@@ -35,6 +34,7 @@ from workbench.registry.cards import (
 from workbench.registry.clusters import clusterings
 from workbench.registry.things import THINGS
 from workbench.requests.gate_changes import gate_changes
+from workbench.specs.gates import changed_gate, load_gate
 from workbench.store.storage import get_storage
 
 router = APIRouter(prefix="/v1/workbench")

@@ -14,11 +14,11 @@ from ui.cli.output import print_json, print_note, say, shown
 from ui.present.jobs.job_status import percent_of, time_left
 from ui.present.jobs.throughput import throughput_words
 from ui.present.text.formatting import duration
-from workbench.job_states import UNSUCCESSFUL
+from workbench.schema.job_states import UNSUCCESSFUL
 
 if TYPE_CHECKING:
     from workbench.registry.cards import JobCard
-    from workbench.spec_base import Spec
+    from workbench.specs.base import Spec
 
 REDRAW_SECONDS = 0.5
 # of a result, shown otherwise or for programs

@@ -18,7 +18,7 @@ from engine.mixing.gate_type import GateType
 from ui.cli.options import Knob, group_knobs, option_name, plain_type
 from ui.errors import BadUsage
 from ui.generation.mix_names import find_member, with_clustering_id
-from workbench.mixture_request import MixtureRequest
+from workbench.answers.mixture_request import MixtureRequest
 
 
 def option(config: type[Any], field: str, flag: str = "") -> Any:
@@ -203,7 +203,7 @@ def members_of(model: str) -> Members:
     from workbench.registry.database import reading
     from workbench.registry.experts import get_expert
     from workbench.registry.mixtures import get_mixture
-    from workbench.tables import Expert
+    from workbench.schema.tables import Expert
 
     with reading() as session:
         row = model_row(session, model)

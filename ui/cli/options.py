@@ -19,8 +19,8 @@ from ui.cli.completion import names_for
 
 if TYPE_CHECKING:
     from workbench.errors import Complaint
-    from workbench.request_specs import MixtureSpec
-    from workbench.spec_base import Sane, Spec
+    from workbench.specs.base import Sane, Spec
+    from workbench.specs.requests import MixtureSpec
 
 Command = Callable[..., None]
 HeldOut = Annotated[HeldOutSplit, typer.Option("--split", help="Held-out split.")]
@@ -165,8 +165,8 @@ def _as_typed(complaint: str | Complaint, arguments: Sequence[str]) -> str | Com
 
 def parse_mixture(**given: Any) -> MixtureSpec:
     """The spec of a mixture; raises BadSpec with all errors."""
-    from workbench.request_specs import MixtureSpec
-    from workbench.specs import parse_as
+    from workbench.kinds.parse_spec import parse_as
+    from workbench.specs.requests import MixtureSpec
 
     return parse_as(MixtureSpec, given)
 

@@ -21,7 +21,7 @@ from engine.loading.plan import GenerationPlan, HostUse
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.loading.host import Host
-    from workbench.mixture_request import MixtureRequest
+    from workbench.answers.mixture_request import MixtureRequest
     from workbench.settings import Settings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ui.kinds.screen import Need
 from ui.present.pages import COMPOSITION, CORPORA
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 
 SEED, JOINT, EXPERT = "Seed model", "DEMix, LoRA, MoE or dense", "New expert"
 TOGETHER = "Several experts together"  # an outcome of the form JOINT

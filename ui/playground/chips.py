@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ui.present.forms.settings_in_address import MemberSetting, member_values, read_members
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.palette import look_of
-from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from workbench.answers.posteriors import Manifest

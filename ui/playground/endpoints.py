@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from engine.config import SamplingConfig
 from ui.errors import BadUsage
 from ui.generation.known_models import known_models
-from workbench.mixture_request import MixtureRequest
+from workbench.answers.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState

@@ -31,16 +31,16 @@ from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
 from workbench.answers.posteriors import Manifest
+from workbench.answers.stored_answer import StoredAnswer
 from workbench.requests.verification import changed_since
-from workbench.stored_answer import StoredAnswer
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.loading.plan import GenerationPlan
     from ui.generation.app_state import AppState
     from workbench.answers.history import ComparedAnswerCard, ComparisonCard
+    from workbench.answers.mixture_request import MixtureRequest
     from workbench.answers.server import Model
-    from workbench.mixture_request import MixtureRequest
 
 CHOOSE = "Choose a mixture or an expert first."
 FAILED_BLIND = "This model gave no answer; the reason may name it. Turn “Blind” off and generate again to read it."

@@ -31,7 +31,7 @@ from ui.present.terminal import harmless
 from ui.serving.browser import can_browse, studio_answers
 from ui.serving.login import login_link
 from workbench.access.home_token import needs_token
-from workbench.job_states import ACTIVE
+from workbench.schema.job_states import ACTIVE
 from workbench.settings import Settings
 from workbench.store.private_folder import make_private
 

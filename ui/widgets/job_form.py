@@ -27,10 +27,10 @@ from workbench.errors import BadSpec
 from workbench.job_records.jobs import get_jobs
 from workbench.job_records.preconditions import advice_on
 from workbench.kinds.catalog import kind_named
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.database import reading
 from workbench.settings import get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs.base import Spec
 
 _STATES = {  # of the last job; in the others it goes on as it was submitted
     "done": (st.success, "is done"),

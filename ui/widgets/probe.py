@@ -15,9 +15,9 @@ from ui.present.text.formatting import duration, plain, spoken
 from ui.widgets.notices import show_failure
 from workbench.access.actor import Actor, Role, acting_as, current_actor, may
 from workbench.answers.forecasts import Forecast
-from workbench.request_specs import TrainClusters
 from workbench.settings import get_settings
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
+from workbench.specs.requests import TrainClusters
 
 LOOK_SECONDS = 1.0  # between two looks of a page at its probes
 _PATIENCE_SECONDS = 15.0  # without a look, after which a probe ends: the page was left

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from workbench.access.actor import Role, current_actor, require
 from workbench.answers.team import AuditCard
-from workbench.tables import (
+from workbench.schema.tables import (
     Alias,
     AuditEntry,
     Cluster,

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from workbench.access.actor import OWNER, Actor, Role, require
 from workbench.answers.team import UserCard
 from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.names import clean_name
-from workbench.tables import User
+from workbench.schema.names import clean_name
+from workbench.schema.tables import User
 
 TOKEN_START = "wb_"  # by which a token of a user is known
 TOKEN_BYTES = 32

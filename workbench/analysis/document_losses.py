@@ -17,9 +17,9 @@ from workbench.analysis.scores import load, places
 from workbench.registry.clusters.clusterings import SourceFiles, clustering_files
 from workbench.registry.experts import expert_row
 from workbench.registry.tokenizers import tokens_key
+from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert
 
 
 @dataclass(frozen=True)

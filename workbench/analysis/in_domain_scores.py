@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import accuracy, perplexity
 from workbench.registry.cards import EvaluationCard
-from workbench.tables import Domain, Evaluation, Expert
+from workbench.schema.tables import Domain, Evaluation, Expert
 
 Measured = tuple[int, int]  # block size, number of tokens
 

@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 
 from engine.methods.mode.sizes import part_sizes
 from workbench.answers.base import Answer
-from workbench.mode_composition import parts_together
 from workbench.registry.experts import expert_row
+from workbench.schema.mode_composition import parts_together
+from workbench.schema.tables import Expert
 from workbench.store.storage import Storage
-from workbench.tables import Expert
 
 
 class ExpertPart(Answer):

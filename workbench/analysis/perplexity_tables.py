@@ -23,7 +23,7 @@ from workbench.registry.cards import EvaluationCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
-from workbench.tables import Artifact, Evaluation, Expert
+from workbench.schema.tables import Artifact, Evaluation, Expert
 
 USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, aliased
 
 from workbench.answers.base import Answer
 from workbench.registry.comparisons import label
-from workbench.tables import ComparedAnswer, Comparison, Vote
+from workbench.schema.tables import ComparedAnswer, Comparison, Vote
 
 if TYPE_CHECKING:
     from engine.statistics.bradley_terry import Votes

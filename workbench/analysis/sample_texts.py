@@ -12,8 +12,8 @@ from engine.text.split_names import HeldOutSplit
 from workbench.registry.corpora import preview_documents
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row, taking_part
+from workbench.schema.tables import Expert, Mixture
 from workbench.store.storage import Storage
-from workbench.tables import Expert, Mixture
 
 PASSAGE_CHARACTERS = 600
 CHARACTERS = (150, 600)  # of each domain: the second must outweigh the evidence for the first

@@ -18,8 +18,8 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import comparable
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
+from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Artifact, Domain, Evaluation, Expert
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from engine.loading.plan import GenerationPlan
 from engine.mixing.evidence import AnyEvidence
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer, JsonObject
-from workbench.gate_configs import dump_gate
+from workbench.specs.gates import dump_gate
 
 Weights = list[list[float]]  # token × expert
 

@@ -17,11 +17,11 @@ from engine.text.dataset_source import DatasetSource
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import num_counted_tokens, perplexity
 from workbench.exports.old_masks import MASK_RULE, is_of_first_rule
-from workbench.hub_names import hub_origin
 from workbench.registry.experts import IMPORTED, domains_of, parameters_of
 from workbench.registry.reports import list_reports
-from workbench.reproducible import reproducible_from
-from workbench.tables import Domain, Evaluation, Expert
+from workbench.registry.reproducible import reproducible_from
+from workbench.schema.tables import Domain, Evaluation, Expert
+from workbench.specs.hub_names import hub_origin
 
 _DATASET = "data set "  # begins the source of a corpus that was downloaded
 _NO_OPTIONS = ("domains", "full_model", IMPORTED)  # of an expert's config: named elsewhere, or a path of this machine

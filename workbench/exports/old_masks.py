@@ -6,8 +6,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.registry.experts import domains_of, expert_row
+from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Expert
 
 MASK_RULE = "mask_rule"  # in an expert's config: the rule of its training on conversations
 OLD_MASKS = (

@@ -20,11 +20,11 @@ from engine.methods.registry import method_of
 from workbench.answers.base import Answer
 from workbench.errors import BadSpec
 from workbench.formatting.shell_command import shell_command
-from workbench.outputs import output_complaints
 from workbench.registry.experts import SEED, expert_or_seed
 from workbench.registry.mixtures import mixture_row, taking_part
+from workbench.schema.tables import Expert
+from workbench.specs.outputs import output_complaints
 from workbench.store.storage import Storage
-from workbench.tables import Expert
 
 
 class ServedAdapter(Answer):

@@ -15,10 +15,7 @@ from engine.files import ArtifactRef, faults_in
 from workbench.answers.integrity import Dependent, FaultyArtifact, StoreCheck, Thing
 from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.registry import database
-from workbench.settings import Settings
-from workbench.store import ownership
-from workbench.store.storage import CachedArtifact, Storage, get_storage
-from workbench.tables import (
+from workbench.schema.tables import (
     Artifact,
     Clustering,
     Domain,
@@ -29,6 +26,9 @@ from workbench.tables import (
     Report,
     SeedModel,
 )
+from workbench.settings import Settings
+from workbench.store import ownership
+from workbench.store.storage import CachedArtifact, Storage, get_storage
 
 See = Callable[[int, int, int, int], object]  # artifacts and bytes: checked, and all
 

@@ -18,13 +18,13 @@ from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, or_, s
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
-from workbench import database_clock
 from workbench.errors import BadSpec, DevicesBusy
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import DeviceCard, DeviceHolder, DeviceTenantCard
+from workbench.schema import database_clock
+from workbench.schema.tables import Device, DeviceShare, DeviceTenant, Job
 from workbench.settings import Settings
-from workbench.spec_base import Spec
-from workbench.tables import Device, DeviceShare, DeviceTenant, Job
+from workbench.specs.base import Spec
 
 FORGET_SECONDS = 86_400.0  # after which a device that no worker registers any more has no row
 _ROUNDING = 1e-6  # shares such as 0.1 do not add up exactly

@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, String, case, literal, select
 from sqlalchemy.orm import Session
 
-from workbench import database_clock
 from workbench.job_records.devices import list_devices, need_of, waits_for
 from workbench.job_records.leases import has_expired, is_expired
-from workbench.job_states import ACTIVE, UPLOAD
+from workbench.kinds.parse_spec import unreadable_reason
 from workbench.registry.cards import DeviceCard, JobCard
+from workbench.schema import database_clock
+from workbench.schema.job_states import ACTIVE, UPLOAD
+from workbench.schema.tables import Job, JobDependency, JobEvent
 from workbench.settings import get_settings
-from workbench.specs import unreadable_reason
-from workbench.tables import Job, JobDependency, JobEvent
 
 _COMPUTED = ("state", "after", "gpus", "waits_for")  # fields of a card that are no columns
 

@@ -11,21 +11,19 @@ from typing import Literal
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from workbench import database_clock
 from workbench.access import audit
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.devices import DeviceNeed, need_of
 from workbench.job_records.job_cards import cards_of, shown_state
 from workbench.job_records.leases import add_event, end_waiting, is_expired, stop_without_worker, waits
 from workbench.job_records.preconditions import advice_on, settled
-from workbench.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState
 from workbench.kinds.catalog import kind_named
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import plain
-from workbench.settings import Settings, get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
-from workbench.tables import (
+from workbench.schema import database_clock
+from workbench.schema.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState
+from workbench.schema.tables import (
     Artifact,
     Clustering,
     Corpus,
@@ -38,6 +36,8 @@ from workbench.tables import (
     Report,
     SeedModel,
 )
+from workbench.settings import Settings, get_settings
+from workbench.specs.base import Spec
 
 StopRequest = Literal["cancel", "pause"]
 NEWEST = 200  # jobs in a list, unless a limit is given

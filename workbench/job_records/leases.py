@@ -14,12 +14,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from workbench import database_clock
 from workbench.errors import LeaseLost
-from workbench.job_states import CHECKPOINT, UNSUCCESSFUL, Ending, JobState
 from workbench.registry.cards import Failure
 from workbench.registry.database import plain
-from workbench.tables import Artifact, Job, JobDependency, JobEvent, Metric
+from workbench.schema import database_clock
+from workbench.schema.job_states import CHECKPOINT, UNSUCCESSFUL, Ending, JobState
+from workbench.schema.tables import Artifact, Job, JobDependency, JobEvent, Metric
 
 _NO_ETA = {"eta_seconds": None, "eta_soonest": None, "eta_latest": None}
 _BATCH = 500  # metrics in one statement: well below every database's limit on parameters

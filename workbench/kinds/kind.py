@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

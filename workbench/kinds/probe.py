@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
     from workbench.kinds.kind import RegistryObject

@@ -17,8 +17,8 @@ from workbench.answers.base import Answer
 from workbench.questions.question import Question, Split
 from workbench.registry.cards import ReportCard
 from workbench.registry.reports import list_reports
+from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Expert
 
 Overlaps = Mapping[tuple[str, str], float]  # of two domains by name
 

@@ -17,13 +17,13 @@ from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
 from workbench.answers.calibrations import Change, EvidenceCalibration
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.shell_command import evaluate_command, shell_command
-from workbench.mixture_request import MixtureRequest
 from workbench.questions.question import Question
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan
+from workbench.schema.tables import Evaluation, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Evaluation, Expert
 
 if TYPE_CHECKING:
     from engine.analysis.calibration import DevText

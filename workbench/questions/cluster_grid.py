@@ -24,8 +24,8 @@ from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.question import Question, Split
 from workbench.requests.planning import plan
+from workbench.schema.tables import Clustering, Evaluation
 from workbench.store.storage import Storage
-from workbench.tables import Clustering, Evaluation
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,13 +14,13 @@ from engine.methods.base import StoredExpert
 from engine.methods.registry import method_of
 from engine.models.flops import Shape, training_flops
 from workbench.answers.base import Answer
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import StorageError
-from workbench.mixture_request import MixtureRequest
 from workbench.questions.question import MixtureName, Question
 from workbench.registry.experts import part_names
 from workbench.requests.planning import plan
+from workbench.schema.tables import Expert
 from workbench.store.storage import Storage
-from workbench.tables import Expert
 
 
 class MixtureCosts(Answer):

@@ -18,8 +18,8 @@ from workbench.questions.question import Question, Split
 from workbench.registry.experts import domains_of
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.planning import plan
+from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert
 
 TARGET, ROLES = "target", ("train", "novel")  # the paper's N is what was adapted to, its T the first of the roles
 

@@ -17,8 +17,8 @@ from workbench.questions.prior_estimate import cached_prior_of
 from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan
+from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Expert
 
 InferenceMode = Literal["naive", "label", "average", "uniform", "updating", "cached", "mixture", "oracle"]
 INFERENCE_MODES: tuple[InferenceMode, ...] = get_args(InferenceMode)

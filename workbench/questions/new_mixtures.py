@@ -13,8 +13,8 @@ from workbench.questions.calibration import calibrate_evidence
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import create_mixture, get_mixture, save_calibration
-from workbench.request_specs import MixtureSpec
 from workbench.settings import Settings, get_settings
+from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
 EVIDENCE = "evidence"

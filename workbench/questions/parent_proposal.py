@@ -17,8 +17,8 @@ from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import can_be_parent, first_of_line
 from workbench.registry.mixtures import mixture_row
+from workbench.schema.tables import Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
-from workbench.tables import Evaluation, Expert, Mixture
 
 
 def unscored_parents(session: Session, mixture: str, domain: str, split: HeldOutSplit = "dev") -> tuple[list[str], int]:

@@ -11,7 +11,7 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable, perplexity, perplexity_table
 from workbench.analysis.scores import mixed_perplexities, scored_domains
 from workbench.answers.base import Answer
-from workbench.mixture_request import MixtureRequest
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.questions.question import MixtureName, Question, Split
 from workbench.requests.body import MAX_NAMED, FieldError, Names
 from workbench.requests.gate_changes import AnyGateChange, gate_changes

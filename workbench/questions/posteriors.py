@@ -16,8 +16,8 @@ from workbench.answers.base import Answer
 from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan
+from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Expert
 
 if TYPE_CHECKING:
     from torch import Tensor

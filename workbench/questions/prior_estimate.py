@@ -16,8 +16,8 @@ from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Evidence, MixtureName, Question, Split
 from workbench.requests.planning import plan
+from workbench.schema.tables import Evaluation
 from workbench.store.storage import Storage
-from workbench.tables import Evaluation
 
 if TYPE_CHECKING:
     from torch import Tensor

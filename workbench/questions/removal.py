@@ -30,8 +30,8 @@ from workbench.registry.corpora import domain_row
 from workbench.registry.experts import ancestors, parts_of
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.registry.reports import list_reports
+from workbench.schema.tables import Domain, Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert, Mixture
 
 KIND = "removal"
 COLUMNS = ("with_expert", "without_expert", "without_domain")  # the paper's +Expert, –Expert, –Domain

@@ -25,8 +25,8 @@ from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row, parameters_of
 from workbench.registry.seeds import made_of
 from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.schema.tables import Domain, Evaluation, Expert, MixtureMember
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert, MixtureMember
 
 Metric = Literal["accuracy", "perplexity"]
 ByDomain = dict[str, float | None]

@@ -20,9 +20,9 @@ from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.registry.tokenizers import chat_tokens_key, tokens_key
+from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert
 
 if TYPE_CHECKING:
     from engine.text.blocks import Tokens

@@ -14,9 +14,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from workbench.errors import BadSpec, NoModel, NotFound
-from workbench.names import ALIAS_SIGN, aliased_row, clean_name
 from workbench.registry.cards import AliasCard
-from workbench.tables import Alias, Expert, Mixture
+from workbench.schema.names import ALIAS_SIGN, aliased_row, clean_name
+from workbench.schema.tables import Alias, Expert, Mixture
 
 _FORM = re.compile(r"[A-Za-z0-9_-]{1,40}")  # of the part after the sign, as MLflow has it
 _RESERVED = re.compile(r"latest|v?\d+", re.IGNORECASE)  # mean versions in MLflow

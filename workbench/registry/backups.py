@@ -19,6 +19,7 @@ from sqlalchemy import func, make_url, select, text
 
 from engine.files import new_file
 from workbench.registry import database
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 from workbench.store import ownership
 from workbench.store.records import remove_leftovers
@@ -26,7 +27,6 @@ from workbench.store.row_copy import copy_rows
 from workbench.store.row_records import claim_unowned
 from workbench.store.storage import get_storage, noticing_full_disk
 from workbench.store.trash import STAMP, seconds_of, stamp_now
-from workbench.tables import Artifact
 
 EVERY_SECONDS = 24 * 3600.0
 NUM_KEPT = 7  # days, and the maximum of backups of the newest day

@@ -11,7 +11,7 @@ from engine.text.import_report import Report
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import JsonObject
 from workbench.answers.posteriors import PriorSource
-from workbench.job_states import ShownState
+from workbench.schema.job_states import ShownState
 
 
 class Card(BaseModel):

@@ -34,14 +34,14 @@ from workbench.answers.history import (
     VoteCard,
 )
 from workbench.answers.posteriors import Manifest
+from workbench.answers.stored_answer import StoredAnswer
 from workbench.errors import BadComparison, NotFound
-from workbench.gate_configs import load_gate
-from workbench.names import by_name
 from workbench.registry.database import plain
 from workbench.registry.prompt_domains import domain_weights, leading_domain
 from workbench.registry.setups import setup_sha256, variant_of
-from workbench.stored_answer import StoredAnswer
-from workbench.tables import ComparedAnswer, Comparison, Domain, Vote
+from workbench.schema.names import by_name
+from workbench.schema.tables import ComparedAnswer, Comparison, Domain, Vote
+from workbench.specs.gates import load_gate
 
 EXCERPT = 300  # characters of a prompt in a list
 DAY_SECONDS = 86_400.0

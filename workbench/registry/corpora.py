@@ -13,15 +13,15 @@ from engine.text.split_names import Split
 from workbench.answers.documents import Document
 from workbench.answers.forecasts import BatchRow
 from workbench.errors import BadSpec, StorageError
-from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import CorpusCard, DomainCard, ImportReport
 from workbench.registry.database import plain
 from workbench.registry.experts import domains_of
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.seeds import seed_row
+from workbench.schema.names import by_name, clean_name, ensure_free
+from workbench.schema.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
 from workbench.store.artifacts import forget_made_from, forget_scores
 from workbench.store.storage import Storage
-from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
 
 _MARKED_TOKENS = 512  # of a conversation that is shown with what counts
 

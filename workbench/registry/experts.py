@@ -12,16 +12,15 @@ from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.base import Parameters, StoredExpert
 from engine.methods.registry import method_of, methods
 from workbench.errors import NotFound
-from workbench.expert_looks import choose_look
-from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import ExpertCard, ExpertLook
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
+from workbench.registry.reproducible import reproducible_from
 from workbench.registry.seeds import copies_of, made_of
-from workbench.reproducible import reproducible_from
-from workbench.store.artifacts import forget_made_from, forget_scores
-from workbench.tables import (
+from workbench.schema.expert_looks import choose_look
+from workbench.schema.names import by_name, clean_name, ensure_free
+from workbench.schema.tables import (
     Artifact,
     Cluster,
     Corpus,
@@ -32,6 +31,7 @@ from workbench.tables import (
     MixtureMember,
     SeedModel,
 )
+from workbench.store.artifacts import forget_made_from, forget_scores
 
 SEED = "seed:"  # begins the name of a seed model as an expert
 _AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]

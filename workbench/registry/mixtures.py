@@ -16,16 +16,16 @@ from engine.mixing.gate_type import GateConfig
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec, ChangedMeanwhile, NameTaken, NotFound
 from workbench.formatting.number_format import change
-from workbench.gate_configs import changed_gate, dump_gate, load_gate
-from workbench.names import by_name, clean_name, ensure_free, free_name
 from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import CalibratedGain, MemberCard, MixtureCard
 from workbench.registry.clusters.cluster_routing import gate_complaints, route_complaints
 from workbench.registry.experts import domains_of, expert_or_seed, part_names
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.tokenizers import with_another_tokenizer
-from workbench.request_specs import MixtureSpec
-from workbench.tables import Evaluation, Expert, Mixture, MixtureMember
+from workbench.schema.names import by_name, clean_name, ensure_free, free_name
+from workbench.schema.tables import Evaluation, Expert, Mixture, MixtureMember
+from workbench.specs.gates import changed_gate, dump_gate, load_gate
+from workbench.specs.requests import MixtureSpec
 
 # With the members of every mixture in one statement.
 MEMBERS = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)

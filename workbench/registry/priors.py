@@ -11,10 +11,10 @@ from engine.config import absurdity
 from engine.errors import MixtureError
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.errors import BadSpec, NotFound
-from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import GivenByHand, PriorCard
 from workbench.registry.experts import expert_row
-from workbench.tables import Expert, Prior
+from workbench.schema.names import by_name, clean_name, ensure_free
+from workbench.schema.tables import Expert, Prior
 
 
 def list_priors(session: Session) -> list[PriorCard]:

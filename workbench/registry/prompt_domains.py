@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from engine.mixing.gate_registry import gate_type
 from workbench.answers.history import NewAnswer
-from workbench.gate_configs import load_gate
-from workbench.tables import Domain, Expert
+from workbench.schema.tables import Domain, Expert
+from workbench.specs.gates import load_gate
 
 LEAST_SHARE = 0.5  # of the weight, which the leading domain must exceed
 _SHOWN = 8  # domains whose weights are stored

@@ -8,9 +8,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import InUse
-from workbench.job_states import UNFINISHED
 from workbench.kinds.catalog import known_kinds
-from workbench.tables import Job
+from workbench.schema.job_states import UNFINISHED
+from workbench.schema.tables import Job
 
 _SHOWN = 8
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import NotFound
 from workbench.registry.cards import ReportCard
-from workbench.tables import Artifact, Report
+from workbench.schema.tables import Artifact, Report
 
 
 def register_report(

@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import SeedCard
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
+from workbench.schema.names import by_name, clean_name, ensure_free
+from workbench.schema.tables import Artifact, Clustering, Expert, Job, SeedModel
 from workbench.store.storage import Storage
-from workbench.tables import Artifact, Clustering, Expert, Job, SeedModel
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
 CHANGES = "changes"  # in the same: what of the model's files was left out or changed, as sentences

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, selectinload
 
 from workbench.answers.posteriors import Manifest
 from workbench.registry.experts import part_names
-from workbench.tables import Expert, Mixture, MixtureMember
+from workbench.schema.tables import Expert, Mixture, MixtureMember
 
 _FEW = 3  # experts that a variant names
 _DECIMALS = 6  # of a share

@@ -13,9 +13,9 @@ from typing import Any, Literal, get_type_hints
 from sqlalchemy import select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from workbench import tables
 from workbench.registry import aliases, cards, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.clusters import clusterings
+from workbench.schema import tables
 
 ThingKind = Literal[
     "corpus",

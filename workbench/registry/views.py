@@ -9,9 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, NotFound
-from workbench.names import clean_name
 from workbench.registry.cards import ViewCard
-from workbench.tables import SavedView
+from workbench.schema.names import clean_name
+from workbench.schema.tables import SavedView
 
 MOST_LETTERS = 2000  # of an address
 _ADDRESS = re.compile(r"/[a-z0-9_-]*(\?[\x21-\x7e]*)?")  # a page, and what is chosen on it as a browser writes it

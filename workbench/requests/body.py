@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, model_validator
 
-from workbench.spec_base import Sane
+from workbench.specs.base import Sane
 
 MAX_NAMED = 1024  # experts of one request, or parts of one expert
 MAX_TEXT = 4096  # characters of a text that is no prompt, such as a name

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import Problem
 from workbench.answers.history import ComparedAnswerCard, ComparisonCard, LinkedAnswer, OpenedLink
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
-from workbench.mixture_request import MixtureRequest
+from workbench.answers.stored_answer import StoredAnswer, StoredChoice
 from workbench.requests.verification import changed_since
-from workbench.stored_answer import StoredAnswer, StoredChoice
 
 if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan

@@ -13,10 +13,10 @@ from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
 from workbench.answers.base import Answer
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
+from workbench.answers.stored_answer import StoredAnswer, StoredChoice
 from workbench.errors import BadSpec
-from workbench.mixture_request import MixtureRequest
-from workbench.stored_answer import StoredAnswer, StoredChoice
 
 if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan

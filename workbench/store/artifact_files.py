@@ -11,9 +11,9 @@ from typing import Any
 from engine.files import EXPERT_CARD, MANIFEST
 from engine.methods.base_card import SHARED_FILE
 from engine.methods.registry import method_of_card
+from workbench.schema.tables import new_id
 from workbench.store import artifact_kinds
 from workbench.store.row_records import Rows
-from workbench.tables import new_id
 
 _SUMMARY, _MODEL = "summary.json", "config.json"
 _SOURCE = "rebuilt from its files"

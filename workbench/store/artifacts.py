@@ -9,11 +9,11 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from workbench import database_clock
-from workbench.job_states import UNFINISHED
+from workbench.schema import database_clock
+from workbench.schema.job_states import UNFINISHED
+from workbench.schema.tables import Artifact, Evaluation, Job
 from workbench.store import tombstones
 from workbench.store.storage import Storage
-from workbench.tables import Artifact, Evaluation, Job
 
 
 def register_artifact(

@@ -11,9 +11,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import RegistryMismatch
+from workbench.schema.tables import Artifact, Job, RegistryIdentity
 from workbench.store import tombstones
 from workbench.store.storage import OWNER, UNREADABLE, Storage, StoredIds
-from workbench.tables import Artifact, Job, RegistryIdentity
 
 
 def find_registry_id(session: Session) -> str | None:

@@ -16,15 +16,15 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
-from workbench.expert_looks import choose_look
-from workbench.gate_configs import upgraded_gate
-from workbench.names import free_name
+from workbench.schema.expert_looks import choose_look
+from workbench.schema.names import free_name
+from workbench.schema.tables import Artifact, Base, Expert, Job, JobEvent
+from workbench.specs.gates import upgraded_gate
 from workbench.store import ownership, tombstones
 from workbench.store.artifact_files import rows_of_files
 from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
-from workbench.tables import Artifact, Base, Expert, Job, JobEvent
 
 _THINGS = {
     "jobs": "job",

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DataError, IntegrityError
 
 from workbench.errors import StorageError
-from workbench.tables import Base, RegistryIdentity
+from workbench.schema.tables import Base, RegistryIdentity
 
 _SHOWN = 80  # characters of a key in an error
 _BATCH_ROWS = 1000  # rows in memory, but for tables that refer to themselves

@@ -15,10 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from engine.errors import Problem
-from workbench.store import ownership, tombstones
-from workbench.store.records import Record
-from workbench.store.storage import Storage
-from workbench.tables import (
+from workbench.schema.tables import (
     Artifact,
     Base,
     Cluster,
@@ -34,6 +31,9 @@ from workbench.tables import (
     Report,
     SeedModel,
 )
+from workbench.store import ownership, tombstones
+from workbench.store.records import Record
+from workbench.store.storage import Storage
 
 OWNERS: tuple[type[Any], ...] = (Domain, SeedModel, Clustering, Expert, Evaluation, Report)  # each of one artifact
 _RECORDED: tuple[type[Any], ...] = (Artifact, *OWNERS, Corpus, Cluster, Mixture, MixtureMember)

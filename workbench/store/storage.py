@@ -18,11 +18,11 @@ from typing import NamedTuple
 from engine.errors import DamagedFile
 from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, read_temporary, sha256_of
 from workbench.errors import DiskFull, StorageError, StoreFailed
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS, ObjectStore, object_store
 from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
-from workbench.tables import Artifact
 
 OWNER, RECORDS, _TRASH, _VERIFIED = "registry.json", "records", "trash", "verified"  # beside the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id

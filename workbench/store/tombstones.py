@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator
 from sqlalchemy import ColumnElement, and_, delete, exists, or_, select
 from sqlalchemy.orm import Session
 
-from workbench import database_clock
+from workbench.schema import database_clock
+from workbench.schema.tables import Artifact, Job, Tombstone
 from workbench.store.storage import Storage, StoredIds
-from workbench.tables import Artifact, Job, Tombstone
 
 _BATCH_SIZE = 200
 

@@ -41,7 +41,7 @@ from workbench.analysis.changes.unlearning import what_stays
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.questions.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
 from workbench.registry.reports import register_report
-from workbench.tables import Expert
+from workbench.schema.tables import Expert
 
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.registry.reports import register_report
-from workbench.tables import Domain
+from workbench.schema.tables import Domain
 
 
 def run(work: Work, spec: MeasureOverlap) -> Generator[Event, None, Register]:

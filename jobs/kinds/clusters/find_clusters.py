@@ -23,11 +23,11 @@ from jobs.kinds.shared.tokens import DomainFiles
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.names import ensure_free
 from workbench.registry.clusters.clusterings import register_clustering
+from workbench.schema.names import ensure_free
+from workbench.schema.tables import Clustering
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Clustering
 
 
 def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:

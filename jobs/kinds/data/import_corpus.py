@@ -22,11 +22,11 @@ from engine.text.streams import TextFile, find_files, size_on_disk
 from jobs.attempt.work import Register, Work, stable_id
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.names import ensure_free
 from workbench.registry.corpora import register_corpus
+from workbench.schema.names import ensure_free
+from workbench.schema.tables import Corpus
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Corpus
 
 
 def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:

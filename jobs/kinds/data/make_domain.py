@@ -23,12 +23,12 @@ from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
 from jobs.kinds.shared.clusters.text_files import folders_of
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.data.make_domain import MakeDomain
-from workbench.names import ensure_free
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files
 from workbench.registry.corpora import register_corpus
+from workbench.schema.names import ensure_free
+from workbench.schema.tables import Corpus, Domain
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Corpus, Domain
 
 
 @dataclass(frozen=True)

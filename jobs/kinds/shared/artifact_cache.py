@@ -10,8 +10,8 @@ from engine.errors import DamagedFile
 from engine.events import Event, Note
 from jobs.attempt.work import Work
 from workbench.errors import DiskFull, StorageError, StoreFailed
+from workbench.schema.tables import Artifact
 from workbench.store.artifacts import find_artifact
-from workbench.tables import Artifact
 
 
 def cached_artifact(

@@ -15,7 +15,7 @@ from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
 from jobs.attempt.work import Work
 from workbench.registry.tokenizers import with_another_tokenizer
-from workbench.tables import Expert
+from workbench.schema.tables import Expert
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import can_show, domain_files, pack
 from workbench.registry.clusters.cluster_routing import distances_key, find_route
 from workbench.registry.mixtures import members_of
+from workbench.schema.tables import Domain
 from workbench.store import artifact_kinds
-from workbench.tables import Domain
 
 
 def measure_missing(

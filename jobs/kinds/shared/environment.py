@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.environment import Environment, current_environment
 from jobs.attempt.work import Work
-from workbench.reproducible import environment_words
+from workbench.registry.reproducible import environment_words
 
 
 def environment_of(work: Work) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, sources_of
 from workbench.analysis.changes.training_outcome import AFTER, BEFORE
 from workbench.registry.experts import register_expert
+from workbench.schema.tables import Artifact
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Artifact
 
 
 def store_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:

@@ -20,8 +20,8 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.gguf import convert, find_converter
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts, Format, model_card
-from workbench.hub_names import hub_origin
 from workbench.registry.experts import expert_row
+from workbench.specs.hub_names import hub_origin
 
 CARD, GGUF = "README.md", "model.gguf"
 

@@ -35,8 +35,8 @@ from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.mixtures import create_mixture
-from workbench.request_specs import MixtureSpec
-from workbench.tables import Artifact, Expert
+from workbench.schema.tables import Artifact, Expert
+from workbench.specs.requests import MixtureSpec
 
 Write = Callable[[Path], None]  # fills the folder of an expert
 

@@ -15,7 +15,7 @@ from engine.files import MANIFEST, aside_of, faults_in, new_file, new_folder, sh
 from jobs.attempt.work import Work
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import DiskFull, StorageError
-from workbench.outputs import What, existing
+from workbench.specs.outputs import What, existing
 from workbench.store.storage import free_bytes, is_full_disk
 
 _NOTE = "output"

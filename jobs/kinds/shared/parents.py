@@ -21,8 +21,8 @@ from workbench.errors import NotFound
 from workbench.formatting.number_format import weight
 from workbench.registry.clusters.branching import domain_folders
 from workbench.registry.experts import can_be_parent, first_of_line
+from workbench.schema.tables import Expert, Mixture
 from workbench.store.storage import Storage
-from workbench.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)

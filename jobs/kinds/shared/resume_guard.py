@@ -14,7 +14,7 @@ from engine.files import new_file
 from engine.text.blocks import MASK_RULE
 from engine.text.chat.old_masks import OLD_RULE
 from jobs.attempt.work import Work
-from workbench.reproducible import ROW_ORDER
+from workbench.registry.reproducible import ROW_ORDER
 
 if TYPE_CHECKING:
     from jobs.kinds.shared.tokens import DomainFiles

@@ -28,9 +28,9 @@ from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.errors import StorageError
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
+from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Domain, Evaluation, Expert
 
 _Measure = tuple[str, str, int, int]  # expert, domain, block size, tokens
 

@@ -27,14 +27,14 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.errors import BadSpec
 from workbench.kinds.training.average_experts import AverageExperts
-from workbench.names import ensure_free
 from workbench.registry.experts import AVERAGED, domains_of, expert_row
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.priors import weights_under
-from workbench.request_specs import MixtureSpec
+from workbench.schema.names import ensure_free
+from workbench.schema.tables import Expert, Mixture
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)

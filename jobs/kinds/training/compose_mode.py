@@ -24,9 +24,9 @@ from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inpu
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.kinds.training.compose_mode import ComposeMode
-from workbench.mode_composition import ModePart, composition, num_blocks_of
 from workbench.registry.experts import expert_row
-from workbench.tables import Expert, Mixture
+from workbench.schema.mode_composition import ModePart, composition, num_blocks_of
+from workbench.schema.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
 from workbench.errors import BadSpec
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts
-from workbench.gate_configs import load_gate
 from workbench.kinds.training.export_mixture import MOE_FORMAT, ExportMixture, mixture_complaints
 from workbench.registry.mixtures import mixture_row, taking_part
-from workbench.tables import Expert, Mixture
+from workbench.schema.tables import Expert, Mixture
+from workbench.specs.gates import load_gate
 
 _AVERAGE = (
     "The weighted mean of the parameters of several experts (Li et al. 2022, §3.3), as one model. It is not the "

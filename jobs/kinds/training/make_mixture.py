@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 from engine.events import Event, Progress
 from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.attempt.work import Register, Work
-from workbench.gate_configs import changed_gate
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.mixtures import compose_mixture
-from workbench.request_specs import MixtureSpec
+from workbench.specs.gates import changed_gate
+from workbench.specs.requests import MixtureSpec
 
 
 def run(_: Work, spec: MakeMixture) -> Generator[Event, None, Register]:

@@ -26,14 +26,14 @@ from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
-from workbench.hub_names import hub_name, hub_source
 from workbench.kinds.training.make_seed import MakeSeed
-from workbench.names import ensure_free
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import CHANGES, MADE_OF, register_seed
+from workbench.schema.names import ensure_free
+from workbench.schema.tables import SeedModel
+from workbench.specs.hub_names import hub_name, hub_source
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
-from workbench.tables import SeedModel
 
 _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
 

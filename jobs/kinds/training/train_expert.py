@@ -42,11 +42,11 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry.clusters.branching import share_of
 from workbench.registry.clusters.cluster_routing import cluster_numbers, clustering_of
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
-from workbench.request_specs import MixtureSpec
 from workbench.requests.planning import plan
+from workbench.schema.tables import Artifact, Expert, Mixture
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Artifact, Expert, Mixture
 
 
 @dataclass(frozen=True)

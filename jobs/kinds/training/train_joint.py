@@ -40,12 +40,12 @@ from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
+from workbench.registry.reproducible import ROW_ORDER
 from workbench.registry.seeds import seed_row
-from workbench.reproducible import ROW_ORDER
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Artifact, Expert, Mixture
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Artifact, Expert, Mixture
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.seeds import seed_row
-from workbench.tables import Expert, Mixture
+from workbench.schema.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)

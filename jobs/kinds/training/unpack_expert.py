@@ -29,16 +29,16 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
 from workbench.formatting.shell_command import shell_command
-from workbench.hub_names import HUB
 from workbench.kinds.training.unpack_expert import UnpackExpert
-from workbench.names import clean_name, ensure_free, free_name
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.packed_experts import PackedExpert, PackedSeed, read_packed
 from workbench.registry.seeds import register_seed
+from workbench.schema.names import clean_name, ensure_free, free_name
+from workbench.schema.tables import Artifact, Domain, Expert, SeedModel
+from workbench.specs.hub_names import HUB
 from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
 from workbench.store.artifacts import register_artifact
-from workbench.tables import Artifact, Domain, Expert, SeedModel
 
 _AGAIN = "Get the file again from whoever packed it."
 _BASE, _EXPERT, _SEED = "base", "expert", "seed"

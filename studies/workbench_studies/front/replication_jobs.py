@@ -12,7 +12,7 @@ from ui.errors import BadUsage, JobFailed
 from ui.present.text.formatting import duration, pluralize
 from workbench.formatting.number_format import amount
 from workbench.formatting.shell_command import shell_command
-from workbench.job_states import UNSUCCESSFUL
+from workbench.schema.job_states import UNSUCCESSFUL
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SEEDS, SizeName
 from workbench_studies.front.replication_reports import files_of, newest
 

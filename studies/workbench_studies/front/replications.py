@@ -27,10 +27,10 @@ from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.errors import BadSpec
 from workbench.formatting.shell_command import shell_command
-from workbench.job_states import UNSUCCESSFUL
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard, JobCard, ReportCard
 from workbench.registry.database import reading
+from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 from workbench_studies.core.findings import cautions, summary

@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.spec_base import LONGEST_STEM, MOST_LETTERS, Name, Spec
+from workbench.specs.base import LONGEST_STEM, MOST_LETTERS, Name, Spec
 from workbench_studies.core.sizes import SEEDS, Size, SizeName
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.kinds.kind import Kind, no_path, nothing
-from workbench.spec_base import LocalPath
+from workbench.specs.base import LocalPath
 from workbench_studies.cbtm.names import Arm, CbtmRun, arms_of, smaller_arms
 from workbench_studies.cbtm.sizes import SIZES as CBTM_SIZES
 from workbench_studies.cbtm.sizes import CbtmSize

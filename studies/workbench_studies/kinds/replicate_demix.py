@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from workbench.kinds.kind import Kind, no_path, nothing
-from workbench.spec_base import Name
+from workbench.specs.base import Name
 from workbench_studies.demix.names import DemixRun
 from workbench_studies.demix.sizes import SIZES as DEMIX_SIZES
 from workbench_studies.demix.sizes import DemixSize

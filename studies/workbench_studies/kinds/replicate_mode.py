@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from workbench.kinds.kind import Kind, no_path, nothing
-from workbench.spec_base import Name
+from workbench.specs.base import Name
 from workbench_studies.kinds.replicate import BUDGET, Replicate
 from workbench_studies.mode.arms import arms_of as mode_arms
 from workbench_studies.mode.names import runs_of

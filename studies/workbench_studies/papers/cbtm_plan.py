@@ -21,7 +21,7 @@ from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.plans import Step
+from workbench.specs.plan import Step
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,

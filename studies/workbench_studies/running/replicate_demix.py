@@ -17,8 +17,8 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.tokens import domain_files
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.plans import Step
 from workbench.registry.cards import JobCard
+from workbench.specs.plan import Step
 from workbench_studies.core.scored import Scores
 from workbench_studies.demix.evidence import DemixEvidence
 from workbench_studies.demix.findings import findings_of

@@ -14,8 +14,8 @@ from workbench.job_records import jobs
 from workbench.registry.cards import ReportCard
 from workbench.registry.clusters.cluster_routing import distances_key, find_distances
 from workbench.registry.reports import list_reports
+from workbench.schema.tables import Clustering, Domain, Evaluation, Expert, SeedModel
 from workbench.store.storage import Storage
-from workbench.tables import Clustering, Domain, Evaluation, Expert, SeedModel
 from workbench_studies.core.scored import ScoreKey, Stored
 from workbench_studies.core.sizes import Size
 from workbench_studies.demix.evidence import Overlap

@@ -23,10 +23,10 @@ from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast
 from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
-from workbench.specs import parse_spec
 from workbench_studies.core.sizes import Size, SizeName
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.catalog import PAPERS

@@ -14,7 +14,7 @@ from engine.mixing.base import keep_top, normalised_prior
 from engine.mixing.evidence import READINGS, EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, end_of_block_posteriors
-from workbench.gate_configs import changed_gate, dump_gate, load_gate
+from workbench.specs.gates import changed_gate, dump_gate, load_gate
 
 PRIOR = [1.0, 2.0, 0.0, 4.0]
 SHARES = st.floats(0, 1, allow_subnormal=False)

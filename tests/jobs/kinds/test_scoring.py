@@ -10,7 +10,7 @@ from jobs.kinds.shared.scoring import Scored, register_scores
 from workbench.job_records import jobs as rows
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry import database
-from workbench.tables import Evaluation
+from workbench.schema.tables import Evaluation
 
 
 def test_scores_of_what_was_deleted_meanwhile_are_left_out(servers: RunningWorkbench) -> None:

@@ -9,8 +9,8 @@ import pytest
 from jobs.plans import clusterings
 from workbench.errors import NotFound
 from workbench.registry.database import transaction
-from workbench.request_specs import TrainClusters
-from workbench.tables import Alias, Mixture
+from workbench.schema.tables import Alias, Mixture
+from workbench.specs.requests import TrainClusters
 
 
 @pytest.mark.usefixtures("home")

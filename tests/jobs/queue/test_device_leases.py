@@ -28,8 +28,8 @@ from workbench.job_records.devices import DevicePool, list_devices
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.registry.cards import DeviceCard, DeviceHolder
+from workbench.schema.tables import Device
 from workbench.settings import Settings, read_settings
-from workbench.tables import Device
 
 PRESENT = [Gpu(f"uuid-{number}", str(number + 4), "H100", 80 << 30) for number in range(4)]
 

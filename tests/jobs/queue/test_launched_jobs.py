@@ -16,7 +16,7 @@ from engine.gpus import Gpu
 from engine.training.launchers.base import LocalLauncher, SlurmLauncher
 from engine.training.launchers.remote_shell import Host, RemoteShellLauncher
 from jobs.attempt.attempt import take
-from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
+from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn, node_address
 from jobs.attempt.outcomes import outcome_of
 from jobs.attempt.work import Claim, Work
 from jobs.queue.choosing import chosen, leasing
@@ -25,7 +25,6 @@ from workbench.errors import BadSettings, BadSpec
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.node_address import node_address
 from workbench.registry import database
 from workbench.settings import Settings, read_settings
 

@@ -21,8 +21,8 @@ from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
+from workbench.schema.tables import Job
 from workbench.settings import Settings
-from workbench.tables import Job
 
 
 @pytest.fixture(autouse=True)

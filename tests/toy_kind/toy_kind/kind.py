@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.kinds.kind import Kind, named, no_path, nothing
-from workbench.spec_base import Name, Spec
+from workbench.specs.base import Name, Spec
 
 
 class CountWords(Spec):

@@ -25,8 +25,8 @@ from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.server import Health
-from workbench.mixture_request import MixtureRequest
 from workbench.questions.perplexities import MixRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction

@@ -14,9 +14,9 @@ from ui.api.app import create_app
 from workbench.registry.database import transaction
 from workbench.registry.reports import register_report
 from workbench.registry.seeds import register_seed
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact
 
 V1 = "/v1/workbench"
 LAW = "both/law"

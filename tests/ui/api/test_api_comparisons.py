@@ -20,8 +20,8 @@ from workbench.registry.database import get_engine, reading, transaction
 from workbench.registry.experts import set_enabled
 from workbench.registry.mixtures import delete_mixture
 from workbench.requests.verification import read_answer, verify
+from workbench.schema.tables import ComparedAnswer
 from workbench.settings import Settings
-from workbench.tables import ComparedAnswer
 
 PATH = "/v1/workbench/comparisons"
 RATINGS = "/v1/workbench/ratings"

@@ -14,7 +14,6 @@ from jobs.attempt.work import log_path
 from tests.ui.clusterings import fill_clustering
 from ui.cli.app import main
 from ui.cli.output import print_fields
-from workbench.gate_configs import load_gate
 from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
@@ -22,9 +21,10 @@ from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, set_gate
+from workbench.schema.tables import Cluster
 from workbench.settings import get_settings
+from workbench.specs.gates import load_gate
 from workbench.store.storage import get_storage
-from workbench.tables import Cluster
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

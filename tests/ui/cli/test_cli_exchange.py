@@ -10,7 +10,7 @@ import pytest
 
 from ui.cli.app import main
 from ui.cli.commands import expert
-from workbench.specs import parse_spec
+from workbench.kinds.parse_spec import parse_spec
 
 
 @pytest.fixture

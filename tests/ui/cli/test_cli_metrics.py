@@ -18,7 +18,7 @@ from workbench.job_records.jobs import create_job
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.database import transaction
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 
 LOSSES = [("loss", 1, 5.0), ("loss", 2, 1 / 3), ("dev_loss/law, old", 2, 4.0)]
 

@@ -22,9 +22,9 @@ from ui.studio.shared import health
 from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database, seeds
+from workbench.schema.tables import Artifact, SeedModel
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, SeedModel
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from ui.playground.rounds import Memory, Round
 from workbench.analysis.ratings import Rating, RatingTable, RatingTables
 from workbench.registry.comparisons import get_comparison, list_comparisons
 from workbench.registry.database import reading, transaction
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings
-from workbench.tables import Artifact
 
 
 @pytest.fixture

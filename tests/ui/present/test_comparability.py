@@ -20,8 +20,8 @@ from ui.present.picture import card_of, scores_of
 from ui.present.text.measures import comparable
 from ui.studio.overview.contents import read_contents
 from workbench.analysis.perplexity_tables import comparable as comparable_rows
+from workbench.schema.tables import Evaluation
 from workbench.settings import get_settings
-from workbench.tables import Evaluation
 
 MOST = TokenMeasure("ab", 256)
 

@@ -19,7 +19,7 @@ from ui.present.mixture_effect import (
     effect_title,
     spoken_change,
 )
-from workbench.mixture_request import MixtureRequest
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.questions.perplexities import MixedDomain, MixedScores
 
 SAVED = MixtureRequest("m", ("m/law", "m/sea"), {"m/law": 1.0, "m/sea": 1.0}, {"kind": "posterior", "top_k": None})

@@ -17,9 +17,9 @@ from workbench.exports.model_card import _origin
 from workbench.registry import experts
 from workbench.registry.database import transaction
 from workbench.registry.seeds import register_seed
+from workbench.schema.tables import Artifact, SeedModel
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, SeedModel
 
 OF_SEED, OWN = 5_000_000, 70_000
 LLAMA = {

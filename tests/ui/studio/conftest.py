@@ -21,11 +21,11 @@ from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import CorpusCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Artifact, new_id
 from workbench.settings import Settings, get_settings
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
-from workbench.tables import Artifact, new_id
 
 # A name that would do harm on a page that forgot to escape it.
 HOSTILE = "<b>law</b> *x* :red[y] $z$ [a](http://b)"
@@ -217,7 +217,7 @@ def _ended_job(session: Session, spec: object, state: str = "done", **shown: obj
 
 
 def _curve(session: Session, job_id: str) -> None:
-    from workbench.tables import Metric
+    from workbench.schema.tables import Metric
 
     for step in range(1, 101, 3):
         for place, domain in enumerate(DOMAINS):

@@ -16,10 +16,10 @@ from workbench.registry import experts, mixtures, seeds
 from workbench.registry.cards import ExpertCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.seeds import seed_row
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Artifact, new_id
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, new_id
 
 SHAPE = {"num_blocks": 2, "expert_layers": 1, "init": "copy", "start": "backbone", "seed": 0}
 

@@ -33,9 +33,9 @@ from workbench.registry import corpora, mixtures, priors, reports
 from workbench.registry.cards import PriorCard
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading, transaction
+from workbench.schema.tables import Evaluation
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Evaluation
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
@@ -468,7 +468,7 @@ def test_too_little_text_for_a_prior_is_reported_in_the_servers_words(answers: A
 
 
 def test_a_training_reports_its_throughput() -> None:
-    from workbench.tables import Job
+    from workbench.schema.tables import Job
 
     measured = {
         "num_steps": 100,

@@ -10,8 +10,8 @@ from workbench.job_records import jobs as rows
 from workbench.registry import mixtures
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
-from workbench.request_specs import MixtureSpec
-from workbench.tables import Artifact, Expert, new_id
+from workbench.schema.tables import Artifact, Expert, new_id
+from workbench.specs.requests import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 SEVERAL = ["code", "poems"]

@@ -31,11 +31,11 @@ from workbench.registry.clusters.cluster_domains import set_domains
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Corpus, Domain, new_id
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
-from workbench.tables import Corpus, Domain, new_id
 
 EVERYWHERE = "-99 -99 99 -99 99 99 -99 99"
 

@@ -18,9 +18,9 @@ from ui.present.forms.questions import assemble, changed, questions_of
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.request_specs import TrainClusters
-from workbench.spec_base import Spec
-from workbench.specs import parse_as, parse_spec
+from workbench.kinds.parse_spec import parse_as, parse_spec
+from workbench.specs.base import Spec
+from workbench.specs.requests import TrainClusters
 
 NAME = 'it\'s *my* "name"'
 ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {

@@ -17,9 +17,9 @@ from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.data.import_corpus import FORMATS, ImportCorpus
+from workbench.kinds.parse_spec import parse_spec
 from workbench.settings import Settings, get_settings
-from workbench.spec_base import LocalPath
-from workbench.specs import parse_spec
+from workbench.specs.base import LocalPath
 
 SPECS = {name: kind.spec for name, kind in known_kinds().items()}
 

@@ -17,9 +17,9 @@ from workbench.job_records import jobs
 from workbench.registry import mixtures
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
+from workbench.schema.tables import Cluster
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench.tables import Cluster
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

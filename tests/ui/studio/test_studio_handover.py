@@ -19,8 +19,8 @@ from workbench.job_records import jobs
 from workbench.questions.perplexities import MixedScores
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
-from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")

@@ -18,7 +18,7 @@ from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row as row_of
 from workbench.registry.experts import list_experts
-from workbench.tables import Evaluation
+from workbench.schema.tables import Evaluation
 
 
 def scored(

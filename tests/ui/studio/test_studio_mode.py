@@ -25,8 +25,8 @@ from workbench.questions.costs import MixtureCosts
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MetricPoint
 from workbench.registry.database import transaction
-from workbench.request_specs import MixtureSpec
-from workbench.tables import new_id
+from workbench.schema.tables import new_id
+from workbench.specs.requests import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

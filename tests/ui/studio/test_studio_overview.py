@@ -24,8 +24,8 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry.database import transaction
 from workbench.registry.mixtures import create_mixture
-from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureSpec
 
 
 def overview() -> AppTest:

@@ -17,8 +17,8 @@ from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.questions.perplexities import MixedScores
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
-from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
 PARTS = ["code", HOSTILE]

@@ -21,8 +21,8 @@ from workbench.registry import experts, mixtures, seeds
 from workbench.registry.aliases import list_aliases, set_alias
 from workbench.registry.database import get_engine, reading, transaction
 from workbench.registry.views import list_views
+from workbench.schema.tables import Evaluation, Expert, Mixture, MixtureMember
 from workbench.settings import get_settings
-from workbench.tables import Evaluation, Expert, Mixture, MixtureMember
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

@@ -17,7 +17,7 @@ from workbench.questions.removal import RemovalTable
 from workbench.registry import mixtures, reports
 from workbench.registry.database import transaction
 from workbench.registry.experts import expert_row
-from workbench.request_specs import MixtureSpec
+from workbench.specs.requests import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

@@ -19,21 +19,21 @@ from tests.ui.studio.visits import named, open_page, output, read
 from ui.kinds.catalog import train_forms
 from ui.present.forms.form_choices import offers_now
 from ui.studio.training.want_view import rows_for
-from workbench import specs
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
+from workbench.kinds import parse_spec as specs
 from workbench.kinds.catalog import known_kinds
+from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.kinds.probe import training_probe
 from workbench.registry import seeds
 from workbench.registry.database import transaction
-from workbench.request_specs import TrainClusters
+from workbench.schema.tables import Mixture, MixtureMember, new_id
 from workbench.settings import get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_as, parse_spec
+from workbench.specs.base import Spec
+from workbench.specs.requests import TrainClusters
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
-from workbench.tables import Mixture, MixtureMember, new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

@@ -24,7 +24,6 @@ from workbench.analysis.curves.training_baseline import TrainingBaseline, traini
 from workbench.formatting.number_format import nats
 from workbench.formatting.palette import BASELINE_DASH
 from workbench.job_records import jobs, leases
-from workbench.job_states import PARENT, REQUIREMENTS, SAMPLES
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.pin_documents import PinDocuments
@@ -37,7 +36,8 @@ from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import experts
 from workbench.registry.cards import MetricPoint
 from workbench.registry.database import transaction
-from workbench.tables import Expert, Metric
+from workbench.schema.job_states import PARENT, REQUIREMENTS, SAMPLES
+from workbench.schema.tables import Expert, Metric
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -131,7 +131,7 @@ def test_text_that_was_imported_after_the_other_training_is_not_compared() -> No
 def _newer(domain: str) -> Any:
     from sqlalchemy import update
 
-    from workbench.tables import Domain
+    from workbench.schema.tables import Domain
 
     return update(Domain).where(Domain.name == domain).values(created_at=Domain.created_at + 10**6)
 

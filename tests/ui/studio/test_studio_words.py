@@ -27,10 +27,10 @@ from ui.studio.shared import health
 from ui.studio.shared.health import worker_sign
 from ui.widgets.data_table import as_csv
 from workbench.kinds.catalog import known_kinds
+from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 from workbench.registry.cards import JobCard
-from workbench.specs import parse_spec
 
 OFFERS = {"domain": ["d"], "domains": ["d"], "mixture": ["m"], "parent": ["p"], "seed_model": ["s"]}
 

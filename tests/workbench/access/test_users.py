@@ -21,7 +21,7 @@ from workbench.registry.comparisons import delete_history
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import delete_expert, set_enabled
 from workbench.registry.mixtures import create_mixture, delete_mixture, mixture_row, remove_member
-from workbench.request_specs import MixtureSpec
+from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
 ANNA = Actor("anna", Role.EDITOR, "1")

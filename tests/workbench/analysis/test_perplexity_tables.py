@@ -18,9 +18,9 @@ from workbench.job_records import jobs
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import EvaluationCard
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Artifact
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
-from workbench.tables import Artifact
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from workbench.analysis.ratings import LEAST_VOTES, RatingTable, rating_tables
-from workbench.tables import ComparedAnswer, Comparison, Vote
+from workbench.schema.tables import ComparedAnswer, Comparison, Vote
 
 
 def cast(

@@ -11,7 +11,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
-from workbench import database_clock
 from workbench.errors import DevicesBusy
 from workbench.job_records import devices, job_cards, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
@@ -23,9 +22,10 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import database
 from workbench.registry.cards import JobCard
+from workbench.schema import database_clock
+from workbench.schema.tables import DeviceShare, Job
 from workbench.settings import Settings, get_settings
-from workbench.spec_base import Spec
-from workbench.tables import DeviceShare, Job
+from workbench.specs.base import Spec
 
 HOST = "ada"
 GPUS = [Gpu(f"uuid-{number}", str(number), "H100", 80 << 30) for number in range(2)]

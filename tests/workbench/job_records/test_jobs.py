@@ -11,14 +11,14 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import JobError, NotFound
 from workbench.job_records import jobs, leases
-from workbench.job_states import REQUIREMENTS
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.tables import Artifact, Job, Metric
+from workbench.schema.job_states import REQUIREMENTS
+from workbench.schema.tables import Artifact, Job, Metric
 
 SPEC = MakeSeed(name="seed", domains=["law"])
 

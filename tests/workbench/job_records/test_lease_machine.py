@@ -23,13 +23,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from workbench import database_clock
 from workbench.errors import JobError, LeaseLost
 from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
+from workbench.schema import database_clock
+from workbench.schema.tables import Job, Mixture
 from workbench.settings import Settings
-from workbench.tables import Job, Mixture
 
 LEASE, ATTEMPTS = 30.0, 3
 SPEC = MakeSeed(name="seed", domains=["law"])

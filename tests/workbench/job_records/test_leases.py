@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from workbench import database_clock
 from workbench.errors import LeaseLost
 from workbench.job_records import jobs, leases
-from workbench.job_states import CHECKPOINT
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
-from workbench.tables import Artifact, Job
+from workbench.schema import database_clock
+from workbench.schema.job_states import CHECKPOINT
+from workbench.schema.tables import Artifact, Job
 
 LEASE, ATTEMPTS = 30.0, 3
 SPEC = MakeSeed(name="seed", domains=["law"])

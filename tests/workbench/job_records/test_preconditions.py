@@ -26,9 +26,9 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import mixtures
-from workbench.request_specs import MixtureSpec
-from workbench.spec_base import Spec
-from workbench.tables import Corpus, SeedModel
+from workbench.schema.tables import Corpus, SeedModel
+from workbench.specs.base import Spec
+from workbench.specs.requests import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

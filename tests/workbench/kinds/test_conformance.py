@@ -15,8 +15,8 @@ from workbench.job_records.jobs import title_of
 from workbench.job_records.preconditions import TABLES
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.kind import Kind, What
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.kinds.parse_spec import parse_spec
+from workbench.specs.base import Spec
 
 KINDS = {name: kind for name, kind in known_kinds().items() if kind.spec.__module__.startswith("workbench.kinds.")}
 

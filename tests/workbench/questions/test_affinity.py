@@ -14,7 +14,7 @@ from workbench.job_records import jobs
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.questions.affinity import AffinityRequest
 from workbench.registry import corpora, experts, mixtures, reports
-from workbench.request_specs import MixtureSpec
+from workbench.specs.requests import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -13,9 +13,9 @@ from engine.errors import MixtureError
 from workbench.analysis import perplexity_tables
 from workbench.questions.forgetting import ForgettingRequest
 from workbench.registry import corpora, experts, mixtures
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import new_id
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
-from workbench.tables import new_id
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -28,9 +28,9 @@ from workbench.questions.retention import (
 )
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.seeds import MADE_OF, seed_row
-from workbench.request_specs import MixtureSpec
-from workbench.spec_base import Spec
-from workbench.tables import Job
+from workbench.schema.tables import Job
+from workbench.specs.base import Spec
+from workbench.specs.requests import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpec, InUse, NoModel, NotFound
 from workbench.job_records.preconditions import without_aliases
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.export_expert import ExportExpert
-from workbench.mixture_request import MixtureRequest
 from workbench.registry import aliases, experts, mixtures
-from workbench.request_specs import MixtureSpec
 from workbench.requests.planning import plan
-from workbench.tables import Alias
+from workbench.schema.tables import Alias
+from workbench.specs.requests import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -13,7 +13,7 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, experts, seeds
-from workbench.tables import Artifact, Corpus, Domain
+from workbench.schema.tables import Artifact, Corpus, Domain
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

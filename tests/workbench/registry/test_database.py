@@ -24,18 +24,15 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from alembic import command
 from workbench.analysis.perplexity_tables import list_evaluations
 from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
-from workbench.gate_configs import dump_gate, load_gate
 from workbench.job_records.jobs import create_job, events, get_job
 from workbench.job_records.leases import add_event
+from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_looks
-from workbench.settings import Settings, get_settings
-from workbench.specs import parse_spec
-from workbench.store.ownership import find_registry_id, registry_id
-from workbench.tables import (
+from workbench.schema.tables import (
     Alias,
     Artifact,
     Base,
@@ -54,6 +51,9 @@ from workbench.tables import (
     SavedView,
     Vote,
 )
+from workbench.settings import Settings, get_settings
+from workbench.specs.gates import dump_gate, load_gate
+from workbench.store.ownership import find_registry_id, registry_id
 
 fork = get_context("fork")
 

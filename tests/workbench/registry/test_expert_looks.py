@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy.orm import Session
 
 from tests.workbench.conftest import World
-from workbench.expert_looks import free_mark
 from workbench.formatting.palette import COLOURS, DASHES, PATTERNS, free_number, look_of
 from workbench.registry import experts
 from workbench.registry.experts import list_looks
+from workbench.schema.expert_looks import free_mark
 
 
 def looks(session: Session) -> dict[str, tuple[int, str]]:

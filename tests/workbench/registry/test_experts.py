@@ -13,8 +13,8 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures
-from workbench.request_specs import MixtureSpec
-from workbench.tables import Artifact, Job
+from workbench.schema.tables import Artifact, Job
+from workbench.specs.requests import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

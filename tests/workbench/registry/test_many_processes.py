@@ -16,9 +16,9 @@ from workbench.errors import LeaseLost
 from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry.database import reading, transaction
+from workbench.schema.tables import Artifact, Mixture
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
-from workbench.tables import Artifact, Mixture
 
 NUM_PROCESSES = 8
 SPEC = MakeSeed(name="seed", domains=["law"])

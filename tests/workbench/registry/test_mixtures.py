@@ -13,16 +13,16 @@ from engine.errors import MixtureError
 from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.job_records import jobs
 from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, priors
 from workbench.registry.cards import MixtureCard
-from workbench.request_specs import MixtureSpec
 from workbench.requests.planning import plan
-from workbench.tables import Cluster, Clustering, Expert, MixtureMember
+from workbench.schema.tables import Cluster, Clustering, Expert, MixtureMember
+from workbench.specs.requests import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -19,10 +19,10 @@ from workbench.questions.parent_proposal import NearestRequest, ParentProposal, 
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.registry import experts, mixtures, priors
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
+from workbench.schema.tables import Artifact, Corpus, Domain, Evaluation, new_id
+from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
-from workbench.tables import Artifact, Corpus, Domain, Evaluation, new_id
 
 BLOCK = 16
 

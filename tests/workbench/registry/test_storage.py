@@ -17,8 +17,8 @@ import pytest
 
 from engine.errors import DamagedFile
 from workbench.errors import DiskFull, StorageError
+from workbench.schema.tables import Artifact
 from workbench.store.storage import OWNER, UNREADABLE, Storage, confine, free_bytes, is_full_disk, noticing_full_disk
-from workbench.tables import Artifact
 
 HOUR = 3600.0
 HOSTILE = ["", "..", "../" + "a" * 29, "a" * 31, "a" * 33, "A" * 32, "/" + "a" * 31, "a" * 32 + "\n", "é" * 32]

@@ -12,8 +12,8 @@ from engine.events import Done, Drafting, Token
 from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench.answers.posteriors import Manifest
+from workbench.answers.stored_answer import StoredAnswer, StoredChoice
 from workbench.requests.verification import verify
-from workbench.stored_answer import StoredAnswer, StoredChoice
 
 
 def manifest(speculate: bool = True) -> Manifest:

@@ -13,8 +13,8 @@ from engine.events import Token
 from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench.answers.posteriors import Manifest
+from workbench.answers.stored_answer import StoredAnswer, StoredChoice
 from workbench.requests.verification import verify
-from workbench.stored_answer import StoredAnswer, StoredChoice
 
 
 @pytest.mark.parametrize(("recorded", "now"), [("stored", "float32"), ("float32", "stored"), ("bf16", "bf16")])

@@ -14,10 +14,10 @@ import pytest
 from engine.errors import DamagedFile
 from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.integrity import check
+from workbench.schema.tables import Artifact
 from workbench.store.object_store import ObjectStore
 from workbench.store.storage import Storage
 from workbench.store.stored_checkpoints import SYNCED, StoredCheckpoints
-from workbench.tables import Artifact
 
 JOB = "a" * 32
 INDEXES = f"checkpoints/{JOB}"

@@ -10,10 +10,10 @@ from tests.workbench.conftest import World
 from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry.database import reading, transaction
+from workbench.schema.tables import Artifact
 from workbench.settings import get_settings
 from workbench.store import tombstones
 from workbench.store.storage import Storage, StoredIds, get_storage
-from workbench.tables import Artifact
 
 pytestmark = pytest.mark.usefixtures("registry")
 

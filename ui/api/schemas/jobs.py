@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from workbench.kinds.catalog import known_kinds
 from workbench.requests.body import MAX_NAMED, RequestBody
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
     AnySpec = Spec

@@ -7,7 +7,7 @@ from collections import Counter
 from pydantic import Field, model_validator
 
 from ui.present.forms.option_help import OPTION_HELP
-from workbench.mixture_request import MixtureRequest
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.requests.body import MAX_NAMED, FieldError, Names, RequestBody
 from workbench.requests.gate_changes import AnyGateChange, gate_changes
 

@@ -143,7 +143,7 @@ def create(
 
 
 def _answer(generations: ModelHost, name: str, prompt: str, sampling: SamplingConfig) -> NewAnswer:
-    from workbench.mixture_request import MixtureRequest
+    from workbench.answers.mixture_request import MixtureRequest
 
     plan = generations.plan(MixtureRequest(name))
     ids: list[int] = []

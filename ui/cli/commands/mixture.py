@@ -47,8 +47,8 @@ from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeCo
 from workbench.questions.perplexities import MixedScores, mix_scores
 from workbench.questions.question import ask
 from workbench.registry.cards import MixtureCard
-from workbench.request_specs import MixtureSpec
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
+from workbench.specs.requests import MixtureSpec
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -140,8 +140,8 @@ def change_gate(
     as_json: Json = False,
 ) -> None:
     """Change a mixture's gate settings; settings that are not given stay the same."""
-    from workbench.gate_configs import changed_gate, load_gate
     from workbench.registry.mixtures import get_mixture, set_gate
+    from workbench.specs.gates import changed_gate, load_gate
 
     changes = with_clustering_id(gate)
     with _changing(name, if_version) as session:

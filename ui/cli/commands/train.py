@@ -10,12 +10,12 @@ from ui.cli.job_progress import queue, report, run_in_process, submit
 from ui.cli.options import Forecast, RunOptions, takes
 from ui.cli.output import print_json, print_note, say
 from ui.present.text.formatting import pluralize
-from workbench.job_states import UNSUCCESSFUL
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.request_specs import TrainClusters
+from workbench.schema.job_states import UNSUCCESSFUL
+from workbench.specs.requests import TrainClusters
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -11,7 +11,7 @@ from workbench.formatting.clustering_warnings import clustering_warnings, unequa
 from workbench.formatting.number_format import share
 from workbench.formatting.shell_command import shell_command
 from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
-from workbench.request_specs import TrainClusters
+from workbench.specs.requests import TrainClusters
 
 if TYPE_CHECKING:
     from jobs.plans.clusterings import Branch

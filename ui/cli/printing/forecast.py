@@ -13,7 +13,7 @@ from ui.cli.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from workbench.answers.forecasts import Forecast
-    from workbench.spec_base import Spec
+    from workbench.specs.base import Spec
 
 
 def print_forecast(stages: Generator[str, None, Forecast], spec: type[Spec], as_json: bool) -> None:

@@ -12,8 +12,8 @@ from ui.errors import BadUsage
 from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.terminal import harmless_json
 from workbench.analysis.curves.job_metrics import MetricTail, MetricValue, job_metrics
-from workbench.job_states import STOPPED
 from workbench.registry.database import reading
+from workbench.schema.job_states import STOPPED
 
 Style = Literal["text", "csv", "json"]
 

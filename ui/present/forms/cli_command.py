@@ -8,7 +8,7 @@ from typing import Any
 
 from ui.present.forms.option_names import option_of
 from workbench.formatting.shell_command import shell_command
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 
 
 def command_line(

@@ -15,9 +15,9 @@ from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
 from workbench.errors import BadSpec
 from workbench.formatting.number_format import pluralize
+from workbench.kinds.parse_spec import parse_spec
 from workbench.settings import get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
     from workbench.answers.forecasts import BatchRow, Forecast, Measured

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from workbench.spec_base import Sane
+from workbench.specs.base import Sane
 
 
 def groups_of(spec: type[Sane]) -> Iterator[tuple[str, Any]]:

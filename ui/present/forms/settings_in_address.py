@@ -17,8 +17,8 @@ from engine.mixing.evidence import changed as changed_evidence
 from engine.mixing.evidence import named
 from ui.present.text.formatting import listed
 from workbench.errors import BadSpec
-from workbench.gate_configs import AnyGate, changed_gate, dump_gate, load_gate, require_settings
-from workbench.specs import complaints_of
+from workbench.kinds.parse_spec import complaints_of
+from workbench.specs.gates import AnyGate, changed_gate, dump_gate, load_gate, require_settings
 
 ON, OFF = "on", "off"
 _GATE: TypeAdapter[Any] = TypeAdapter(AnyGate)

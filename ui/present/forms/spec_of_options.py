@@ -8,8 +8,8 @@ from typing import Any
 
 from ui.present.forms.option_names import groups_of, option_of, option_of_path
 from workbench.errors import BadSpec, Complaint
-from workbench.spec_base import Sane
-from workbench.specs import parse_as, parse_spec
+from workbench.kinds.parse_spec import parse_as, parse_spec
+from workbench.specs.base import Sane
 
 
 def spec_of_options(spec: type[Sane], values: Mapping[str, Any]) -> Any:

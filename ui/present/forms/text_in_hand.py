@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ui.present.forms.questions import Offers, assemble
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.kinds.parse_spec import parse_spec
+from workbench.specs.base import Spec
 
 Answers = Mapping[tuple[str, ...], Any]
 

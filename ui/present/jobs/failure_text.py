@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ui.present.forms.uploads import own_names
 from ui.present.next_step_text import next_step_text, with_options
+from workbench.kinds.parse_spec import paths_read
 from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
-from workbench.specs import paths_read
 
 LEAVE_OUT = (
     "Or import it again and leave broken records out: they are listed then (“Leave broken records out”, --skip-bad)."

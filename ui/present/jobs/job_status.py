@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ui.present.text.formatting import duration, listed, pluralize
-from workbench.job_states import FINISHED, ShownState
 from workbench.registry.cards import JobCard
+from workbench.schema.job_states import FINISHED, ShownState
 
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]
 

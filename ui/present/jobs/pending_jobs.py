@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ui.present.jobs.job_status import is_over, time_left
 from ui.present.text.formatting import pluralize
-from workbench.job_states import UNFINISHED
 from workbench.registry.cards import JobCard
+from workbench.schema.job_states import UNFINISHED
 
 
 def by_turn(jobs: Sequence[JobCard]) -> list[JobCard]:

@@ -21,9 +21,9 @@ from workbench.access.audit import list_entries
 from workbench.answers.team import AuditCard
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
-from workbench.job_states import SHOWN_STATES
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
+from workbench.schema.job_states import SHOWN_STATES
 
 _LOOK_AGAIN = 2.0  # seconds
 _MOST_PIXELS = 218  # of the table: five rows, so that the card and the curves of a job stand in the first screen

@@ -24,8 +24,8 @@ from ui.widgets.address import choose_one
 from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
 from ui.widgets.split_choice import choose_split
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import NotFound
-from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading

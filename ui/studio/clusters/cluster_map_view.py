@@ -27,12 +27,12 @@ from ui.widgets.scroll_box import scroll_box
 from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.analysis.document_losses import DocumentLosses, document_losses, experts_with_scores
 from workbench.answers.documents import ClusteredDocument
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusters.cluster_documents import DocumentMatches, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading
 from workbench.settings import get_settings
-from workbench.specs import parse_spec
 from workbench.store.storage import get_storage
 
 if TYPE_CHECKING:

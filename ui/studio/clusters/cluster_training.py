@@ -28,11 +28,11 @@ from ui.widgets.probe import measure, show_costs, show_first_batch
 from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec
+from workbench.kinds.parse_spec import parse_as
 from workbench.registry import experts
 from workbench.registry.cards import ClusteringCard, ExpertCard
 from workbench.registry.database import reading
-from workbench.request_specs import TrainClusters
-from workbench.specs import parse_as
+from workbench.specs.requests import TrainClusters
 
 _FORM = "train-clusters"
 

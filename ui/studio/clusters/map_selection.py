@@ -18,12 +18,12 @@ from ui.widgets.notices import explained
 from ui.widgets.numbers import draw_number
 from ui.widgets.rights import cannot_change
 from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading
-from workbench.specs import parse_spec
 
 JOBS = "cluster_map"  # the key of the jobs that were submitted together
 _NAME, _PROPOSED = "make-domain.name", "make-domain.proposed"

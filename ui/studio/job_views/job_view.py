@@ -26,9 +26,9 @@ from ui.widgets.parents import show_posterior
 from ui.widgets.rights import cannot_change
 from workbench.analysis.curves.training_baseline import training_baseline
 from workbench.job_records import jobs as rows
-from workbench.job_states import REQUIREMENTS
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import reading
+from workbench.schema.job_states import REQUIREMENTS
 from workbench.settings import get_settings
 
 LOG_BYTES = 8_000

@@ -14,9 +14,9 @@ from ui.studio.job_views.job_view import show_line
 from ui.widgets.notices import explained, show_problem
 from workbench.errors import NotFound
 from workbench.job_records import jobs as rows
-from workbench.job_states import UNSUCCESSFUL
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
+from workbench.schema.job_states import UNSUCCESSFUL
 
 _LOOK_AGAIN = 2.0  # seconds
 _SHOWN = 6  # jobs at work

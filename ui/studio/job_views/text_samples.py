@@ -12,8 +12,8 @@ from ui.present.text.formatting import plain
 from ui.widgets.address import choose_one
 from ui.widgets.scroll_box import scroll_box
 from workbench.formatting.number_format import nats
-from workbench.job_states import SAMPLES
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
+from workbench.schema.job_states import SAMPLES
 
 _HEIGHT = 360  # pixels of the list at most
 _STYLE = "white-space:pre-wrap;overflow-wrap:anywhere;margin:0 0 .8rem"

@@ -17,15 +17,15 @@ from ui.widgets.fields import faults_of
 from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import BadSpec
-from workbench.gate_configs import default_gate, dump_gate, load_gate
-from workbench.mixture_request import MixtureRequest
+from workbench.kinds.parse_spec import complaints_of
 from workbench.questions.new_mixtures import EVIDENCE, can_be_calibrated
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
-from workbench.request_specs import MixtureSpec
-from workbench.specs import complaints_of
+from workbench.specs.gates import default_gate, dump_gate, load_gate
+from workbench.specs.requests import MixtureSpec
 
 _NEW = "mixture.new_one"  # an expander
 _FORM = "mixture.new"

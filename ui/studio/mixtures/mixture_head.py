@@ -17,7 +17,7 @@ from ui.studio.shared.use_it import show_use
 from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
-from workbench.mixture_request import MixtureRequest
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import transaction

@@ -23,11 +23,11 @@ from ui.widgets.probe import LOOK_SECONDS, advance, call_of
 from workbench.errors import BadSpec
 from workbench.formatting.number_format import DASH
 from workbench.kinds.catalog import known_kinds
+from workbench.kinds.parse_spec import parse_as
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.database import reading
-from workbench.request_specs import TrainClusters
-from workbench.spec_base import Spec
-from workbench.specs import parse_as
+from workbench.specs.base import Spec
+from workbench.specs.requests import TrainClusters
 
 _CHOSEN = "train.outcome"
 CLUSTER_PLAN = "train-clusters"  # the form on the page Clusters: no kind of job, but a plan of several

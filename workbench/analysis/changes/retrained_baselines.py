@@ -16,11 +16,11 @@ from engine.errors import MixtureError
 from engine.methods.registry import method_of
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import kind_named
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import made_of
-from workbench.specs import parse_spec
-from workbench.tables import Domain, Expert, Job, Mixture
+from workbench.schema.tables import Domain, Expert, Job, Mixture
 
 OWN, OF_BASE = (
     "sources",

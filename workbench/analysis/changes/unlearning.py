@@ -14,7 +14,7 @@ from engine.methods.registry import method_of
 from workbench.analysis.changes.retrained_baselines import seen, seen_by_base, unknown, unknown_by_base
 from workbench.registry.experts import origins
 from workbench.registry.mixtures import mixture_row
-from workbench.tables import Domain, Expert
+from workbench.schema.tables import Domain, Expert
 
 _IMPORTED = ("folder:", "hub:", "packed")
 

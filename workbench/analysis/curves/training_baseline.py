@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 from engine.methods.registry import method_of
 from workbench.errors import WorkbenchError
 from workbench.job_records.jobs import events, metrics
-from workbench.job_states import ACTIVE, PARENT
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
-from workbench.specs import parse_spec
-from workbench.tables import Domain, Expert, Job
+from workbench.schema.job_states import ACTIVE, PARENT
+from workbench.schema.tables import Domain, Expert, Job
 
 _PREFIX = "dev_loss/"
 _SAME = ("block_size", "evaluation_blocks", "separate_conversations")  # settings that choose what is measured

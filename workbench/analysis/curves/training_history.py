@@ -14,14 +14,14 @@ from workbench.answers.base import Answer
 from workbench.errors import NotFound
 from workbench.job_records.jobs import events, metrics
 from workbench.job_records.preconditions import creates
-from workbench.job_states import PARTS, UNFINISHED
+from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import domains_of
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
-from workbench.tables import Expert, Job
+from workbench.schema.job_states import PARTS, UNFINISHED
+from workbench.schema.tables import Expert, Job
+from workbench.specs.base import Spec
 
 
 class DomainHistory(Answer):

@@ -11,7 +11,7 @@ from engine.config import (
 )
 from engine.text.split_names import HeldOutSplit
 from workbench.kinds.kind import Kind, expert_link, no_path, nothing
-from workbench.spec_base import ExpertName, Name, Spec
+from workbench.specs.base import ExpertName, Name, Spec
 
 
 class CertifyAddition(Spec):

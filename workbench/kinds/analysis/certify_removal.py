@@ -10,8 +10,8 @@ from engine.config import MOST_SEED, MOST_TOKENS, Evidence
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from workbench.kinds.kind import Kind, expert_link, named, no_path, nothing
-from workbench.spec_base import ExpertName, Name
-from workbench.spec_base import Spec as Spec
+from workbench.specs.base import ExpertName, Name
+from workbench.specs.base import Spec as Spec
 
 
 class CertifyRemoval(Spec):

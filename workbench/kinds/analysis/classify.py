@@ -9,7 +9,7 @@ from pydantic import Field
 from engine.config import Normalise, TaskRouting
 from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 from workbench.kinds.kind import Kind, named, nothing
-from workbench.spec_base import ExpertName, LocalPath, Name, Spec
+from workbench.specs.base import ExpertName, LocalPath, Name, Spec
 
 
 class Classify(Spec):

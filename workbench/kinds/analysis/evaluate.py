@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from engine.config import MOST_TOKENS
 from engine.text.split_names import HeldOutSplit
 from workbench.kinds.kind import Kind, named, no_path, nothing
-from workbench.spec_base import GPU_SHARE, ExpertName, Name
-from workbench.spec_base import Spec as Spec
+from workbench.specs.base import GPU_SHARE, ExpertName, Name
+from workbench.specs.base import Spec as Spec
 
 
 class Evaluate(Spec):

@@ -8,8 +8,8 @@ from pydantic import Field, field_validator
 
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.kind import Kind, ResultLink, named, no_path, nothing
-from workbench.spec_base import Name
-from workbench.spec_base import Spec as Spec
+from workbench.specs.base import Name
+from workbench.specs.base import Spec as Spec
 
 
 class MeasureOverlap(Spec):

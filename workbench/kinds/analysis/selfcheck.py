@@ -6,7 +6,7 @@ from typing import Literal
 
 from workbench.formatting.number_format import listed
 from workbench.kinds.kind import Kind, Result, ResultLink, no_path, nothing
-from workbench.spec_base import Spec as Spec
+from workbench.specs.base import Spec as Spec
 
 
 class SelfCheck(Spec):

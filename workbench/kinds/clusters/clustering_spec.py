@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from engine.clusters.config import ClusterConfig, ClusterMethod, Numbers, Scaling, TfidfConfig
 from engine.config import MOST_TOKENS
 from workbench.kinds.kind import ResultLink
-from workbench.spec_base import Name, Spec, Stem
+from workbench.specs.base import Name, Spec, Stem
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from workbench.kinds.clusters.clustering_spec import clusters_link
 from workbench.kinds.kind import Kind, named, no_path, nothing
-from workbench.spec_base import Name, Spec
+from workbench.specs.base import Name, Spec
 
 
 class MergeClusters(Spec):

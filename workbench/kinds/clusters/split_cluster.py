@@ -9,7 +9,7 @@ from pydantic import Field
 
 from workbench.kinds.clusters.clustering_spec import clusters_link
 from workbench.kinds.kind import Kind, named, no_path, nothing
-from workbench.spec_base import Name, Spec
+from workbench.specs.base import Name, Spec
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -35,7 +35,7 @@ def _embeds_with_model(session: Session, spec: Mapping[str, Any]) -> bool:
     """Whether the documents of the clustering that a stored spec names are embedded with a language model."""
     from sqlalchemy import select
 
-    from workbench.tables import Clustering
+    from workbench.schema.tables import Clustering
 
     statement = select(Clustering.seed_id).where(Clustering.name == spec.get("clustering"))
     return session.scalar(statement) is not None

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from engine.text.dataset_source import DatasetSource
 from workbench.formatting.number_format import listed, pluralize
 from workbench.kinds.kind import Kind, Result, ResultLink, named, nothing
-from workbench.spec_base import LocalPath, Name, Spec, absolute
+from workbench.specs.base import LocalPath, Name, Spec, absolute
 
 # Names that the library “datasets” takes for file formats: given nothing else, it reads all such files of the current
 # folder. The library is too large to be imported here.

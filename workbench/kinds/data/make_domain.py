@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from workbench.kinds.kind import Kind, Result, ResultLink, named, no_path
-from workbench.spec_base import Name, Spec
+from workbench.specs.base import Name, Spec
 
 
 class MakeDomain(Spec):

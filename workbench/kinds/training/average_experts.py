@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe
-from workbench.spec_base import ExpertName, Name, Spec
+from workbench.specs.base import ExpertName, Name, Spec
 
 
 class AverageExperts(Spec):

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from engine.config import TrainingConfig
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
-from workbench.spec_base import GPU_SHARE, RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
+from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -66,7 +66,7 @@ class ComposeMode(Spec):
 
 
 def _complaints(session: Session, spec: ComposeMode) -> list[str]:
-    from workbench.mode_composition import composition_complaints  # reads tables, which a spec does not need
+    from workbench.schema.mode_composition import composition_complaints  # reads tables, which a spec does not need
 
     return composition_complaints(session, spec.experts, spec.without, bool(spec.domains))
 

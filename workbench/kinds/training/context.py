@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.tables import SeedModel
+    from workbench.schema.tables import SeedModel
 
 _LONGEST = ("max_position_embeddings", "n_positions")  # in a model's config.json, by family
 

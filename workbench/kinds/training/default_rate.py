@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import TRAINED_RATE, default_rate
 from engine.methods.registry import get_method
-from workbench.job_states import UNFINISHED
+from workbench.schema.job_states import UNFINISHED
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -27,7 +27,7 @@ def is_random(session: Session, seed_model: str) -> bool:
     """Whether a seed model, or one that a job still makes, has random weights."""
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.tables import Job, SeedModel
+    from workbench.schema.tables import Job, SeedModel
 
     source = session.scalar(select(SeedModel.source).where(SeedModel.name == seed_model))
     if source is not None:

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from workbench.formatting.number_format import amount
 from workbench.kinds.kind import Kind, Result, expert_link, no_path, nothing
-from workbench.outputs import output_complaints
-from workbench.spec_base import ExpertName, LocalPath, Spec
+from workbench.specs.base import ExpertName, LocalPath, Spec
+from workbench.specs.outputs import output_complaints
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -33,7 +33,7 @@ def format_complaints(session: Session, expert: str, format: str) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
     from engine.methods.registry import method_of
-    from workbench.tables import Expert
+    from workbench.schema.tables import Expert
 
     row = session.scalar(select(Expert).where(Expert.name == expert))
     if row is None:

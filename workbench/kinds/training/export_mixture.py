@@ -9,13 +9,13 @@ from pydantic import Field
 from workbench.formatting.number_format import amount, pluralize
 from workbench.kinds.kind import Kind, Result, ResultLink, no_path, nothing
 from workbench.kinds.training.export_expert import LOADED_BY
-from workbench.outputs import output_complaints
-from workbench.spec_base import LocalPath, Name, Spec
+from workbench.specs.base import LocalPath, Name, Spec
+from workbench.specs.outputs import output_complaints
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from workbench.tables import Mixture
+    from workbench.schema.tables import Mixture
 
 MOE_FORMAT = "moe"  # one model that adds the outputs of several networks
 
@@ -37,7 +37,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
     """Why a mixture cannot leave in a format; empty if nothing is against it that its rows show."""
     from engine.methods.registry import method_of
     from engine.mixing.gate_registry import gate_type
-    from workbench.gate_configs import load_gate
+    from workbench.specs.gates import load_gate
 
     complaints = []
     gate = gate_type(load_gate(row.gate).kind)
@@ -58,7 +58,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 def _complaints(session: Session, spec: ExportMixture) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.tables import Mixture
+    from workbench.schema.tables import Mixture
 
     row = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
     return [*output_complaints(spec.folder, "folder"), *(mixture_complaints(row, spec.format) if row else ())]

@@ -9,10 +9,10 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from engine.path_kinds import describe_path
 from workbench.errors import BadSpec
-from workbench.hub_names import HUB, hub_name
 from workbench.kinds.kind import Kind, named
 from workbench.kinds.probe import Probe
-from workbench.spec_base import Name, Spec, absolute
+from workbench.specs.base import Name, Spec, absolute
+from workbench.specs.hub_names import HUB, hub_name
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

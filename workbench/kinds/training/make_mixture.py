@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.formatting.number_format import pluralize
-from workbench.gate_configs import AnyGate, default_gate
 from workbench.kinds.kind import Kind, ResultLink, named, no_path
-from workbench.spec_base import ExpertName, Name
-from workbench.spec_base import Spec as Spec
+from workbench.specs.base import ExpertName, Name
+from workbench.specs.base import Spec as Spec
+from workbench.specs.gates import AnyGate, default_gate
 
 
 class MakeMixture(Spec):

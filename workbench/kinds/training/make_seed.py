@@ -11,10 +11,10 @@ from engine.config import (
     ModelConfig,
 )
 from workbench.errors import BadSpec
-from workbench.hub_names import hub_name
 from workbench.kinds.kind import Kind, named
 from workbench.kinds.probe import Probe
-from workbench.spec_base import ExpertName, Name, Spec, absolute
+from workbench.specs.base import ExpertName, Name, Spec, absolute
+from workbench.specs.hub_names import hub_name
 
 
 class MakeSeed(Spec):

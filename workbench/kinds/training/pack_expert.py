@@ -9,8 +9,8 @@ from pydantic import Field
 
 from workbench.formatting.number_format import amount
 from workbench.kinds.kind import Kind, Result, expert_link, no_path, nothing
-from workbench.outputs import output_complaints
-from workbench.spec_base import ExpertName, LocalPath, Spec
+from workbench.specs.base import ExpertName, LocalPath, Spec
+from workbench.specs.outputs import output_complaints
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -28,7 +28,7 @@ class PackExpert(Spec):
 def _complaints(session: Session, spec: PackExpert) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.tables import Expert
+    from workbench.schema.tables import Expert
 
     row = session.scalar(select(Expert).where(Expert.name == spec.expert))
     if row is not None and row.artifact_id == row.base_id:

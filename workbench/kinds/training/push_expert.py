@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
-from workbench.hub_names import hub_origin
 from workbench.kinds.kind import Kind, expert_link, no_path, nothing
 from workbench.kinds.training.export_expert import format_complaints
-from workbench.spec_base import ExpertName, Spec
+from workbench.specs.base import ExpertName, Spec
+from workbench.specs.hub_names import hub_origin
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from workbench.tables import Expert
+    from workbench.schema.tables import Expert
 
 
 class PushExpert(Spec):
@@ -43,7 +43,7 @@ def push_complaints(session: Session, spec: PushExpert) -> list[str]:
     """Why an expert cannot be pushed; empty if it can, or does not exist."""
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.tables import Expert
+    from workbench.schema.tables import Expert
 
     row = session.scalar(select(Expert).where(Expert.name == spec.expert))
     if row is not None and spec.format == "peft" and not _is_from_hub(row):

@@ -13,7 +13,7 @@ from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
 from workbench.kinds.training.context import too_long_blocks
-from workbench.spec_base import GPU_SHARE, ExpertName, Name, Spec
+from workbench.specs.base import GPU_SHARE, ExpertName, Name, Spec
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -75,7 +75,7 @@ def _complaints(session: Session, spec: TrainExpert) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
     from engine.methods.registry import method_of
-    from workbench.tables import Mixture
+    from workbench.schema.tables import Mixture
 
     mixture = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
     if mixture is None:

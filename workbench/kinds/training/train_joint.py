@@ -15,7 +15,7 @@ from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
 from workbench.kinds.training.context import too_long_blocks
 from workbench.kinds.training.default_rate import advice, with_rate
-from workbench.spec_base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, Spec, require_others
+from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, Spec, require_others
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -124,7 +124,7 @@ class TrainJoint(Spec):
 def _complaints(session: Session, spec: TrainJoint) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.tables import SeedModel
+    from workbench.schema.tables import SeedModel
 
     seed = session.scalar(select(SeedModel).where(SeedModel.name == spec.seed_model))
     return too_long_blocks(seed, spec.training.block_size)

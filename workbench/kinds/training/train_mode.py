@@ -14,14 +14,14 @@ from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
 from workbench.kinds.training.context import too_long_blocks
 from workbench.kinds.training.default_rate import advice, with_rate
-from workbench.spec_base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, Spec, require_others
+from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy.orm import Session
 
-    from workbench.tables import SeedModel
+    from workbench.schema.tables import SeedModel
 
 
 class TrainMode(Spec):
@@ -80,7 +80,7 @@ class TrainMode(Spec):
 def _complaints(session: Session, spec: TrainMode) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.tables import SeedModel
+    from workbench.schema.tables import SeedModel
 
     seed = session.scalar(select(SeedModel).where(SeedModel.name == spec.seed_model))
     blocks = _too_many_blocks(seed, spec.shape.num_blocks) if seed else []

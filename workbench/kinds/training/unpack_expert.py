@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, TypeAdapter, field_validator
 
 from workbench.kinds.kind import Kind, Result, expert_link, named, nothing
-from workbench.spec_base import LocalPath, Name, Spec
+from workbench.specs.base import LocalPath, Name, Spec
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 

@@ -14,8 +14,8 @@ from engine.text.split_names import SPLITS
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import members_of
+from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Expert
 
 if TYPE_CHECKING:
     from engine.clusters.sources import Ids

@@ -17,8 +17,8 @@ from workbench.answers.documents import ClusteredDocument, TextChanges
 from workbench.errors import StorageError
 from workbench.registry.clusters.clusterings import clustering_files, clustering_row
 from workbench.registry.corpora import domain_row
+from workbench.schema.tables import Domain
 from workbench.store.storage import Storage
-from workbench.tables import Domain
 
 if TYPE_CHECKING:
     from engine.clusters.documents import ClusteredDocuments

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.names import free_name
-from workbench.tables import Cluster, Clustering, Corpus, Domain
+from workbench.schema.names import free_name
+from workbench.schema.tables import Cluster, Clustering, Corpus, Domain
 
 _FORMER = "former_domains"  # of Clustering.metrics
 

@@ -18,8 +18,8 @@ from engine.mixing.gate_registry import gate_type
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.text.split_names import HeldOutSplit
 from workbench.registry.clusters.cluster_domains import former_domains
+from workbench.schema.tables import Artifact, Cluster, Clustering, Evaluation, Expert
 from workbench.store.storage import Storage
-from workbench.tables import Artifact, Cluster, Clustering, Evaluation, Expert
 
 
 def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Sequence[Expert]) -> Route | None:

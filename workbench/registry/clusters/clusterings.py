@@ -12,15 +12,15 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from engine.files import ArtifactRef
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.formatting.chart_label import shorten
-from workbench.names import by_name, clean_name, ensure_free, free_name
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusters.cluster_domains import former_domains, keep_former
 from workbench.registry.database import plain
 from workbench.registry.experts import changed_domains
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
+from workbench.schema.names import by_name, clean_name, ensure_free, free_name
+from workbench.schema.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 from workbench.store.artifacts import find_artifact, forget_made_from
 from workbench.store.storage import Storage
-from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 
 NAMED_AFTER = 3  # terms in the default name of a cluster
 LONGEST_TERM = 30  # characters of a term in a table

@@ -17,7 +17,7 @@ from workbench.kinds.catalog import known_kinds
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, mixtures, seeds
 from workbench.registry.experts import expert_row
-from workbench.request_specs import MixtureSpec
-from workbench.tables import Artifact, Job
+from workbench.schema.tables import Artifact, Job
+from workbench.specs.requests import MixtureSpec
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from workbench.registry.clusters.clusterings import (
     rename_cluster,
     replace_clusters,
 )
-from workbench.request_specs import MixtureSpec
-from workbench.tables import Artifact, Domain
+from workbench.schema.tables import Artifact, Domain
+from workbench.specs.requests import MixtureSpec
 
 
 def facts(*terms: str, **other: Any) -> ClusterFacts:

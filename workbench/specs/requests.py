@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
-from workbench.gate_configs import AnyGate, default_gate
-from workbench.spec_base import ExpertName, Name, Spec, Stem
+from workbench.specs.base import ExpertName, Name, Spec, Stem
+from workbench.specs.gates import AnyGate, default_gate
 
 
 class TrainClusters(Spec):

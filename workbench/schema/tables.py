@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from engine.text.split_names import HeldOutSplit
-from workbench.job_states import JobState
+from workbench.schema.job_states import JobState
 
 NAMING = {
     "ix": "ix_%(column_0_label)s",
@@ -238,7 +238,7 @@ class Mixture(Base):
     __tablename__ = "mixtures"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
-    gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # as workbench.gate_configs.dump_gate gives it
+    gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # as workbench.specs.gates.dump_gate gives it
     notes: Mapped[str] = mapped_column(Text, default="")
     calibration: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # cards.CalibratedGain
     created_at: Mapped[float] = mapped_column(default=time.time)
@@ -458,7 +458,9 @@ class JobEvent(Base):
     at: Mapped[float] = mapped_column(default=time.time)
     attempt: Mapped[int] = mapped_column(default=0)
     message: Mapped[str] = mapped_column(Text)  # for people; what the code reads is in `kind` and `data`
-    kind: Mapped[str | None] = mapped_column(String(32))  # of workbench.job_states; None: only the message matters
+    kind: Mapped[str | None] = mapped_column(
+        String(32)
+    )  # of workbench.schema.job_states; None: only the message matters
     data: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
     job: Mapped[Job] = relationship(back_populates="events")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.spec_base import Spec
+from workbench.specs.base import Spec
 
 
 @dataclass(frozen=True)

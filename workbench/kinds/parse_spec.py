@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from workbench.errors import BadSpec, Complaint
 from workbench.kinds.catalog import kind_named
-from workbench.spec_base import Sane
+from workbench.specs.base import Sane
 
 SpecType = TypeVar("SpecType", bound=Sane)
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
 from workbench.errors import BadSpec
-from workbench.tables import Expert
+from workbench.schema.tables import Expert
 
 
 @dataclass(frozen=True)

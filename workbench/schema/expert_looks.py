@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.formatting.palette import free_number
-from workbench.tables import Expert, RegistryIdentity
+from workbench.schema.tables import Expert, RegistryIdentity
 
 _SIGNS = string.ascii_uppercase + string.digits
 

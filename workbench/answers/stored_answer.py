@@ -7,8 +7,8 @@ from dataclasses import replace
 from pydantic import BaseModel
 
 from engine.config import SamplingConfig
+from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
-from workbench.mixture_request import MixtureRequest
 
 NUM_SEEDS = 2**64
 

@@ -12,8 +12,8 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.formatting.shell_command import shell_command
-from workbench.spec_base import Name
-from workbench.tables import Alias, Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
+from workbench.schema.tables import Alias, Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
+from workbench.specs.base import Name
 
 ALIAS_SIGN = "@"  # between the two parts of an alias
 
