@@ -15,7 +15,7 @@ from studies.tests.test_cbtm_report import findings as cbtm_findings
 from studies.tests.test_forest import stored
 from workbench_studies.core.report import mark_words, with_interval
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, is_above, is_below
-from workbench_studies.papers.kept import RESULTS, between, keep, read_kept, results, write_again
+from workbench_studies.papers.kept import RESULTS, between, keep, read_kept, results, results_in_short, write_again
 from workbench_studies.papers.markdown import markdown
 from workbench_studies.papers.todays_rule import in_todays_words
 
@@ -138,11 +138,11 @@ def test_a_rate_that_is_not_the_papers_stands_beside_its_claims(report: dict[str
 
     keep(adapted_at(0.003), tmp_path)
     words = "dapted at 0.5 of the training's learning rate (§6.1: 0.1)"
-    assert f"reproduced, a{words} on books" in results(read_kept(tmp_path), "kept")
+    assert f"reproduced, a{words} on books" in results(read_kept(tmp_path))
     assert f"A{words}." in sections_of((tmp_path / "demix-tiny.md").read_text(encoding="utf-8"))["Claims"]
     assert f"a{words}." in (tmp_path / "README.md").read_text(encoding="utf-8")
     keep(adapted_at(0.0006), tmp_path)
-    assert words not in results(read_kept(tmp_path), "kept")
+    assert words not in results(read_kept(tmp_path))
 
 
 def turned() -> list[tuple[str, str, str, str]]:
@@ -221,9 +221,9 @@ def test_a_claim_that_holds_on_one_corpus_only_names_it(report: dict[str, Any], 
     keep(known_for(report, "reproduced") | {"name": "short", "corpus": "web", "size": "quick"}, tmp_path)
     sentence = "DEMix: DEMix (cached) has less perplexity than Dense on the novel domains"
     where = "reproduced on books (tiny, 2 seeds) and web (small, 2 seeds); contradicted on news (tiny, 2 seeds)"
-    words = results(read_kept(tmp_path), "kept")
+    words = results(read_kept(tmp_path))
     assert f"- {sentence}: {where}." in words
-    assert "too short to tell DEMix from Dense: [DEMix on web (quick, 2 seeds)](kept/short.md)." in words
+    assert "too short to tell DEMix from Dense: [DEMix on web (quick, 2 seeds)](short.md)." in words
     paragraphs = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert paragraphs.count("**DEMix on ") == 4
     assert paragraphs.count("on the novel domains: **contradicted** (") == 1
@@ -235,20 +235,20 @@ def test_reports_of_several_papers_are_written_beside_each_other(report: dict[st
         cbtm_findings() | {"name": "corpora-cbtm-small", "size": "small", "corpus": "corpora", "date": "2026-02-01"},
         tmp_path,
     )
-    words = results(read_kept(tmp_path), "kept")
+    words = results_in_short(read_kept(tmp_path), "kept")
     assert "[C-BTM](kept/corpora-cbtm-small.md) on corpora (small, 2 seeds)" in words
-    assert "C-BTM: 4 clusters have less perplexity than one, at equal tokens: reproduced on corpora (small" in words
     assert "Tried on: DEMix 1 corpus (books); C-BTM 1 corpus (corpora)." in words
+    where = "C-BTM: 4 clusters have less perplexity than one, at equal tokens: reproduced on corpora (small"
+    assert where in results(read_kept(tmp_path))
 
 
 def test_reports_without_numbers_are_named_until_they_are_gone(report: dict[str, Any], tmp_path: Path) -> None:
-    page, old = tmp_path / "README.md", tmp_path / "kept" / "old.md"
-    page.write_text("# Title\n", encoding="utf-8")
+    page, old = tmp_path / "kept" / "README.md", tmp_path / "kept" / "old.md"
     keep(report, tmp_path / "kept")
     old.write_text("# DEMix replicated: old (tiny, 2 seeds)\n", encoding="utf-8")
     for is_there in (True, False):
-        write_again(tmp_path / "kept", page)
-        assert ("kept without their numbers: [old](kept/old.md)." in page.read_text(encoding="utf-8")) is is_there
+        write_again(tmp_path / "kept")
+        assert ("kept without their numbers: [old](old.md)." in page.read_text(encoding="utf-8")) is is_there
         old.unlink(missing_ok=True)
 
 
@@ -269,12 +269,12 @@ def test_the_index_has_a_row_for_each_paper_corpus_and_size(report: dict[str, An
     rows = [line for line in text.splitlines() if line.startswith("| DEMix")]
     assert [(row.split(" | ")[1], "again.md" in row) for row in rows] == [("books", True), ("news", False)]
     assert "Words that stay." in text
-    assert "Tried on: DEMix 2 corpora (books, news)." in results(read_kept(tmp_path), "kept")
+    assert "Tried on: DEMix 2 corpora (books, news)." in results_in_short(read_kept(tmp_path), "kept")
 
 
 def test_a_report_of_size_smoke_is_not_shown_to_readers(report: dict[str, Any], tmp_path: Path) -> None:
     keep(report | {"size": "smoke"}, tmp_path)
-    assert results(read_kept(tmp_path), "kept") == "No report is kept yet."
+    assert results(read_kept(tmp_path)) == "No report is kept yet."
 
 
 def test_other_json_files_are_left_aside_and_old_marks_are_read_in_todays_words(

@@ -51,12 +51,17 @@ def keep(
 def write_again(folder: Path, readme: Path | None = None) -> None:
     """Writes what follows from the numbers in a folder: its README.md, and the sentences of a page elsewhere."""
     reports, own = read_kept(folder), folder / "README.md"
-    before = own.read_text(encoding="utf-8") if own.is_file() else "# Replications\n"
-    own.write_text(between(between(before, INDEX, index(reports)), IN_SHORT, in_short(reports)), encoding="utf-8")
+    text = own.read_text(encoding="utf-8") if own.is_file() else "# Replications\n"
+    for markers, written in (
+        (INDEX, index(reports)),
+        (RESULTS, results(reports, without_numbers(folder))),
+        (IN_SHORT, in_short(reports)),
+    ):
+        text = between(text, markers, written)
+    own.write_text(text, encoding="utf-8")
     if readme is not None:
-        link = Path(os.path.relpath(folder, readme.parent)).as_posix()
-        words = results(reports, link, without_numbers(folder))
-        readme.write_text(between(readme.read_text(encoding="utf-8"), RESULTS, words), encoding="utf-8")
+        counted = results_in_short(reports, Path(os.path.relpath(folder, readme.parent)).as_posix())
+        readme.write_text(between(readme.read_text(encoding="utf-8"), RESULTS, counted), encoding="utf-8")
 
 
 def without_numbers(folder: Path) -> list[str]:
@@ -117,24 +122,37 @@ def counts(findings: Findings) -> Mapping[str, int]:
     return {mark: words.count(mark) for mark in MARKS_IN_ORDER}
 
 
-def results(reports: Sequence[Findings], folder: str, without_numbers: Sequence[str] = ()) -> str:
-    """The README's sentences on the reports in a folder: the marks of each, and where the main claims hold."""
-    shown = [one for one in reports if one["size"] != SMOKE]
+def results_in_short(reports: Sequence[Findings], folder: str) -> str:
+    """The README's sentences on the reports in a folder: the marks of each that tells something, and what was tried."""
+    shown, telling = _shown(reports), _telling(reports)
     if not shown:
         return "No report is kept yet."
-    telling, tried = ([one for one in shown if (one["size"] in TOO_SHORT) is short] for short in (False, True))
-    lines = [*(f"- {_sentence(one, folder)}" for one in telling), "", _tried(shown), "", _IMPLIED]
+    return "\n".join([*(f"- {_sentence(one, folder)}" for one in telling), "", f"{_tried(shown)} {_IMPLIED}"])
+
+
+def results(reports: Sequence[Findings], without_numbers: Sequence[str] = ()) -> str:
+    """Where the main claims of each paper hold, and which reports of the folder are not counted."""
+    shown, telling = _shown(reports), _telling(reports)
+    if not shown:
+        return "No report is kept yet."
+    lines = []
     if holding := where_they_hold(telling):
-        lines += ["", "What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
-    if tried:
-        links = ", ".join(
-            f"[{PAPERS[one['paper']].title} on {place_of(one)}]({folder}/{one['name']}.md)" for one in tried
-        )
+        lines += ["What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
+    if tried := [one for one in shown if one not in telling]:
+        links = ", ".join(f"[{PAPERS[one['paper']].title} on {place_of(one)}]({one['name']}.md)" for one in tried)
         lines += ["", f"{_TOO_SHORT} {links}.{_range_by_seed(tried)}"]
     if without_numbers:
-        links = ", ".join(f"[{name}]({folder}/{name}.md)" for name in without_numbers)
+        links = ", ".join(f"[{name}]({name}.md)" for name in without_numbers)
         lines += ["", f"Judged by an earlier rule, two seeds, and kept without their numbers: {links}."]
-    return "\n".join(lines)
+    return "\n".join(lines).strip()
+
+
+def _shown(reports: Sequence[Findings]) -> list[Findings]:
+    return [one for one in reports if one["size"] != SMOKE]
+
+
+def _telling(reports: Sequence[Findings]) -> list[Findings]:
+    return [one for one in _shown(reports) if one["size"] not in TOO_SHORT]
 
 
 _IMPLIED = (

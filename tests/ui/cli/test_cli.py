@@ -25,6 +25,7 @@ HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery",
 # Our own packages, and what writes help and checks options.
 HELP_NEEDS = {
     *("engine", "workbench", "ui", "typer", "click", "shellingham", "rich", "markdown_it", "mdurl", "pygments", "attr"),
+    "workbench_studies",  # which commands it has; none of its modules
     *("pydantic", "pydantic_core", "annotated_types", "annotated_doc", "typing_extensions", "typing_inspection"),
 }
 ROOT = Path(__file__).parents[3]
