@@ -71,7 +71,7 @@ lowest: install-test  ## Screens, API, command line, registry, text and methods 
 	rm -rf .venv/lowest && $(BIN)/python -m venv .venv/lowest
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$(echo .venv/lowest/lib/python3.*/site-packages)/libraries.pth
 	.venv/lowest/bin/pip install --quiet --requirement constraints-lowest.txt
-	.venv/lowest/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
+	PYTHONPATH=studies .venv/lowest/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
 
 pythons:  ## The command line, the registry and the methods on other Pythons, those that this machine has: about 2 GB each
 	@for python in $(PYTHONS); do \

@@ -65,8 +65,12 @@ def load_object(path: str) -> Any:
 
 def missing_package(name: str) -> str:
     """A sentence on the package that has a plug-in of this name, for one that is not installed; empty if not known."""
-    packages = [package for start, package in _INSTALLED_APART.items() if name.startswith(start)]
-    return f"It is in the package {packages[0]}, which is not installed." if packages else ""
+    groups = ("expert_workbench.kinds", "expert_workbench.commands")
+    present = [point.name for group in groups for point in _entry_points(group)]
+    for start, package in _INSTALLED_APART.items():
+        if name.startswith(start) and not any(one.startswith(start) for one in present):
+            return f"It is in the package {package}, which is not installed."
+    return ""
 
 
 def _each(origins: list[tuple[str, object]]) -> Iterator[tuple[str, object]]:

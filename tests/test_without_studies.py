@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ui.cli.app import main
 from workbench.registry.database import transaction
 from workbench.registry.reports import register_report
 from workbench.schema.tables import Job
@@ -51,6 +52,12 @@ def test_the_command_line_has_every_other_command() -> None:
     refused = without_studies(COMMAND, "replicate", "list")
     assert refused.returncode == 2
     assert "expert-workbench-studies" in refused.stderr
+
+
+def test_an_installed_package_is_not_called_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replicat", "list"]) == 2
+    assert "replicate" in (error := capsys.readouterr().err)
+    assert "not installed" not in error
 
 
 def test_a_home_with_replications_is_listed_and_names_the_package(stored: tuple[str, str]) -> None:

@@ -24,7 +24,7 @@ import pandas as pd
 
 from engine.config import SamplingConfig
 from engine.device import prepare_process
-from engine.errors import ScoresError
+from engine.errors import Problem, ScoresError
 from engine.events import Done, Event, Token
 from engine.text.split_names import HeldOutSplit
 from jobs.attempt.attempt import run_here
@@ -129,7 +129,9 @@ class Workbench:
         return ask(question.answer, self.settings)
 
     def table(self, question: Question[Any]) -> pd.DataFrame:
-        """The same as a table, of questions whose answer has one."""
+        """The same as a table; raises Problem for a question whose answer has no rows."""
+        if not question.rows:
+            raise Problem(f"The answer to “{question.path}” has no table.", "Use ask(): its fields are the numbers.")
         return _scored(pd.DataFrame([row.model_dump() for row in getattr(self.ask(question), question.rows)]))
 
     def job(self, job_id: str) -> Job:

@@ -53,6 +53,18 @@ def test_it_is_listed_and_printed_in_the_terminal(report: str, capsys: pytest.Ca
     assert " ".join(printed).endswith("law has 1,200 words. Domain Words law 1,200")
 
 
+@pytest.mark.usefixtures("installed", "home")
+def test_a_report_that_its_package_cannot_read_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        for number in (1200, "many"):
+            register_report(session, "words", f"Words: {number}", {"domain": "law", "num_words": number})
+    assert main(["report", "list", "--json"]) == 0
+    assert main(["report", "list"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "law has 1,200 words." in printed
+    assert "ValueError" in printed
+
+
 @pytest.mark.usefixtures("installed")
 def test_it_is_read_on_the_page_reports(report: str) -> None:
     page = open_page("reports")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
+from engine.plugins import BadPlugin
 from workbench.access.actor import Role, require
 from workbench.questions.question import known_questions
 
@@ -98,7 +99,10 @@ _ROUTES: dict[Role, str] = {
     """,
 }
 ROLES = {line.strip(): role for role, lines in _ROUTES.items() for line in lines.strip().splitlines()}
-ROLES |= {f"POST /v1/workbench/{path}": Role.VIEWER for path in known_questions()}
+_QUESTIONS = {f"POST /v1/workbench/{path}": Role.VIEWER for path in known_questions()}
+if taken := sorted(ROLES.keys() & _QUESTIONS):
+    raise BadPlugin(f"A question has the path of another route: {', '.join(taken)}.", "Rename it.")
+ROLES |= _QUESTIONS
 
 
 def role_of(method: str, path: str) -> Role:

@@ -144,23 +144,28 @@ def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> 
     print_forecast(stages, type(spec), as_json)
 
 
-def build(spec: type[Sane], given: dict[str, Any], arguments: Sequence[str]) -> Any:
-    """A spec with the given values; the others keep their defaults. Complaints name the options and arguments."""
+def build(
+    spec: type[Sane], given: dict[str, Any], arguments: Sequence[str], flags: Mapping[str, str] | None = None
+) -> Any:
+    """A spec with the given values; the others keep their defaults.
+
+    Complaints name the options and arguments; `flags` are those of fields whose option has another name.
+    """
     from ui.present.forms.spec_of_options import spec_of_options
     from workbench.errors import BadSpec
 
     try:
         return spec_of_options(spec, {name: _parse(value) for name, value in given.items() if value is not None})
     except BadSpec as bad:
-        raise BadSpec([_as_typed(one, arguments) for one in bad.given], bad.next_step) from None
+        raise BadSpec([_as_typed(one, arguments, flags or {}) for one in bad.given], bad.next_step) from None
 
 
-def _as_typed(complaint: str | Complaint, arguments: Sequence[str]) -> str | Complaint:
+def _as_typed(complaint: str | Complaint, arguments: Sequence[str], flags: Mapping[str, str]) -> str | Complaint:
     """A complaint that names an option as it was typed: “--steps: must be at least 1, not 0.”"""
     if isinstance(complaint, str) or not complaint.field:
         return complaint
     [name] = complaint.field
-    return replace(complaint, field=(name.upper() if name in arguments else option_name(name),))
+    return replace(complaint, field=(name.upper() if name in arguments else flags.get(name) or option_name(name),))
 
 
 def parse_mixture(**given: Any) -> MixtureSpec:

@@ -50,7 +50,7 @@ def takes_question(
     def decorate(function: Callable[[Any, bool], None]) -> Command:
         def command(**given: Any) -> None:
             as_json = given.pop("as_json")
-            function(build(question, _values(question, given), arguments), as_json)
+            function(build(question, _values(question, given), arguments, flags), as_json)
 
         parameters = [one.parameter(one.name in arguments, flags.get(one.name, "")) for one in options]
         parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False))

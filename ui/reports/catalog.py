@@ -33,7 +33,10 @@ def report_type(card: ReportCard) -> ReportType[Any]:
 
 def report_sentence(card: ReportCard) -> str:
     """What a report says, in a sentence; empty if it has none."""
-    return report_type(card).sentence(card.findings)
+    try:
+        return report_type(card).sentence(card.findings)
+    except Exception as error:  # of another package: the other reports are listed
+        return f"Its package cannot say what it is: {type(error).__name__}: {error}"
 
 
 def _as_json(kind: str, why: str) -> ReportType[Any]:

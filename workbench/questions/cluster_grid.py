@@ -86,7 +86,7 @@ class ClusterGridRequest(Question[ClusterGrid]):
     operation = "compute_cluster_grid"
 
     mixture: str = Field(description="Name of a mixture with a cluster gate.")
-    temperatures: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+    temperatures: list[Annotated[float, Field(ge=1e-12, allow_inf_nan=False)]] = Field(
         default_factory=list, max_length=50, description="Temperatures to compare; empty takes a usual choice."
     )
     split: Split = "test"

@@ -32,6 +32,13 @@ class ReplicationFindings(TypedDict):
     jobs: list[dict[str, Any]]
 
 
+def _describe_marks(findings: ReplicationFindings) -> str:
+    """The counts of marks by today's rule, as on the page: reports of before were judged by another."""
+    from workbench_studies.papers.todays_rule import in_todays_words
+
+    return summary(in_todays_words(dict(findings)))
+
+
 def _describe(findings: ReplicationFindings) -> Iterator[Part]:
     yield f"Read its claims: {shell_command('replicate', 'show', findings['name'])}"
 
@@ -40,7 +47,7 @@ REPORT = ReportType(
     name="replication",
     title="Replications",
     findings=ReplicationFindings,
-    sentence=summary,
+    sentence=_describe_marks,
     describe=_describe,
     link=ResultLink(PAGE.address, "See its claims", lambda findings: {"replication.name": findings["name"]}),
 )

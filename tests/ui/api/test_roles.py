@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,10 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from engine.plugins import BadPlugin
 from tests.ui.api.test_routes_are_guarded import routes_of
 from ui.addresses import USER_HEADER
+from ui.api import route_roles
 from ui.api.app import create_app
 from ui.api.route_roles import ROLES, role_of
 from ui.client import Client
@@ -162,3 +165,12 @@ def test_a_registry_that_does_not_respond_lets_no_user_in(
     answer = api.get("/v1/models", headers=bearer(tokens[Role.ADMIN]))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "registry_unavailable")
     assert api.get("/v1/models", headers=bearer("x")).status_code == 401
+
+
+def test_a_question_cannot_take_the_path_of_another_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("workbench.questions.question.known_questions", lambda: {"jobs": object})
+        with pytest.raises(BadPlugin, match="POST /v1/workbench/jobs"):
+            importlib.reload(route_roles)
+    importlib.reload(route_roles)
+    assert route_roles.role_of("POST", "/v1/workbench/jobs") is not Role.VIEWER

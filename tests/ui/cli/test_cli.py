@@ -229,6 +229,12 @@ def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
     assert "Traceback" not in message
 
 
+@pytest.mark.usefixtures("home")
+def test_a_refused_value_names_the_option_that_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "grid", "x", "--temperature", "1e-13"]) == 2
+    assert "--temperature: " in capsys.readouterr().err
+
+
 def test_no_registry_names_the_command_to_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mixture", "list"]) == 2
 

@@ -13,13 +13,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from engine.errors import MixtureError, ScoresError
+from engine.errors import MixtureError, Problem, ScoresError
 from jobs.attempt.attempt import run_here
 from tests.journeys.conftest import SHAPE, TRAINING, trained_home, write_domain
 from ui.cli.app import main
 from ui.errors import JobFailed
 from ui.notebook import Job, Mixture, Workbench
 from workbench.errors import BadSettings, BadSpec, NameTaken, NoRegistry, NotFound
+from workbench.questions.perplexities import PerplexitiesRequest
 from workbench.registry.cards import JobCard
 from workbench.registry.database import close_engines, transaction
 from workbench.registry.experts import set_enabled
@@ -268,6 +269,11 @@ def test_perplexities_are_domains_by_experts(wb: Workbench, small: Mixture) -> N
     single = small.without("kitchen").perplexity()["perplexity"]
     pd.testing.assert_series_equal(single, table["small/court"], check_names=False)
     assert single["kitchen"] > mixed["perplexity"]["kitchen"]
+
+
+def test_an_answer_without_rows_is_no_table(empty: Workbench) -> None:
+    with pytest.raises(Problem, match="has no table"):
+        empty.table(PerplexitiesRequest())
 
 
 def test_tokens_are_streamed_with_the_weights_behind_them(small: Mixture) -> None:

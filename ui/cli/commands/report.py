@@ -12,7 +12,6 @@ from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_json
 from ui.cli.printing.report import print_report
 from ui.cli.things import get_card
-from ui.reports.catalog import report_sentence, report_types
 from workbench.registry.cards import ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -21,6 +20,13 @@ ReportId = Annotated[
     str, typer.Argument(help="Id of a report, or its first digits.", autocompletion=names_of("report"))
 ]
 
+
+def _summary(report: ReportCard) -> str:
+    from ui.reports.catalog import report_sentence
+
+    return report_sentence(report)
+
+
 _PASSED = {True: "yes", False: "NO", None: ""}
 _COLUMNS = (
     Column("ID", lambda report: report.id, lambda id: id[:8]),
@@ -28,7 +34,7 @@ _COLUMNS = (
     Column("Report", lambda report: report.title),
     Column("Passed", lambda report: report.findings.get("ok"), _PASSED.get),
     created_column(day),
-    Column("Summary", report_sentence),
+    Column("Summary", _summary),
 )
 
 
@@ -39,9 +45,7 @@ _COLUMNS = (
     noun="report",
 )
 def list_all(
-    kind: Annotated[
-        str, typer.Option(help=f"Only reports of this kind: {', '.join(sorted(report_types()))}, or another.")
-    ] = "",
+    kind: Annotated[str, typer.Option(help="Only reports of this kind, as the column Kind names it.")] = "",
 ) -> list[ReportCard]:
     """List reports, the newest first."""
     from workbench.registry.database import reading

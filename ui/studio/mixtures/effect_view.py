@@ -94,13 +94,16 @@ def _show_differences(choice: MixtureRequest, other: MixtureRequest) -> None:
 
 
 def _show_cost(mixture: MixtureCard, choice: MixtureRequest) -> None:
-    """Every expert that is on is computed, whatever it weighs here."""
-    active = [member.expert_id for member in mixture.members if member.expert in (choice.active or ())]
+    """Every expert that is on is computed, whatever it weighs here, but for those that the mixture weighs 0."""
+    on = choice.active or ()
+    active = [member.expert_id for member in mixture.members if member.expert in on and member.weight > 0]
     with explained(), reading() as session:
         costs = expert_costs(session, get_storage(get_settings()), mixture.name, active)
         st.caption(plain(cost_words(costs)), help=counted_as(costs))
 
 
 def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores | None:
-    question = parse_as(MixRequest, {"mixture": request.model, **request.changes(), "split": split})
-    return ask_scores(key, question, "Mixing the stored scores", request)
+    with explained():
+        question = parse_as(MixRequest, {"mixture": request.model, **request.changes(), "split": split})
+        return ask_scores(key, question, "Mixing the stored scores", request)
+    return None
