@@ -17,13 +17,13 @@ from engine.foreign_files import what_is
 from engine.text.streams import printable
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind, RegistryObject, What
+from workbench.kinds.kind import Kind
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED
 from workbench.schema.names import ALIAS_SIGN, not_a_cli_name
 from workbench.schema.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
-from workbench.specs.base import Spec
+from workbench.specs.base import RegistryObject, Spec, What
 
 Named = type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Clustering] | type[Prior]
 TABLES: dict[What, Named] = {

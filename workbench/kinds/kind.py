@@ -6,16 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from workbench.specs.base import Spec
+from workbench.specs.base import RegistryObject, Spec, What
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from workbench.kinds.probe import Probe
-from typing import Literal
-
-What = Literal["corpus", "domain", "seed model", "expert", "mixture", "clustering", "prior"]
-RegistryObject = tuple[What, str]  # what, name
 
 
 SpecType = TypeVar("SpecType", bound=Spec)

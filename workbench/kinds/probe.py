@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
-    from workbench.kinds.kind import RegistryObject
+    from workbench.specs.base import RegistryObject
 
 _STEPS = 4  # the first is slower than the others, which are measured
 _SHORTEST = 32  # tokens of a block that is offered

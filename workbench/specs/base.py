@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from engine.config import absurdity
+
+What = Literal["corpus", "domain", "seed model", "expert", "mixture", "clustering", "prior"]
+RegistryObject = tuple[What, str]  # what jobs create and require, by what it is and by name
 
 MOST_LETTERS = 80  # of a name
 LONGEST_STEM = 70

@@ -14,9 +14,9 @@ from workbench.errors import BadSpec
 from workbench.job_records.jobs import title_of
 from workbench.job_records.preconditions import TABLES
 from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import Kind, What
+from workbench.kinds.kind import Kind
 from workbench.kinds.parse_spec import parse_spec
-from workbench.specs.base import Spec
+from workbench.specs.base import Spec, What
 
 KINDS = {name: kind for name, kind in known_kinds().items() if kind.spec.__module__.startswith("workbench.kinds.")}
 
