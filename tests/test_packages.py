@@ -90,7 +90,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run([*pip, str(wheel)], folder)
     [packages] = folder.glob("lib/python*/site-packages")
     libraries = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-    (packages / "libraries.pth").write_text("\n".join(libraries), encoding="utf-8")  # their own .pth files do not count
+    # Their own .pth files do not count, so that the studies, which offer commands, need their folder.
+    (packages / "libraries.pth").write_text("\n".join([*libraries, str(ROOT / "studies")]), encoding="utf-8")
     return folder / "bin"
 
 

@@ -303,7 +303,7 @@ def updates(model: MultiExpertModel, config: TrainingConfig, only: list[str] | N
         ids = np.random.default_rng(number).integers(1, model.vocab_size, 40 * config.block_size).astype(np.uint32)
         tokens = Tokens(ids, np.zeros(1, dtype=np.int64))
         texts.append(DomainText(key, key, tokens, tokens))
-    with tempfile.TemporaryDirectory() as name, patch("engine.training.loop.save_checkpoint"):
+    with tempfile.TemporaryDirectory() as name, patch("engine.training.run_state.save_checkpoint"):
         events = train(model, texts, config, Path(name), only_experts=only)
         yield (event for event in events if isinstance(event, Step))
 

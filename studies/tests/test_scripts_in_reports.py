@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from studies.tests.test_demix_report import DENSE, DOMAINS, NAIVE, findings, losses_of, training
+from tests.browser.conftest import chromium
 from tests.browser.payloads import PAYLOADS
-from tests.browser.test_hundred_scripts import OPEN, Window
+from tests.browser.test_hundred_scripts import OPEN, Window, window
 from workbench_studies.core.findings import JobFacts
 from workbench_studies.papers.page import page as report_page
 
+__all__ = ["chromium", "window"]  # fixtures
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 

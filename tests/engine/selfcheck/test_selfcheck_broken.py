@@ -183,7 +183,7 @@ def documents_by_path(patch: Patch) -> None:
 
 
 def lost_moments(patch: Patch) -> None:
-    patch.setattr("engine.training.loop.restore", weights_only)
+    patch.setattr("engine.training.run_state.restore", weights_only)
 
 
 def weights_only(root: Any, step: int, parameters: Any, _optimizer: Any) -> None:
@@ -197,7 +197,7 @@ def no_cache(patch: Patch) -> None:
 
 
 def no_resume(patch: Patch) -> None:
-    patch.setattr("engine.training.loop.newest_step", lambda *_: 0)
+    patch.setattr("engine.training.run_state.newest_step", lambda *_: 0)
 
 
 def cut_words(patch: Patch) -> None:
