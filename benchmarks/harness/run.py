@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="little sizes, within seconds each; claims nothing")
     options = parser.parse_args()
     if unknown := set(options.names) - set(SCRIPTS):
-        parser.error(f"There is no benchmark {', '.join(sorted(unknown))}.")
+        parser.error(f"Unknown benchmark: {', '.join(sorted(unknown))}.")
     table = Table(*COLUMNS, title=QUICK if options.quick else None)
     failed = []
     for name in options.names or SCRIPTS:

@@ -8,10 +8,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import playwright
 import pytest
 
 UI = Path(__file__).parents[2] / "ui"
 SCRIPT_OR_STYLE = re.compile(r"=> \{|addEventListener|createElement|^[.#\w][\w. >-]* \{ *[a-z-]+:", re.MULTILINE)
+NODE = Path(playwright.__file__).parent / "driver" / "node"  # its package brings one
 SCRIPTS = sorted(UI.rglob("*.js"))
 
 
@@ -26,9 +28,8 @@ def test_no_string_holds_a_script_or_a_style() -> None:
     assert strings == []
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 @pytest.mark.parametrize("script", SCRIPTS, ids=[path.stem for path in SCRIPTS])
 def test_every_script_can_be_parsed(script: Path, tmp_path: Path) -> None:
     module = tmp_path / f"{script.stem}.mjs"
     shutil.copy(script, module)
-    subprocess.run(["node", "--check", module], check=True, capture_output=True)
+    subprocess.run([NODE, "--check", module], check=True, capture_output=True)
