@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from engine.config import MOST
-from ui.cli.options import Command, Json
+from ui.cli.options import Command, Json, keyword, with_parameters
 from ui.cli.output import print_json, print_note, print_table, shown
 from ui.errors import BadUsage
 from ui.present.text.formatting import newest_of, pluralize
@@ -123,15 +123,8 @@ def lists(
                 print_note(f"{cut} List more with --limit.")
             _print(rows[: selection.limit], columns, as_json, f"No {noun} matches." if items else empty)
 
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        shared = [
-            inspect.Parameter(name, keyword, annotation=annotation, default=default)
-            for name, (annotation, default) in {**options, "as_json": (Json, False)}.items()
-        ]
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-        command.__annotations__ = {}
-        return command
+        shared = [keyword(name, *given) for name, given in {**options, "as_json": (Json, False)}.items()]
+        return with_parameters(command, function, [*own, *shared])
 
     return decorate
 

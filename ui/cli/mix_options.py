@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import wraps
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -15,7 +14,7 @@ from engine.config import Evidence, SamplingConfig, absurdity
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
-from ui.cli.options import Knob, group_knobs, option_name, plain_type
+from ui.cli.options import Knob, group_knobs, option_name, plain_type, with_parameters
 from ui.errors import BadUsage
 from ui.generation.mix_names import find_member, with_clustering_id
 from workbench.answers.mixture_request import MixtureRequest
@@ -58,7 +57,6 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     taken = {one.name for one in own}
     names = {_name(one.name, taken): one for one in gate_options()}
 
-    @wraps(command)
     def with_gate(**given: Any) -> None:
         settings = {one.name: given.pop(name) for name, one in names.items()}
         command(**given, gate=with_rule({name: value for name, value in settings.items() if value is not None}))
@@ -69,9 +67,7 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
             parameters += [replace(option, name=name).parameter(False) for name, option in names.items()]
         else:
             parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    with_gate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_gate.__annotations__ = {}
-    return with_gate
+    return with_parameters(with_gate, command, parameters)
 
 
 def with_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +171,7 @@ def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, 
     return active
 
 
-def weight_of(pair: str) -> tuple[str, float]:
+def parse_weight(pair: str) -> tuple[str, float]:
     """The expert and its weight in `a=0.5`."""
     name, _, value = pair.rpartition("=")
     weight = number(value) if name else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, get_origin
@@ -12,7 +11,7 @@ import typer
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.cli.mix_options import with_rule
-from ui.cli.options import Command, Json, Knob, build, group_knobs, knobs, split_commas
+from ui.cli.options import Command, Json, Knob, build, group_knobs, keyword, knobs, split_commas, with_parameters
 from ui.cli.output import print_fields, print_json, print_rows
 from ui.errors import BadUsage
 from workbench.answers.base import Answer
@@ -53,11 +52,7 @@ def takes_question(
             function(build(question, _values(question, given), arguments, flags), as_json)
 
         parameters = [one.parameter(one.name in arguments, flags.get(one.name, "")) for one in options]
-        parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False))
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {}
-        return command
+        return with_parameters(command, function, [*parameters, keyword("as_json", Json)])
 
     return decorate
 

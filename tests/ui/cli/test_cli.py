@@ -100,8 +100,10 @@ SHARED = ["command_table", "commands", "commands.servers"]  # of every help
                 "commands.train",
                 "completion",
                 "job_progress",
+                "listing",
                 "options",
                 "output",
+                "verbs",
             ],
         ),
         (
@@ -116,6 +118,7 @@ SHARED = ["command_table", "commands", "commands.servers"]  # of every help
                 "listing",
                 "options",
                 "output",
+                "verbs",
             ],
         ),
     ],

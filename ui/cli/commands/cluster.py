@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ui.cli.completion import names_of
 from ui.cli.job_progress import card_of, follow, report, submit
 from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import Json, RunOptions, split_commas, takes
-from ui.cli.output import day, print_done, print_json, say
-from ui.cli.printing.clustering import print_cluster, print_clustering
-from ui.cli.things import add_delete, add_list, get_card
+from ui.cli.options import RunOptions, split_commas, takes
+from ui.cli.output import day, say
+from ui.cli.printing.clustering import cluster_with_documents, print_cluster, print_clustering
+from ui.cli.verbs import Outcome, add_delete, add_job, add_list, get_card, read, verb, write
 from ui.present.text.formatting import pluralize
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
@@ -21,7 +20,9 @@ from workbench.kinds.clusters.merge_clusters import MergeClusters
 from workbench.kinds.clusters.pin_documents import PinDocuments
 from workbench.kinds.clusters.split_cluster import SplitCluster
 from workbench.kinds.data.make_domain import MakeDomain
-from workbench.registry.cards import ClusteringCard
+
+if TYPE_CHECKING:
+    from workbench.answers.documents import TextChanges
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -62,24 +63,17 @@ add_list(
 )
 
 
-@app.command("show")
+@verb(app)
 def show(
-    name: Name,
-    cluster: Annotated[str, typer.Argument(help="A cluster, by number or name. Default: all.")] = "",
-    as_json: Json = False,
-) -> None:
+    name: Name, cluster: Annotated[str, typer.Argument(help="A cluster, by number or name. Default: all.")] = ""
+) -> Outcome:
     """Show a clustering with the terms of its clusters, or one cluster with its typical documents."""
     card = get_card("clustering", name)
-    if cluster:
-        print_cluster(card, cluster, as_json)
-    elif as_json:
-        print_json(card)
-    else:
-        print_clustering(card)
+    return Outcome(cluster_with_documents(card, cluster), print_cluster) if cluster else Outcome(card, print_clustering)
 
 
-@app.command("changes")
-def changes(
+@verb(app, "changes")
+def show_changes(
     name: Name,
     domains: Annotated[
         str,
@@ -87,18 +81,15 @@ def changes(
             help="Domains to compare with. Default: the domains that were clustered.", autocompletion=names_of("domain")
         ),
     ] = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Compare a clustering with the text of now: list documents that are missing and documents that are new."""
-    from workbench.registry.clusters import cluster_documents
-    from workbench.registry.database import reading
+    from workbench.registry.clusters.cluster_documents import changes
     from workbench.store.storage import get_storage
 
-    with reading() as session:
-        changes = cluster_documents.changes(session, get_storage(), name, split_commas([domains]))
-    if as_json:
-        print_json(changes)
-        return
+    return Outcome(read(changes, get_storage(), name, split_commas([domains])), _print_changes)
+
+
+def _print_changes(changes: TextChanges) -> None:
     if not changes.num_missing and not changes.num_new:
         say("Nothing changed: no document is missing and none is new.")
         return
@@ -110,78 +101,61 @@ def changes(
         say(f"{pluralize(number, 'document')} {words}" + (f": {', '.join(ids)}{more}" if ids else "."))
 
 
-@app.command("rename")
-def rename(
-    name: Name,
-    cluster: ClusterName,
-    new_name: Annotated[str, typer.Argument(help="The new name.")],
-    as_json: Json = False,
-) -> None:
+@verb(app)
+def rename(name: Name, cluster: ClusterName, new_name: Annotated[str, typer.Argument(help="The new name.")]) -> Outcome:
     """Rename a cluster; no document moves."""
     from workbench.registry.clusters.clusterings import rename_cluster
 
-    _print_changed(rename_cluster, (name, cluster, new_name), f"“{cluster}” is now called “{new_name}”.", as_json)
+    return Outcome(write(rename_cluster, name, cluster, new_name), f"“{cluster}” is now called “{new_name}”.")
 
 
-@app.command("note")
+@verb(app)
 def note(
     name: Name,
     cluster: ClusterName,
     notes: Annotated[str, typer.Argument(help="Notes about the cluster; they replace the old ones.")],
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Set the notes of a cluster."""
     from workbench.registry.clusters.clusterings import note_cluster
 
-    _print_changed(note_cluster, (name, cluster, notes), f"The notes of “{cluster}” are saved.", as_json)
+    return Outcome(write(note_cluster, name, cluster, notes), f"The notes of “{cluster}” are saved.")
 
 
-def _print_changed(
-    change: Callable[..., ClusteringCard], arguments: tuple[str, str, str], done: str, as_json: bool
-) -> None:
-    """Changes the name or the notes of a cluster and prints that it is done."""
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        card = change(session, *arguments)
-    print_done(card, done, as_json)
-
-
-@app.command("merge")
-@takes(MergeClusters, "clustering")
-def merge(spec: MergeClusters, run_options: RunOptions) -> None:
-    """Merge clusters into one; experts trained on them become stale."""
-    submit(spec, run_options)
-
-
-@app.command("split")
-@takes(SplitCluster, "clustering", "cluster")
-def split(spec: SplitCluster, run_options: RunOptions) -> None:
-    """Split a cluster into smaller ones; experts trained on it become stale."""
-    submit(spec, run_options)
-
-
-@app.command("pin")
-@takes(PinDocuments, "clustering", "cluster")
-def pin(spec: PinDocuments, run_options: RunOptions) -> None:
-    """Assign documents to a cluster by hand, whatever their nearest centre is."""
-    submit(spec, run_options)
-
-
-@app.command("domains")
-@takes(MakeClusterDomains, "clustering", domains=[])
-def domains(spec: MakeClusterDomains, run_options: RunOptions) -> None:
-    """Make a domain of each cluster; documents stay in their splits."""
-    submit(spec, run_options)
-
-
-@app.command("choose")
-@takes(MakeDomain, "clustering", "name")
-def choose(spec: MakeDomain, run_options: RunOptions) -> None:
-    """Make one domain of selected documents: those of an area on the map, of some clusters, or both."""
-    submit(spec, run_options)
-
-
+add_job(
+    app, "merge", MergeClusters, "clustering", help="Merge clusters into one; experts trained on them become stale."
+)
+add_job(
+    app,
+    "split",
+    SplitCluster,
+    "clustering",
+    "cluster",
+    help="Split a cluster into smaller ones; experts trained on it become stale.",
+)
+add_job(
+    app,
+    "pin",
+    PinDocuments,
+    "clustering",
+    "cluster",
+    help="Assign documents to a cluster by hand, whatever their nearest centre is.",
+)
+add_job(
+    app,
+    "domains",
+    MakeClusterDomains,
+    "clustering",
+    help="Make a domain of each cluster; documents stay in their splits.",
+    domains=[],
+)
+add_job(
+    app,
+    "choose",
+    MakeDomain,
+    "clustering",
+    "name",
+    help="Make one domain of selected documents: those of an area on the map, of some clusters, or both.",
+)
 add_delete(
     app,
     "clustering",

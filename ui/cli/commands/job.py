@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +13,8 @@ from ui.cli.completion import names_of
 from ui.cli.job_progress import card_of, follow, report, watch_line
 from ui.cli.listing import Column, created_column, lists
 from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_fields, print_json, say
+from ui.cli.output import day, print_fields, say
+from ui.cli.verbs import Outcome, read, verb, write
 from ui.errors import BadUsage
 from ui.present.jobs.job_status import percent_of
 from ui.present.text.formatting import duration
@@ -43,37 +45,33 @@ def list_all(
 ) -> list[JobCard]:
     """List jobs, the newest first."""
     from workbench.job_records.jobs import list_jobs
-    from workbench.registry.database import reading
 
-    with reading() as session:
-        return list_jobs(session, state=status, kind=kind or None, limit=MOST)
+    cards: list[JobCard] = read(list_jobs, state=status, kind=kind or None, limit=MOST)
+    return cards
 
 
-@app.command("show")
-def show(job: JobId, as_json: Json = False) -> None:
+@verb(app)
+def show(job: JobId) -> Outcome:
     """Show a job's spec, its progress and its events."""
-    from workbench.job_records import jobs
-    from workbench.registry.database import reading
+    from workbench.job_records.jobs import events
 
     job_id = _find(job)
-    with reading() as session:
-        card, events = jobs.get_job(session, job_id), jobs.events(session, job_id)
-    if as_json:
-        print_json({"job": card, "events": events})
-        return
-    print_fields(card.model_dump(exclude={"created_at", "started_at", "finished_at"}))
-    for event in events:
+    return Outcome({"job": card_of(job_id), "events": read(events, job_id)}, _print)
+
+
+def _print(shown: dict[str, Any]) -> None:
+    print_fields(shown["job"].model_dump(exclude={"created_at", "started_at", "finished_at"}))
+    for event in shown["events"]:
         say(f"{day(event.at)}  attempt {event.attempt}  {event.message}")
 
 
-@app.command("log")
+@verb(app)
 def log(
     job: JobId,
     lines: int = typer.Option(
         50, min=1, max=MOST, help="Lines to print, from the end; of another machine's log, of its last MiB."
     ),
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Print the end of the log of a job's process, on whichever machine it runs."""
     from jobs.attempt.job_log import is_newest_here, last_lines
     from jobs.attempt.work import log_path
@@ -81,11 +79,8 @@ def log(
 
     settings, job_id = get_settings(), _find(job)
     text = last_lines(settings, job_id, lines)
-    if as_json:
-        is_here = is_newest_here(settings, job_id)
-        print_json({"path": log_path(settings, job_id) if is_here else None, "lines": text})
-    else:
-        say("\n".join(text) or "The log of this job is empty.")
+    path = log_path(settings, job_id) if is_newest_here(settings, job_id) else None
+    return Outcome({"path": path, "lines": text}, "\n".join(text) or "The log of this job is empty.")
 
 
 @app.command("wait")
@@ -116,58 +111,55 @@ def metrics(
         print_metrics(_find(job), metric, style)
 
 
-@app.command("cancel")
-def cancel(job: JobId, as_json: Json = False) -> None:
+@verb(app)
+def cancel(job: JobId) -> Outcome:
     """Stop a job. Its checkpoints are kept: `workbench job retry` continues from the last one."""
     from jobs.queue.submit import request_stop
 
-    _change(job, lambda job_id: request_stop(job_id, "cancel"), as_json)
+    return _change(job, partial(request_stop, how="cancel"))
 
 
-@app.command("pause")
-def pause(job: JobId, as_json: Json = False) -> None:
+@verb(app)
+def pause(job: JobId) -> Outcome:
     """Stop a job at a checkpoint from which it can be resumed."""
     from jobs.queue.submit import request_stop
 
-    _change(job, lambda job_id: request_stop(job_id, "pause"), as_json)
+    return _change(job, partial(request_stop, how="pause"))
 
 
-@app.command("resume")
-def resume_job(job: JobId, as_json: Json = False) -> None:
+@verb(app, "resume")
+def resume_job(job: JobId) -> Outcome:
     """Resume a paused job."""
     from jobs.queue.submit import resume
 
-    _change(job, resume, as_json)
+    return _change(job, resume)
 
 
-@app.command("retry")
-def retry_job(job: JobId, as_json: Json = False) -> None:
+@verb(app, "retry")
+def retry_job(job: JobId) -> Outcome:
     """Start a failed or cancelled job again, from its last checkpoint."""
     from jobs.queue.submit import retry
 
-    _change(job, retry, as_json)
+    return _change(job, retry)
 
 
-@app.command("priority", context_settings={"ignore_unknown_options": True})  # else -1 would be an option
+@verb(app, context_settings={"ignore_unknown_options": True})  # else -1 would be an option
 def priority(
     job: JobId,
     number: int = typer.Argument(
         min=-1000, max=1000, help="The default is 0. The queued job with the highest number starts first."
     ),
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Set the priority of a queued job; running jobs are not interrupted."""
     from workbench.job_records.jobs import set_priority
-    from workbench.registry.database import transaction
 
     job_id = _find(job)
-    with transaction() as session:
-        set_priority(session, job_id, number)
-    print_done({"job": job_id, "priority": number}, f"{card_of(job_id).title}: priority {number}.", as_json)
+    write(set_priority, job_id, number)
+    return Outcome({"job": job_id, "priority": number}, f"{card_of(job_id).title}: priority {number}.")
 
 
-@app.command("delete")
-def delete(job: JobId, as_json: Json = False) -> None:
+@verb(app)
+def delete(job: JobId) -> Outcome:
     """Delete an ended job with its log and checkpoints; its results are kept."""
     from jobs.queue.submit import delete as delete_job
 
@@ -175,21 +167,17 @@ def delete(job: JobId, as_json: Json = False) -> None:
     title = card_of(job_id).title
     is_gone = delete_job(job_id)
     kept = "" if is_gone else " The job stays in the list, because one of its results or a later job refers to it."
-    print_done(
-        {"deleted": job_id, "in_list": not is_gone}, f"{title}: its log and checkpoints are deleted.{kept}", as_json
-    )
+    sentence = f"{title}: its log and checkpoints are deleted.{kept}"
+    return Outcome({"deleted": job_id, "in_list": not is_gone}, sentence)
 
 
-def _change(job: str, act: Callable[[str], None], as_json: bool) -> None:
+def _change(job: str, act: Callable[[str], None]) -> Outcome:
     job_id = _find(job)
     act(job_id)
     card = card_of(job_id)
-    if as_json:
-        print_json(card)
-    elif card.stop_requested and card.state == "running":
-        say(f"{card.title}: {card.stop_requested} requested, still running.\n{watch_line(job_id)}")
-    else:
-        say(f"{card.title}: {card.state}.")
+    if card.stop_requested and card.state == "running":
+        return Outcome(card, f"{card.title}: {card.stop_requested} requested, still running.\n{watch_line(job_id)}")
+    return Outcome(card, f"{card.title}: {card.state}.")
 
 
 def _find(start: str) -> str:
@@ -198,12 +186,10 @@ def _find(start: str) -> str:
         return start
     from workbench.errors import NotFound
     from workbench.job_records.jobs import ids_from
-    from workbench.registry.database import reading
 
-    with reading() as session:
-        ids = ids_from(session, start)
-        if not ids:
-            raise NotFound("job", start, (id[:8] for id in ids_from(session, "")))
+    ids: list[str] = read(ids_from, start)
+    if not ids:
+        raise NotFound("job", start, (id[:8] for id in read(ids_from, "")))
     if len(ids) > 1:
         known = ", ".join(id[: len(start) + 4] for id in ids)
         raise BadUsage(f"Job id “{start}” is ambiguous: {known}.", "Give more digits.")

@@ -8,10 +8,9 @@ import typer
 
 from ui.cli.completion import names_of
 from ui.cli.listing import Column, created_column, lists
-from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_json
+from ui.cli.output import day
 from ui.cli.printing.report import print_report
-from ui.cli.things import get_card
+from ui.cli.verbs import Outcome, get_card, read, verb, write
 from workbench.registry.cards import ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -48,29 +47,22 @@ def list_all(
     kind: Annotated[str, typer.Option(help="Only reports of this kind, as the column Kind names it.")] = "",
 ) -> list[ReportCard]:
     """List reports, the newest first."""
-    from workbench.registry.database import reading
     from workbench.registry.reports import list_reports
 
-    with reading() as session:
-        return list_reports(session, kind=kind or None)
+    cards: list[ReportCard] = read(list_reports, kind=kind or None)
+    return cards
 
 
-@app.command("show")
-def show(report: ReportId, as_json: Json = False) -> None:
+@verb(app)
+def show(report: ReportId) -> Outcome:
     """Show a report with its numbers."""
-    card = get_card("report", report)
-    if as_json:
-        print_json(card)
-    else:
-        print_report(card)
+    return Outcome(get_card("report", report), print_report)
 
 
-@app.command("delete")
-def delete(report: ReportId, as_json: Json = False) -> None:
+@verb(app)
+def delete(report: ReportId) -> Outcome:
     """Delete a report with its pages; the experts and mixtures it is about are kept."""
-    from workbench.registry.database import transaction
     from workbench.registry.things import THINGS
 
-    with transaction() as session:
-        card = THINGS["report"].delete_one(session, report)
-    print_done({"deleted": card.id}, f"“{card.title}” ({card.id[:8]}) is deleted.", as_json)
+    card = write(THINGS["report"].delete_one, report)
+    return Outcome({"deleted": card.id}, f"“{card.title}” ({card.id[:8]}) is deleted.")

@@ -9,6 +9,7 @@ import typer
 from ui.cli.job_progress import queue, report, run_in_process, submit
 from ui.cli.options import Forecast, RunOptions, takes
 from ui.cli.output import print_json, print_note, say
+from ui.cli.verbs import add_job
 from ui.present.text.formatting import pluralize
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
@@ -24,11 +25,13 @@ Certificate = Annotated[
 ]
 
 
-@app.command("joint")
-@takes(TrainJoint, "name")
-def joint(spec: TrainJoint, run_options: RunOptions) -> None:
-    """Train experts of several domains together (DEMix), or a baseline such as dense, LoRA or MoE: see --method."""
-    submit(spec, run_options)
+add_job(
+    app,
+    "joint",
+    TrainJoint,
+    "name",
+    help="Train experts of several domains together (DEMix), or a baseline such as dense, LoRA or MoE: see --method.",
+)
 
 
 @app.command("expert")
@@ -40,11 +43,13 @@ def expert(spec: TrainExpert, run_options: RunOptions, *, certificate: Certifica
         _certify(spec.certificate, run_options, card.id)
 
 
-@app.command("mode")
-@takes(TrainMode, "name")
-def mode(spec: TrainMode, run_options: RunOptions) -> None:
-    """Train an expert of transformer layers beside a frozen seed model, which stays unchanged (MoDE stage 1)."""
-    submit(spec, run_options)
+add_job(
+    app,
+    "mode",
+    TrainMode,
+    "name",
+    help="Train an expert of transformer layers beside a frozen seed model, which stays unchanged (MoDE stage 1).",
+)
 
 
 @app.command("clusters")

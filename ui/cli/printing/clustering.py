@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.output import day, print_fields, print_json, print_table, say
+from ui.cli.output import day, print_fields, print_table, say
 from ui.present.text.formatting import pluralize
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import share
 from workbench.formatting.shell_command import shell_command
-from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
+from workbench.registry.cards import ClusteringCard, MixtureCard
 from workbench.specs.requests import TrainClusters
 
 if TYPE_CHECKING:
@@ -91,31 +91,29 @@ def _shares(overlap: dict[str, Any], number: int) -> list[str]:
     return [share(row[number] / max(sum(row), 1)) for row in overlap["counts"]]
 
 
-def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
-    """Prints one cluster, by number or name, with its typical documents."""
+def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
+    """A cluster, by number or name, with its typical documents. Raises NotFound."""
+    from workbench.errors import NotFound
     from workbench.registry.clusters.cluster_documents import get_document
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
-    match = _find(card, cluster)
+    by_name = {cluster.name: cluster for cluster in card.clusters}
+    by_name |= {str(cluster.number): cluster for cluster in card.clusters}
+    if name not in by_name:
+        known = [f"{cluster.number} ({cluster.name})" for cluster in card.clusters]
+        raise NotFound("cluster", name, known, where=f"in “{card.name}”")
     with reading() as session:
-        documents = [get_document(session, get_storage(), card.name, id) for id in match.representatives]
-    if as_json:
-        print_json({"cluster": match, "documents": documents})
-        return
-    print_fields(match.model_dump(exclude={"id", "representatives"}))
-    for one in documents:
-        say(f"\n— {one.id[:12]}, {one.domain}, {one.split}\n{one.text[:400]}")
+        ids = by_name[name].representatives
+        documents = [get_document(session, get_storage(), card.name, id) for id in ids]
+    return {"cluster": by_name[name], "documents": documents}
 
 
-def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
-    from workbench.errors import NotFound
-
-    by_name = {one.name: one for one in card.clusters} | {str(one.number): one for one in card.clusters}
-    if cluster not in by_name:
-        known = [f"{one.number} ({one.name})" for one in card.clusters]
-        raise NotFound("cluster", cluster, known, where=f"in “{card.name}”")
-    return by_name[cluster]
+def print_cluster(found: dict[str, Any]) -> None:
+    """Prints a cluster with its typical documents."""
+    print_fields(found["cluster"].model_dump(exclude={"id", "representatives"}))
+    for document in found["documents"]:
+        say(f"\n— {document.id[:12]}, {document.domain}, {document.split}\n{document.text[:400]}")
 
 
 def print_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
