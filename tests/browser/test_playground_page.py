@@ -15,8 +15,7 @@ from playwright.sync_api import Browser, Page, TimeoutError, expect
 
 from tests.browser.test_accessibility import serious
 from tests.ui.conftest import FakeHost, mixed  # noqa: F401
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from ui.playground.player import Player
 from workbench.settings import Settings
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from engine.config import SamplingConfig
 from engine.events import Done, GateWeights
-from ui.api.schemas.chat import ChatRequest
-from ui.api.schemas.completion import CompletionRequest
+from ui.api.schemas.completions import ChatRequest, CompletionRequest
 from ui.api.schemas.generation import Generating
 from workbench.answers.posteriors import Manifest
 from workbench.answers.server import (

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone, write
-from ui.api.schemas.mixed import Mixed
+from ui.api.schemas.generation import Mixed
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.questions.prior_estimate import PriorRequest
