@@ -28,13 +28,13 @@ def _app_state(request: Request) -> AppState:
 State = Annotated[AppState, Depends(_app_state)]
 
 
-def read(state: AppState, service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+def read(state: AppState, service: Callable[Concatenate[Any, P], T], /, *arguments: P.args, **options: P.kwargs) -> T:
     """The answer of a service whose first argument is a session that reads the registry."""
     with reading(state.settings) as session:
         return service(session, *arguments, **options)
 
 
-def write(state: AppState, service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+def write(state: AppState, service: Callable[Concatenate[Any, P], T], /, *arguments: P.args, **options: P.kwargs) -> T:
     """The answer of a service that changes the registry, in one transaction."""
     with transaction(state.settings) as session:
         return service(session, *arguments, **options)

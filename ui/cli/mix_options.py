@@ -14,7 +14,7 @@ from engine.config import Evidence, SamplingConfig, absurdity
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
-from ui.cli.options import Knob, group_knobs, option_name, plain_type, with_parameters
+from ui.cli.options import Knob, Result, group_knobs, option_name, plain_type, with_parameters
 from ui.errors import BadUsage
 from ui.generation.mix_names import find_member, with_clustering_id
 from workbench.answers.mixture_request import MixtureRequest
@@ -48,7 +48,7 @@ Seed = Annotated[int | None, option(SamplingConfig, "seed")]
 Speculate = Annotated[bool, option(SamplingConfig, "speculate", "--speculate/--no-speculate")]
 
 
-def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
+def takes_gate(command: Callable[..., Result]) -> Callable[..., Result]:
     """Gives a command `--gate` and an option for each setting of any gate; its parameter `gate` gets those given.
 
     An option that the command has already, such as the temperature of sampling, goes to the gate as `--gate-NAME`.
@@ -57,9 +57,9 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     taken = {one.name for one in own}
     names = {_name(one.name, taken): one for one in gate_options()}
 
-    def with_gate(**given: Any) -> None:
+    def with_gate(**given: Any) -> Result:
         settings = {one.name: given.pop(name) for name, one in names.items()}
-        command(**given, gate=with_rule({name: value for name, value in settings.items() if value is not None}))
+        return command(**given, gate=with_rule({name: value for name, value in settings.items() if value is not None}))
 
     parameters: list[inspect.Parameter] = []
     for one in own:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.specs.base import Sane, Spec
 
 Command = Callable[..., None]
+Result = TypeVar("Result")
 HeldOut = Annotated[HeldOutSplit, typer.Option("--split", help="Held-out split.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
@@ -42,7 +43,9 @@ def keyword(name: str, annotation: Any, default: Any = False) -> inspect.Paramet
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def with_parameters(command: Command, function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> Command:
+def with_parameters(
+    command: Callable[..., Result], function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
+) -> Callable[..., Result]:
     """The command under the name and the help of a function, with these parameters for Typer."""
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__signature__ = inspect.Signature([*parameters])  # type: ignore[attr-defined]

@@ -116,7 +116,8 @@ def add_list(
     def list_all() -> Iterable[Any]:
         from workbench.registry.things import THINGS
 
-        return read(THINGS[kind].list_all)
+        things: Iterable[Any] = read(THINGS[kind].list_all)
+        return things
 
     app.command(verb, help=help)(lists(columns, empty=empty, noun=noun)(list_all))
 

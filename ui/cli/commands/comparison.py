@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -99,7 +99,12 @@ def list_all(
     domain: Annotated[str, typer.Option(help="Only prompts of this domain.", autocompletion=names_of("domain"))] = "",
 ) -> list[ComparisonHead]:
     """List compared answers, the newest first."""
-    wanted = {"search": search, "model": model, "domain": domain, "history_days": get_settings().history_days}
+    wanted: dict[str, Any] = {
+        "search": search,
+        "model": model,
+        "domain": domain,
+        "history_days": get_settings().history_days,
+    }
     heads: list[ComparisonHead] = []
     with reading() as session:
         while page := comparisons.list_comparisons(session, **wanted, limit=1000, offset=len(heads)).data:
