@@ -15,11 +15,61 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 import typer
 
 from engine.text.split_names import HeldOutSplit
-from ui.cli.completion import names_for
 
 if TYPE_CHECKING:
     from workbench.errors import Complaint
     from workbench.specs.base import Sane, Spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.registry.things import ThingKind
+
+
+Completer = Callable[[str], list[str]]
+
+# What the fields of job specs and the arguments of commands hold, by their names.
+_KINDS: dict[str, tuple[ThingKind, ...]] = {
+    "mixture": ("mixture",),
+    "branch_from": ("mixture",),
+    "clustering": ("clustering",),
+    "expert": ("expert",),
+    "experts": ("expert",),
+    "parent": ("expert",),
+    "rival": ("expert",),
+    "before": ("mixture", "expert", "alias"),
+    "after": ("mixture", "expert", "alias"),
+    "seed_model": ("seed",),
+    "prior": ("prior",),
+    "domain": ("domain",),
+    "domains": ("domain",),
+    "targets": ("domain",),
+    "retain": ("domain",),
+}
+
+
+def names_of(*kinds: ThingKind) -> Completer:
+    """Completes names of these kinds; nothing where there is no registry."""
+
+    def complete(incomplete: str) -> list[str]:
+        from engine.errors import Problem
+        from workbench.registry.database import reading
+        from workbench.registry.things import names_from
+
+        before, comma, start = incomplete.rpartition(",")  # of `a,b`, which some options take
+        try:
+            with reading() as session:
+                return [f"{before}{comma}{name}" for kind in kinds for name in names_from(session, kind, start)]
+        except Problem:
+            return []
+
+    return complete
+
+
+def names_for(field: str) -> Completer | None:
+    """Completes the value of an option or argument of this name; None where names do not help."""
+    kinds = _KINDS.get(field)
+    return names_of(*kinds) if kinds else None
+
 
 Command = Callable[..., None]
 Result = TypeVar("Result")
@@ -136,7 +186,7 @@ def _has_probe(spec: type[Spec]) -> bool:
 
 
 def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:
-    from ui.cli.printing.forecast import print_forecast
+    from ui.cli.job_progress import print_forecast
     from ui.kinds.catalog import screen_of
     from ui.present.forms.job_forecast import forecast_of
     from workbench.job_records.preconditions import kind_of

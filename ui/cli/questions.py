@@ -12,10 +12,14 @@ from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.cli.mix_options import with_rule
 from ui.cli.options import Command, Json, Knob, build, group_knobs, keyword, knobs, split_commas, with_parameters
-from ui.cli.output import print_fields, print_json, print_rows
+from ui.cli.output import print_fields, print_json, print_rows, say
+from ui.cli.verbs import read
 from ui.errors import BadUsage
 from workbench.answers.base import Answer
+from workbench.questions.cluster_grid import propose_temperature
 from workbench.questions.question import Question, ask, known_questions
+from workbench.registry.cards import MixtureCard
+from workbench.store.storage import get_storage
 
 _BOUNDS = (("ge", "min"), ("le", "max"))  # of a field, and of an option
 AnswerType = TypeVar("AnswerType", bound=Answer)
@@ -105,3 +109,12 @@ def _pair(text: str) -> tuple[str, str]:
     if not name.strip() or not value.strip():
         raise BadUsage(f"“{text}” is not NAME=VALUE.", "Write it as in law=seven.")
     return name.strip(), value.strip()
+
+
+def say_temperature(mixture: MixtureCard) -> None:
+    """Prints the temperature that dev text proposes for a gate of clusters, and how to set it."""
+    if "temperature" not in mixture.gate:
+        return
+    from ui.present.charts.cluster_grid import temperature_words
+
+    say(temperature_words(read(propose_temperature, get_storage(), mixture.name)))

@@ -16,16 +16,14 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
-from ui.playground.arena import Arena, pairs_of
-from ui.playground.arena_view import link_html, settings_html
-from ui.playground.blocks import PlaygroundBlocks
+from ui.playground.arena import Arena, link_html, pairs_of, settings_html
+from ui.playground.blocks import PlaygroundBlocks, theme
 from ui.playground.endpoints import add_endpoints
 from ui.playground.gate import Gate
 from ui.playground.grid import fill, fill_if_requested
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, Memory
-from ui.playground.theme import theme
 from ui.playground.view import CONTINUES, hint_html
 from ui.present.charts.token_view import CSS, DRAW
 from ui.present.forms.option_help import SAMPLING_HELP

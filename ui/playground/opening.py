@@ -23,9 +23,8 @@ from ui.playground.address import (
     PlaygroundAddress,
     read_address,
 )
-from ui.playground.chips import chips_as, chips_with
 from ui.playground.player import Player, parts_update
-from ui.playground.rounds import Memory
+from ui.playground.rounds import Memory, chips_as, chips_with
 from ui.playground.view import problem_html
 from ui.present.forms.settings_in_address import not_used, read_parts
 from ui.present.next_step_text import problem_text

@@ -23,9 +23,20 @@ from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
 from ui.playground.address import CHAT, panes_address
-from ui.playground.chips import chip_values, chips_chosen, chips_of, request_of
 from ui.playground.pacing import newest_of
-from ui.playground.rounds import LETTERS, NUM_PANES, Memory, PaneRequest, Round, count_of, pane_of
+from ui.playground.rounds import (
+    LETTERS,
+    NUM_PANES,
+    Memory,
+    PaneRequest,
+    Round,
+    chip_values,
+    chips_chosen,
+    chips_of,
+    count_of,
+    pane_of,
+    request_of,
+)
 from ui.playground.view import Answer, answer_html, diff_html, legend_html, next_html, problem_html, stored_html
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, name_column
+from ui.cli.options import names_of
 from ui.cli.output import day
-from ui.cli.verbs import Outcome, add_delete, add_list, verb, write
+from ui.cli.verbs import Column, Outcome, add_delete, add_list, name_column, verb, write
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

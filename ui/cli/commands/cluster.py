@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.completion import names_of
 from ui.cli.job_progress import card_of, follow, report, submit
-from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import RunOptions, split_commas, takes
-from ui.cli.output import day, say
-from ui.cli.printing.clustering import cluster_with_documents, print_cluster, print_clustering
-from ui.cli.verbs import Outcome, add_delete, add_job, add_list, get_card, read, verb, write
+from ui.cli.options import RunOptions, names_of, split_commas, takes
+from ui.cli.output import day, print_fields, print_table, say
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_delete,
+    add_job,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+    write,
+)
 from ui.present.text.formatting import pluralize
+from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
+from workbench.formatting.number_format import share
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.kinds.clusters.merge_clusters import MergeClusters
 from workbench.kinds.clusters.pin_documents import PinDocuments
 from workbench.kinds.clusters.split_cluster import SplitCluster
 from workbench.kinds.data.make_domain import MakeDomain
+from workbench.registry.cards import ClusteringCard
 
 if TYPE_CHECKING:
     from workbench.answers.documents import TextChanges
@@ -29,6 +42,7 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 Name = Annotated[str, typer.Argument(help="Name of a clustering.", autocompletion=names_of("clustering"))]
 ClusterName = Annotated[str, typer.Argument(help="A cluster, by number or name.")]
 
+SHOWN_TERMS = 8
 _COLUMNS = (
     name_column(),
     Column("Method", lambda clustering: clustering.config["clusters"]["method"]),
@@ -70,6 +84,90 @@ def show(
     """Show a clustering with the terms of its clusters, or one cluster with its typical documents."""
     card = get_card("clustering", name)
     return Outcome(cluster_with_documents(card, cluster), print_cluster) if cluster else Outcome(card, print_clustering)
+
+
+def print_clustering(card: ClusteringCard) -> None:
+    """Prints its settings and a row for each cluster; names stale experts and the command that retrains them."""
+    overlap, chart, num_bytes = card.metrics["overlap"], card.metrics["map"], card.metrics.get("num_bytes")
+    print_fields(
+        {
+            "clustering": card.name,
+            "clusters": card.config["clusters"],
+            "vectors": card.config["embedder"]["kind"] + (f" of {card.seed}" if card.seed else ""),
+            "documents": f"{card.num_documents:,}, clusters fitted on {card.num_fitted:,}",
+            "without known words": card.metrics["num_blank"],
+            "in several domains": card.metrics["num_duplicates"],
+            "map": f"{chart['num_points']:,} points, fitted on {chart['num_fitted']:,}" if chart else "none",
+            "normalized mutual information with the domains": overlap["normalised_mutual_information"],
+            "created": day(card.created_at),
+        }
+    )
+    rows = [
+        (
+            one.number,
+            one.name,
+            one.num_documents,
+            *([f"{num_bytes[one.number]:,}"] if num_bytes else []),
+            one.terms[:SHOWN_TERMS],
+            *_shares(overlap, one.number),
+            one.domain,
+            "stale" if one.stale else "",
+            one.experts,
+        )
+        for one in card.clusters
+    ]
+    columns = [
+        "No.",
+        "Cluster",
+        "Documents",
+        *(["Bytes"] if num_bytes else []),
+        "Terms",
+        *overlap["labels"],
+        "Domain",
+        "",
+        "Experts",
+    ]
+    print_table(columns, rows, empty="The clustering has no clusters.")
+    for warning in [*clustering_warnings(card.metrics), *unequal_lengths(card.metrics)]:
+        say(warning)
+    if card.stale_experts:
+        say(
+            f"{pluralize(len(card.stale_experts), 'expert')} trained on documents that have changed: "
+            f"{', '.join(card.stale_experts)}."
+        )
+        command = shell_command("train", "clusters", card.name, "NAME", "--seed-model", "SEED")
+        say(f"Retrain only those with: {command}")
+        say("To start each from the expert trained on most of its documents, use --branch-from MIXTURE instead.")
+
+
+def _shares(overlap: dict[str, Any], number: int) -> list[str]:
+    """The share of each domain's documents that a cluster holds (figure 16)."""
+    return [share(row[number] / max(sum(row), 1)) for row in overlap["counts"]]
+
+
+def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
+    """A cluster, by number or name, with its typical documents. Raises NotFound."""
+    from workbench.errors import NotFound
+    from workbench.registry.clusters.cluster_documents import get_document
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    by_name = {cluster.name: cluster for cluster in card.clusters}
+    by_name |= {str(cluster.number): cluster for cluster in card.clusters}
+    if name not in by_name:
+        known = [f"{cluster.number} ({cluster.name})" for cluster in card.clusters]
+        raise NotFound("cluster", name, known, where=f"in “{card.name}”")
+    with reading() as session:
+        ids = by_name[name].representatives
+        documents = [get_document(session, get_storage(), card.name, id) for id in ids]
+    return {"cluster": by_name[name], "documents": documents}
+
+
+def print_cluster(found: dict[str, Any]) -> None:
+    """Prints a cluster with its typical documents."""
+    print_fields(found["cluster"].model_dump(exclude={"id", "representatives"}))
+    for document in found["documents"]:
+        say(f"\n— {document.id[:12]}, {document.domain}, {document.split}\n{document.text[:400]}")
 
 
 @verb(app, "changes")

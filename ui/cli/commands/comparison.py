@@ -13,11 +13,10 @@ from engine.device import prepare_process
 from engine.events import Done, Token
 from ui.addresses import playground_address
 from ui.cli.commands.servers.verify import print_verification
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, lists
 from ui.cli.mix_options import MaxTokens, Seed, Temperature, TopP
+from ui.cli.options import names_of
 from ui.cli.output import day, print_note, print_table, say
-from ui.cli.verbs import Outcome, read, verb, write
+from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.ratings_csv import ratings_csv

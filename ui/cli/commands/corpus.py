@@ -9,10 +9,20 @@ import typer
 
 from engine.config import MOST
 from engine.text.split_names import Split
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, name_column
+from ui.cli.options import names_of
 from ui.cli.output import day, print_fields, print_table, say
-from ui.cli.verbs import Outcome, add_delete, add_job, add_list, get_card, read, verb
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_delete,
+    add_job,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+)
 from ui.present.text.formatting import size
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.cards import CorpusCard

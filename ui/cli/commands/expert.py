@@ -7,14 +7,12 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
+from ui.cli.commands.report import print_report
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import InProcess, Json, RunOptions, Wait, build, split_commas
+from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of, split_commas
 from ui.cli.output import day, print_fields, print_note, print_table, say
-from ui.cli.printing.report import print_report
 from ui.cli.questions import prints_answer
-from ui.cli.verbs import Outcome, add_job, add_list, get_card, read, verb, write
+from ui.cli.verbs import Column, Outcome, add_job, add_list, created_column, get_card, name_column, read, verb, write
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.analysis.changes.additions import additions_of

@@ -12,7 +12,6 @@ import typer
 
 from engine.config import SamplingConfig
 from engine.events import BACKBONE, GateWeights
-from ui.cli.completion import names_of
 from ui.cli.mix_options import (
     NO_CHANGES,
     Experts,
@@ -29,7 +28,7 @@ from ui.cli.mix_options import (
     mix_request,
     takes_gate,
 )
-from ui.cli.options import Json
+from ui.cli.options import Json, names_of
 from ui.cli.output import print_json, print_note, print_painted, print_painted_note
 from ui.errors import ServerDown, ServerRefused
 from ui.generation import model_host

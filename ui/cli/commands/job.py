@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from engine.config import MOST
-from ui.cli.completion import names_of
-from ui.cli.job_progress import card_of, follow, report, watch_line
-from ui.cli.listing import Column, created_column, lists
-from ui.cli.options import Json
-from ui.cli.output import day, print_fields, say
-from ui.cli.verbs import Outcome, read, verb, write
+from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as, follow, report, watch_line
+from ui.cli.options import Json, names_of
+from ui.cli.output import day, print_fields, print_json, print_note, print_table, print_text, say, shown
+from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
 from ui.errors import BadUsage
 from ui.present.jobs.job_status import percent_of
+from ui.present.metrics_csv import HEADER, csv_rows
+from ui.present.terminal import harmless_json
 from ui.present.text.formatting import duration
 from workbench.registry.cards import JobCard
-from workbench.schema.job_states import ShownState
+from workbench.schema.job_states import STOPPED, ShownState
+
+if TYPE_CHECKING:
+    from workbench.analysis.curves.job_metrics import MetricValue
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.", autocompletion=names_of("job"))]
 
 _NEWEST = 200
+Style = Literal["text", "csv", "json"]
 _COLUMNS = (
     Column("ID", lambda job: job.id, lambda id: id[:8]),
     Column("Job", lambda job: job.title),
@@ -102,13 +107,53 @@ def metrics(
     as_json: Json = False,
 ) -> None:
     """Print a job's curves: losses, gate weights and speeds by step; with --follow until the job ends."""
-    from ui.cli.printing.metrics import follow_metrics, print_metrics, style_named
+    if as_json and as_csv:
+        raise BadUsage("The options --json and --csv exclude each other.", "Give one of them.")
+    show = _follow_metrics if follow else _print_metrics
+    show(_find(job), metric, "json" if as_json else "csv" if as_csv else "text")
 
-    style = style_named(as_json, as_csv)
-    if follow:
-        follow_metrics(_find(job), metric, style)
+
+def _text_line(point: MetricValue) -> str:
+    return f"step {point.step:,} · {point.metric} {shown(point.value)} {point.unit}".rstrip() + "\n"
+
+
+_LINES: dict[Style, Callable[[MetricValue], str]] = {
+    "text": _text_line,
+    "csv": lambda point: csv_rows([point]),
+    "json": lambda point: harmless_json(point.model_dump_json()) + "\n",
+}
+
+
+def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
+    from workbench.analysis.curves.job_metrics import job_metrics
+
+    answer = read(job_metrics, job_id, names)
+    if style == "json":
+        print_json(answer)
+    elif style == "csv":
+        print_text(HEADER + csv_rows(answer.points))
     else:
-        print_metrics(_find(job), metric, style)
+        rows = [(one.metric, one.step, one.value, one.unit) for one in answer.points]
+        print_table(["Metric", "Step", "Value", "Unit"], rows, empty="There are no points.")
+
+
+def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
+    """Prints a line for each new point until the job has stopped, then ends as `workbench job wait` does."""
+    from workbench.analysis.curves.job_metrics import MetricTail
+
+    if style == "csv":
+        print_text(HEADER)
+    tail, state = MetricTail(job_id, names), ""
+    while state not in STOPPED:
+        if state:
+            time.sleep(REDRAW_SECONDS)
+        answer = read(tail.read)
+        print_text("".join(map(_LINES[style], answer.points)))
+        state = answer.state
+    card = card_of(job_id)
+    if state == "paused":
+        print_note(f"{card.title} is paused. Resume it with: workbench job resume {job_id}")
+    exit_as(card)
 
 
 @verb(app)

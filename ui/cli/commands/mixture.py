@@ -12,8 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from engine.text.split_names import HeldOutSplit
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, name_column
 from ui.cli.mix_options import (
     NO_CHANGES,
     Experts,
@@ -26,11 +24,10 @@ from ui.cli.mix_options import (
     parse_weight,
     takes_gate,
 )
-from ui.cli.options import HeldOut, split_commas
+from ui.cli.options import HeldOut, names_of, split_commas
 from ui.cli.output import day, print_rows, print_table, say, shown
-from ui.cli.printing.clustering import say_temperature
-from ui.cli.questions import prints_answer
-from ui.cli.verbs import Outcome, add_job, add_list, get_card, read, verb, write
+from ui.cli.questions import prints_answer, say_temperature
+from ui.cli.verbs import Column, Outcome, add_job, add_list, created_column, get_card, name_column, read, verb, write
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.missing_scores import gap_words

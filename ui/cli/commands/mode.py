@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ui.cli.completion import names_of
+from ui.cli.options import names_of
 from ui.cli.output import print_table
 from ui.cli.verbs import Outcome, add_job, read, verb
 from workbench.analysis.curves.training_history import TrainingHistory, training_history

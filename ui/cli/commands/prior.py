@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, name_column
 from ui.cli.mix_options import chosen
+from ui.cli.options import names_of
 from ui.cli.output import day, print_json, print_table, say, shown
 from ui.cli.questions import takes_question
-from ui.cli.verbs import Outcome, add_delete, add_list, get_card, verb, write
+from ui.cli.verbs import Column, Outcome, add_delete, add_list, created_column, get_card, name_column, verb, write
 from workbench.answers.posteriors import PriorSource
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import ask

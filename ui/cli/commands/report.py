@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, lists
-from ui.cli.output import day
-from ui.cli.printing.report import print_report
-from ui.cli.verbs import Outcome, get_card, read, verb, write
+from ui.cli.options import names_of
+from ui.cli.output import day, print_json, print_rows, say
+from ui.cli.verbs import Column, Outcome, created_column, get_card, lists, read, verb, write
+from ui.reports.catalog import report_sentence, report_type
 from workbench.registry.cards import ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -20,12 +20,6 @@ ReportId = Annotated[
 ]
 
 
-def _summary(report: ReportCard) -> str:
-    from ui.reports.catalog import report_sentence
-
-    return report_sentence(report)
-
-
 _PASSED = {True: "yes", False: "NO", None: ""}
 _COLUMNS = (
     Column("ID", lambda report: report.id, lambda id: id[:8]),
@@ -33,7 +27,7 @@ _COLUMNS = (
     Column("Report", lambda report: report.title),
     Column("Passed", lambda report: report.findings.get("ok"), _PASSED.get),
     created_column(day),
-    Column("Summary", _summary),
+    Column("Summary", report_sentence),
 )
 
 
@@ -57,6 +51,21 @@ def list_all(
 def show(report: ReportId) -> Outcome:
     """Show a report with its numbers."""
     return Outcome(get_card("report", report), print_report)
+
+
+def print_report(card: ReportCard) -> None:
+    """Prints a report's title, its sentence and what its sort describes."""
+    report = report_type(card)
+    say(f"{card.title} ({day(card.created_at)}, report {card.id[:8]})")
+    if sentence := report.sentence(card.findings):
+        say(sentence)
+    for part in report.describe(card.findings):
+        if isinstance(part, str):
+            say(part)
+        elif isinstance(part, Mapping):
+            print_json(part)
+        else:
+            print_rows(part, empty="No rows.")
 
 
 @verb(app)

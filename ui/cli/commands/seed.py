@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import InProcess, Json, RunOptions, Wait, build
+from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of
 from ui.cli.output import day, print_fields
-from ui.cli.verbs import Outcome, add_delete, add_job, add_list, get_card, read, verb
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_delete,
+    add_job,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+)
 from ui.errors import BadUsage
 from ui.present.text.formatting import size
 from workbench.kinds.training.make_seed import MakeSeed

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ui.cli.listing import Column, lists
-from ui.cli.verbs import read
+from ui.cli.verbs import Column, lists, read
 from ui.present.text.formatting import clock
 from workbench.answers.team import AuditCard
 

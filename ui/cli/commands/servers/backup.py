@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ui.cli.commands.servers.verify import print_faulty, store_progress
+from ui.cli.job_progress import progress_bar
 from ui.cli.options import Json
 from ui.cli.output import say
-from ui.cli.progress_bar import progress_bar
 from ui.cli.verbs import Outcome, prints
 from ui.present.text.formatting import pluralize, size
 from workbench.formatting.shell_command import shell_command

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ui.cli.listing import Column, lists
-from ui.cli.verbs import read
+from ui.cli.verbs import Column, lists, read
 from ui.present.jobs.gpu_table import holders_of, status_of
 from ui.present.text.formatting import size
 from workbench.registry.cards import DeviceCard

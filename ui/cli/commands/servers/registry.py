@@ -9,9 +9,8 @@ import typer
 
 from engine.errors import Problem
 from jobs import garbage_collection
-from ui.cli.listing import Column, lists
 from ui.cli.output import say
-from ui.cli.verbs import Outcome, read, verb, write
+from ui.cli.verbs import Column, Outcome, lists, read, verb, write
 from ui.errors import BadUsage
 from ui.present.text.formatting import clock, pluralize, size
 from workbench.registry.backups import back_up, is_copied

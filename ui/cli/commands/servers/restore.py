@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ui.cli.commands.servers.verify import print_store_check, store_progress
+from ui.cli.job_progress import progress_bar
 from ui.cli.options import Json
 from ui.cli.output import day, say
-from ui.cli.progress_bar import progress_bar
 from ui.cli.verbs import Outcome, prints
 from ui.present.terminal import harmless
 from workbench.formatting.number_format import pluralize

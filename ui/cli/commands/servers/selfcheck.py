@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ui.cli.job_progress import progress_bar
 from ui.cli.options import Json
 from ui.cli.output import print_table, say
-from ui.cli.progress_bar import progress_bar
 from ui.cli.verbs import Outcome, prints
 from ui.present.text.verdicts import number, place, result
 from workbench.kinds.analysis.selfcheck import SelfCheck, summary

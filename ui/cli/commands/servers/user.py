@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.output import day
-from ui.cli.verbs import Outcome, verb
+from ui.cli.verbs import Column, Outcome, created_column, lists, name_column, verb
 from workbench.access import users
 from workbench.access.actor import Role
 from workbench.answers.team import UserCard

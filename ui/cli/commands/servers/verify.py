@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.device import prepare_process
-from ui.cli.completion import names_of
-from ui.cli.options import Json
+from ui.cli.job_progress import Draw, progress_bar
+from ui.cli.options import Json, names_of
 from ui.cli.output import print_note, say
-from ui.cli.progress_bar import Draw, progress_bar
 from ui.cli.verbs import Outcome, prints
 from ui.generation.model_host import ModelHost
 from ui.present.text.formatting import duration, pluralize, size
