@@ -42,7 +42,7 @@ from workbench.analysis.curves.job_metrics import job_metrics
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.job_records import jobs
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions.calibration import calibrate_evidence
 from workbench.questions.new_mixtures import make_mixture, names_evidence

@@ -22,8 +22,7 @@ from engine.plugins import load_object
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
-from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind
+from workbench.kinds.kind import Kind, kind_named
 from workbench.registry import database
 from workbench.schema.names import Row, ensure_free
 from workbench.settings import Settings
@@ -40,8 +39,8 @@ def load_runner(kind: str) -> Runner:
 
 
 def runner_path(kind: Kind[Any]) -> str:
-    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` named as its spec's."""
-    return kind.runner or kind.spec.__module__.replace("workbench.kinds", "jobs.kinds", 1) + ":run"
+    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` of its name."""
+    return kind.runner or f"jobs.kinds.{kind.module}:run"
 
 
 def stable_id(job_id: str, what: str) -> str:

@@ -18,12 +18,10 @@ from jobs.probe.forecast import forecast, several
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains
+from workbench.kinds.data import MakeDomain
 from workbench.kinds.training.default_rate import is_random
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database

@@ -33,7 +33,7 @@ from workbench.answers.replays import LossDifference, PlannedReplay, Replay, Ten
 from workbench.errors import StorageError
 from workbench.exports.old_masks import MASK_RULE
 from workbench.job_records import jobs
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.experts import expert_row

@@ -20,7 +20,7 @@ from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.errors import InUseError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions.removal import RemovalRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard

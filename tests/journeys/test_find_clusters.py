@@ -26,8 +26,7 @@ from ui.kinds.job_results import result_sentence
 from ui.present.text.clusters import made_words
 from workbench.errors import BadSpecError, InUseError, NameTakenError, StorageError
 from workbench.job_records import jobs
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.split_cluster import SplitCluster
+from workbench.kinds.clusters import FindClusters, SplitCluster
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import seeds
 from workbench.registry.cards import ClusteringCard, JobCard

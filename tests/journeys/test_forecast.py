@@ -42,7 +42,7 @@ from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimePar
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.job_records.devices import SLOT_NAME
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.cards import DeviceCard, JobCard

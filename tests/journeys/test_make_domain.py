@@ -16,7 +16,7 @@ from engine.text.split_names import SPLITS
 from jobs.kinds.data import make_domain
 from ui.cli.app import main
 from workbench.errors import BadSpecError
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.data import MakeDomain
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import corpora as corpora_rows
 from workbench.registry.cards import JobCard

@@ -14,7 +14,7 @@ from jobs.probe.forecast import forecast
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import TRAINING, done, work
 from workbench.job_records import jobs
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading

@@ -130,8 +130,9 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
 
 def _has_probe(spec: type[Spec]) -> bool:
     """Whether a spec is that of a kind of job with a probe; its descriptor stands in the module of the spec."""
-    kind = getattr(sys.modules[spec.__module__], "KIND", None)
-    return kind is not None and kind.spec is spec and kind.probe is not None
+    found = getattr(sys.modules[spec.__module__], "KIND", ())
+    kinds = found if isinstance(found, tuple) else (found,)
+    return any(kind.spec is spec and kind.probe is not None for kind in kinds)
 
 
 def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
 from workbench.errors import BadSpecError, DevicesBusyError
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.registry.cards import DeviceCard, DeviceHolder, DeviceTenantCard
 from workbench.schema import database_clock
 from workbench.schema.tables import Device, DeviceShare, DeviceTenant, Job

@@ -17,7 +17,7 @@ from workbench.job_records.devices import DeviceNeed, need_of
 from workbench.job_records.job_cards import cards_of, shown_state
 from workbench.job_records.leases import add_event, end_waiting, is_expired, stop_without_worker, waits
 from workbench.job_records.preconditions import advice_on, settled
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import plain

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from workbench.errors import BadSpecError, Complaint
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.specs.base import Sane
 
 SpecType = TypeVar("SpecType", bound=Sane)

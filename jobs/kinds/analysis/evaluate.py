@@ -17,7 +17,7 @@ from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFoundError
 from workbench.formatting.number_format import pluralize
 from workbench.formatting.shell_command import shell_command, split_options
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.calibration import calibrate_evidence
 from workbench.registry.cards import MixtureCard
 from workbench.registry.mixtures import get_mixture, save_calibration

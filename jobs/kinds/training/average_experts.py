@@ -26,7 +26,7 @@ from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.errors import BadSpecError
-from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.mixtures import AverageExperts
 from workbench.registry.experts import AVERAGED, domains_of, expert_row
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.priors import weights_under

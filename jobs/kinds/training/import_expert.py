@@ -19,7 +19,7 @@ from engine.text.chat.own_template import save_template
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.expert_files import store_base
 from workbench.analysis.changes.retrained_baselines import OWN, sources_of
-from workbench.kinds.training.import_expert import ImportExpert
+from workbench.kinds.training.exchange import ImportExpert
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.seeds import CHANGES, seed_row

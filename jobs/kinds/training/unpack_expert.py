@@ -29,7 +29,7 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.training.unpack_expert import UnpackExpert
+from workbench.kinds.training.exchange import UnpackExpert
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.packed_experts import PackedExpert, PackedSeed, read_packed
 from workbench.registry.seeds import register_seed

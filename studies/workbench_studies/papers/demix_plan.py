@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from pydantic import JsonValue
 
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import MeasureOverlap
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.plan import Step

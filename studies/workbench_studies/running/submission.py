@@ -22,7 +22,7 @@ from jobs.plans.plan import submit_plan
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.cards import JobCard

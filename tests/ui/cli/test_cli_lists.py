@@ -15,8 +15,7 @@ from ui.cli.listing import Column, Selection
 from ui.errors import BadUsageError
 from ui.present.forms.uploads import keep_uploads
 from workbench.job_records.jobs import create_job, request_stop
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import Evaluate, SelfCheck
 from workbench.registry.database import transaction
 
 LISTS = {  # the columns of each list

@@ -13,7 +13,7 @@ from engine.text.corpus import Document
 from engine.text.split import store_documents
 from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint

@@ -16,8 +16,8 @@ from ui.kinds.catalog import screen_of
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import assemble, changed, questions_of
 from workbench.errors import BadSpecError
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters import FindClusters
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.specs.base import Spec
 from workbench.specs.requests import TrainClusters

@@ -21,7 +21,7 @@ from ui.widgets import probe
 from workbench.access.actor import NOBODY, Actor, Role, acting_as, set_source
 from workbench.access.users import add_user
 from workbench.errors import ForbiddenError
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_experts
 

@@ -15,7 +15,7 @@ from ui.present.text.retention import left_out_words, retention_rows
 from workbench.analysis import perplexity_tables
 from workbench.errors import NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.questions.retention import (

@@ -17,7 +17,7 @@ from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpecError, InUseError, NameTakenError, NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.registry import corpora, experts, mixtures, priors
 from workbench.registry.cards import MixtureCard
 from workbench.requests.planning import plan

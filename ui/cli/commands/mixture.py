@@ -39,8 +39,8 @@ from ui.present.text.inference_modes import legend, means, missing_words, mode_t
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
 from workbench.formatting.shell_command import evaluate_command, shell_command
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.export_mixture import ExportMixture
+from workbench.kinds.training.exchange import ExportMixture
+from workbench.kinds.training.mixtures import AverageExperts
 from workbench.questions.calibration import CalibrationRequest
 from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest

@@ -20,7 +20,7 @@ from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.formatting.chart_label import full_label, label
 from workbench.formatting.number_format import nats
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.data import MakeDomain
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 

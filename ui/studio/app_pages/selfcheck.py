@@ -19,7 +19,7 @@ from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head
 from ui.widgets.rights import cannot_change
 from workbench.job_records import jobs as rows
-from workbench.kinds.analysis.selfcheck import SelfCheck, summary
+from workbench.kinds.analysis import SelfCheck, summary
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 

@@ -18,7 +18,7 @@ from ui.widgets.fields import Answers
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.analysis.changes.unlearning import what_stays
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions import removal
 from workbench.questions.removal import DomainRemoval, RemovalRequest, RemovalTable
 from workbench.registry import mixtures

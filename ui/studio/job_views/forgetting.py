@@ -22,7 +22,7 @@ from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
 from workbench.formatting.number_format import change, perplexity
 from workbench.formatting.palette import Look
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.questions.forgetting import Forgetting, ForgettingRequest
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
 

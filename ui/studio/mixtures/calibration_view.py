@@ -18,7 +18,7 @@ from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.mixture_request import MixtureRequest
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.calibration import CalibrationRequest, missing_scores
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard

@@ -12,7 +12,7 @@ from ui.cli.options import Json
 from ui.cli.output import print_json, print_table, say
 from ui.cli.progress_bar import progress_bar
 from ui.present.text.verdicts import number, place, result
-from workbench.kinds.analysis.selfcheck import SelfCheck, summary
+from workbench.kinds.analysis import SelfCheck, summary
 
 if TYPE_CHECKING:
     from engine.selfcheck.law import Checked
