@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from ui.addresses import REGISTRY_HEADER, api_address, registry_id
 from ui.errors import ServerDownError, ServerRefusedError, ServerSlowError
 from ui.server_proof import ELSEWHERE, ProvingTransport
+from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
 from workbench.kinds.parse_spec import parse_as
@@ -27,7 +28,6 @@ from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import AnswerType, Question
 from workbench.questions.removal import RemovalRequest
 from workbench.questions.token_comparison import ContrastRequest
-from workbench.registry.cards import PriorCard
 
 if TYPE_CHECKING:
     from ui.request_fields import CompletionFields, PosteriorFields

@@ -27,15 +27,14 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.registry.aliases import model_name
 from workbench.registry.clusters.branching import Shares, best_parent, parent_candidates, shared_documents
-from workbench.registry.clusters.cluster_domains import domain_names, former_domains
+from workbench.registry.clusters.cluster_routing import domain_names, former_domains
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.corpora import training_domains
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import changed_gate, default_gate, load_gate
-from workbench.specs.plan import Step
-from workbench.specs.requests import TrainClusters
+from workbench.specs.requests import Step, TrainClusters
 from workbench.store.storage import get_storage
 
 

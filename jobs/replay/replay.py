@@ -29,7 +29,7 @@ from jobs.kinds.shared.environment import recorded_environment
 from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
 from jobs.probe.probe_work import ProbeWork
 from jobs.replay.compare import Points, compare_points, compare_weights
-from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
+from workbench.answers.integrity import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError
 from workbench.exports.old_masks import MASK_RULE
 from workbench.job_records import jobs

@@ -20,11 +20,11 @@ from ui.cli.app import main
 from ui.kinds.job_results import result_sentence
 from ui.notebook import Workbench
 from workbench.analysis import scores
-from workbench.answers.calibrations import EvidenceCalibration
+from workbench.answers.cards import JobCard
+from workbench.answers.posteriors import EvidenceCalibration
 from workbench.errors import BadSpecError
 from workbench.questions.calibration import calibrate_evidence
 from workbench.questions.perplexities import mix_scores
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
 from workbench.schema.tables import Domain, Evaluation, Mixture

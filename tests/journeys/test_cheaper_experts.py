@@ -22,12 +22,12 @@ from tests.journeys.conftest import SHAPE
 from ui.cli.app import main
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates
+from workbench.answers.cards import ExpertCard
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.questions.costs import mixture_costs
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, seeds
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
 from workbench.store.storage import get_storage

@@ -26,13 +26,13 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
 from workbench.analysis import perplexity_tables
-from workbench.analysis.curves import training_history
+from workbench.analysis import training_curves as training_history
+from workbench.answers.cards import ExpertCard, JobCard
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.questions.costs import mixture_costs
 from workbench.questions.parent_proposal import NearestRequest
 from workbench.registry import corpora, experts, mixtures, seeds
-from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.requests import planning
 from workbench.schema.tables import Metric, SeedModel

@@ -20,12 +20,12 @@ from engine.methods import registry
 from jobs.queue.submit import run_now
 from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_spec
 from workbench.questions.costs import mixture_costs
 from workbench.registry import corpora, experts
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage

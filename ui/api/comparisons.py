@@ -22,8 +22,7 @@ from workbench.answers.history import (
     OpenedLink,
 )
 from workbench.registry import comparisons
-from workbench.requests import permalinks
-from workbench.requests.verification import ComparisonVerification, verify_comparison
+from workbench.requests.verification import ComparisonVerification, linked_comparison, verify_comparison
 
 router = APIRouter(prefix="/v1/workbench/comparisons")
 ratings = APIRouter(prefix="/v1/workbench/ratings")
@@ -87,7 +86,7 @@ def delete_comparison(id: str, state: State) -> HistoryDeletion:
 @router.get("/{id}/link")
 def open_link(id: str, state: State) -> OpenedLink:
     """What a link to a comparison opens: the request that makes each text again, and what of it differs today."""
-    return permalinks.open_link(show_comparison(id, state), state.generations.plan)
+    return linked_comparison(show_comparison(id, state), state.generations.plan)
 
 
 @router.post("/{id}/verify", response_model=ComparisonVerification)

@@ -13,7 +13,7 @@ from fastapi import Header
 from starlette.responses import Response
 
 from ui.api.deps import State, write
-from workbench.registry.cards import MixtureCard
+from workbench.answers.cards import MixtureCard
 from workbench.registry.mixtures import require_version
 
 P = ParamSpec("P")

@@ -13,11 +13,11 @@ from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import GoneError, State, unless_gone, write
 from ui.api.schemas.mixed import Mixed
 from ui.serving.security import MAX_BODY_BYTES
+from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import Question, ask, known_questions
 from workbench.registry import priors
-from workbench.registry.cards import PriorCard
 
 router = APIRouter(prefix="/v1/workbench")
 

@@ -25,12 +25,12 @@ from ui.kinds.catalog import screen_of
 from ui.present.forms.job_forecast import forecast_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.metrics_csv import HEADER, csv_rows
-from workbench.analysis.curves.job_metrics import JobMetrics, MetricTail, job_metrics
+from workbench.analysis.training_curves import JobMetrics, MetricTail, job_metrics
+from workbench.answers.card_lists import JobDeletion, JobHistory, JobList, JobLog
+from workbench.answers.cards import JobCard
 from workbench.answers.forecasts import Forecast
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import kind_of
-from workbench.registry.card_lists import JobDeletion, JobHistory, JobList, JobLog
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.schema.job_states import STOPPED, ShownState
 from workbench.settings import Settings

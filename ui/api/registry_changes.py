@@ -20,20 +20,20 @@ from ui.api.schemas.registry import (
     NewMember,
     PriorWeights,
 )
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.errors import NotFoundError
-from workbench.questions import calibration
-from workbench.registry import experts, mixtures, priors
-from workbench.registry.cards import (
+from workbench.answers.cards import (
     ClusteringCard,
     ExpertCard,
     MixtureCard,
     PriorCard,
     ReportCard,
 )
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.errors import NotFoundError
+from workbench.questions import calibration
+from workbench.registry import experts, mixtures, priors
 from workbench.registry.clusters import clusterings
 from workbench.registry.things import THINGS
-from workbench.requests.gate_changes import gate_changes
+from workbench.requests.body import gate_changes
 from workbench.specs.gates import changed_gate, load_gate
 from workbench.store.storage import get_storage
 

@@ -17,7 +17,7 @@ from ui.present.text.formatting import duration
 from workbench.schema.job_states import UNSUCCESSFUL
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import JobCard
+    from workbench.answers.cards import JobCard
     from workbench.specs.base import Spec
 
 REDRAW_SECONDS = 0.5

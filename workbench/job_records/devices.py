@@ -18,9 +18,9 @@ from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, or_, s
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
+from workbench.answers.cards import DeviceCard, DeviceHolder, DeviceTenantCard
 from workbench.errors import BadSpecError, DevicesBusyError
 from workbench.kinds.kind import kind_named
-from workbench.registry.cards import DeviceCard, DeviceHolder, DeviceTenantCard
 from workbench.schema import database_clock
 from workbench.schema.tables import Device, DeviceShare, DeviceTenant, Job
 from workbench.settings import Settings

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench.access import audit
+from workbench.answers.cards import EventCard, JobCard, MetricPoint
 from workbench.errors import BadSpecError, JobError, NotFoundError
 from workbench.job_records.devices import DeviceNeed, need_of
 from workbench.job_records.job_cards import cards_of, shown_state
@@ -19,7 +20,6 @@ from workbench.job_records.leases import add_event, end_waiting, is_expired, sto
 from workbench.job_records.preconditions import advice_on, settled
 from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import plain
 from workbench.schema import database_clock
 from workbench.schema.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState

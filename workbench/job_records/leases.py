@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
+from workbench.answers.cards import Failure
 from workbench.errors import LeaseLostError
-from workbench.registry.cards import Failure
 from workbench.registry.database import plain
 from workbench.schema import database_clock
 from workbench.schema.job_states import CHECKPOINT, UNSUCCESSFUL, Ending, JobState

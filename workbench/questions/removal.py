@@ -18,14 +18,13 @@ from engine.errors import MixtureError
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without
-from workbench.analysis.changes.unlearning import what_stays
+from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without, what_stays
 from workbench.analysis.scores import counted, load, shared_scores
 from workbench.answers.base import Answer
+from workbench.answers.cards import ReportCard
 from workbench.errors import NotFoundError
 from workbench.formatting.number_format import change, number, percent, perplexity, share
 from workbench.questions.question import Evidence, MixtureName, Question
-from workbench.registry.cards import ReportCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import ancestors, parts_of
 from workbench.registry.mixtures import mixture_row, taking_part

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.curves.training_history import retained_by
 from workbench.analysis.perplexity_tables import DomainMeasure, Measure, PerplexityTable, table_of
+from workbench.analysis.training_curves import retained_by
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis import Evaluate

@@ -13,8 +13,8 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
+from workbench.answers.cards import AliasCard
 from workbench.errors import BadSpecError, NoModelError, NotFoundError
-from workbench.registry.cards import AliasCard
 from workbench.schema.names import ALIAS_SIGN, aliased_row, clean_name
 from workbench.schema.tables import Alias, Expert, Mixture
 

@@ -37,8 +37,7 @@ from workbench.answers.posteriors import Manifest
 from workbench.answers.stored_answer import StoredAnswer
 from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
-from workbench.registry.prompt_domains import domain_weights, leading_domain
-from workbench.registry.setups import setup_sha256, variant_of
+from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
 from workbench.schema.names import by_name
 from workbench.schema.tables import ComparedAnswer, Comparison, Domain, Vote
 from workbench.specs.gates import load_gate

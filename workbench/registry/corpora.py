@@ -10,10 +10,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.text.split_names import Split
-from workbench.answers.documents import Document
+from workbench.answers.cards import CorpusCard, DomainCard, ImportReport
 from workbench.answers.forecasts import BatchRow
+from workbench.answers.posteriors import Document
 from workbench.errors import BadSpecError, StorageError
-from workbench.registry.cards import CorpusCard, DomainCard, ImportReport
 from workbench.registry.database import plain
 from workbench.registry.experts import domains_of
 from workbench.registry.references import refuse_if_used, unfinished_jobs

@@ -11,15 +11,14 @@ from sqlalchemy.orm import Session, joinedload
 from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.base import Parameters, StoredExpert
 from engine.methods.registry import method_of, methods
+from workbench.answers.cards import ExpertCard, ExpertLook
 from workbench.errors import NotFoundError
 from workbench.registry.aliases import aliases_of
-from workbench.registry.cards import ExpertCard, ExpertLook
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.reproducible import reproducible_from
 from workbench.registry.seeds import copies_of, made_of
-from workbench.schema.expert_looks import choose_look
-from workbench.schema.names import by_name, clean_name, ensure_free
+from workbench.schema.names import by_name, choose_look, clean_name, ensure_free
 from workbench.schema.tables import (
     Artifact,
     Cluster,

@@ -13,11 +13,11 @@ from sqlalchemy.orm import Session, selectinload
 
 from engine.config import absurdity
 from engine.mixing.gate_type import GateConfig
-from workbench.answers.calibrations import EvidenceCalibration
+from workbench.answers.cards import CalibratedGain, MemberCard, MixtureCard
+from workbench.answers.posteriors import EvidenceCalibration
 from workbench.errors import BadSpecError, ChangedMeanwhileError, NameTakenError, NotFoundError
 from workbench.formatting.number_format import change
 from workbench.registry.aliases import aliases_of
-from workbench.registry.cards import CalibratedGain, MemberCard, MixtureCard
 from workbench.registry.clusters.cluster_routing import gate_complaints, route_complaints
 from workbench.registry.experts import domains_of, expert_or_seed, part_names
 from workbench.registry.references import refuse_if_used, unfinished_jobs

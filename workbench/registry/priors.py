@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from engine.config import absurdity
 from engine.errors import MixtureError
+from workbench.answers.cards import GivenByHand, PriorCard
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.errors import BadSpecError, NotFoundError
-from workbench.registry.cards import GivenByHand, PriorCard
 from workbench.registry.experts import expert_row
 from workbench.schema.names import by_name, clean_name, ensure_free
 from workbench.schema.tables import Expert, Prior

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from workbench.answers.cards import ReportCard
 from workbench.errors import NotFoundError
-from workbench.registry.cards import ReportCard
 from workbench.schema.tables import Artifact, Report
 
 

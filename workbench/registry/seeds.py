@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from workbench.registry.cards import SeedCard
+from workbench.answers.cards import SeedCard
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.schema.names import by_name, clean_name, ensure_free

@@ -8,8 +8,8 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from workbench.answers.cards import ViewCard
 from workbench.errors import BadSpecError, NotFoundError
-from workbench.registry.cards import ViewCard
 from workbench.schema.names import clean_name
 from workbench.schema.tables import SavedView
 

@@ -16,8 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
-from workbench.schema.expert_looks import choose_look
-from workbench.schema.names import free_name
+from workbench.schema.names import choose_look, free_name
 from workbench.schema.tables import Artifact, Base, Expert, Job, JobEvent
 from workbench.specs.gates import upgraded_gate
 from workbench.store import ownership, tombstones

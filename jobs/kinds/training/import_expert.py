@@ -25,7 +25,7 @@ from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.seeds import CHANGES, seed_row
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Artifact, Expert
-from workbench.specs.hub_names import HUB, hub_name, hub_origin, hub_source
+from workbench.specs.base import HUB, hub_name, hub_origin, hub_source
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 

@@ -35,7 +35,7 @@ from workbench.registry.packed_experts import PackedExpert, PackedSeed, read_pac
 from workbench.registry.seeds import register_seed
 from workbench.schema.names import clean_name, ensure_free, free_name
 from workbench.schema.tables import Artifact, Domain, Expert, SeedModel
-from workbench.specs.hub_names import HUB
+from workbench.specs.base import HUB
 from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
 from workbench.store.artifacts import register_artifact

@@ -19,7 +19,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,

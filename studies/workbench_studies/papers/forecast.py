@@ -18,7 +18,7 @@ from workbench.kinds.analysis import Evaluate
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.cbtm.claims import judge as judge_cbtm
 from workbench_studies.cbtm.evidence import CbtmEvidence
 from workbench_studies.cbtm.scored import CbtmMeasured, CbtmSubject

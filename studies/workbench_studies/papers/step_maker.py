@@ -11,7 +11,7 @@ from engine.text.split_names import HeldOutSplit
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.specs.base import Spec
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.core.sizes import Run
 from workbench_studies.kinds.replicate import Replicate
 

@@ -15,9 +15,9 @@ from ui.cli.output import day, print_done, print_json, say
 from ui.cli.printing.clustering import print_cluster, print_clustering
 from ui.cli.things import add_delete, add_list, get_card
 from ui.present.text.formatting import pluralize
+from workbench.answers.cards import ClusteringCard
 from workbench.kinds.clusters import FindClusters, MakeClusterDomains, MergeClusters, PinDocuments, SplitCluster
 from workbench.kinds.data import MakeDomain
-from workbench.registry.cards import ClusteringCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

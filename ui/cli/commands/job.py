@@ -16,7 +16,7 @@ from ui.cli.output import day, print_done, print_fields, print_json, say
 from ui.errors import BadUsageError
 from ui.present.jobs.job_status import percent_of
 from ui.present.text.formatting import duration
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 from workbench.schema.job_states import ShownState
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)

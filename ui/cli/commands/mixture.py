@@ -38,6 +38,7 @@ from ui.present.text.calibration import how_to_read, proposal_words, surface_row
 from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
+from workbench.answers.cards import MixtureCard
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.training.exchange import ExportMixture
 from workbench.kinds.training.mixtures import AverageExperts
@@ -46,7 +47,6 @@ from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
 from workbench.questions.perplexities import MixedScores, mix_scores
 from workbench.questions.question import ask
-from workbench.registry.cards import MixtureCard
 from workbench.specs.base import Spec
 from workbench.specs.requests import MixtureSpec
 

@@ -10,7 +10,7 @@ import typer
 from ui.cli.options import Json, split_commas
 from ui.cli.output import print_json, say
 from ui.errors import BadUsageError
-from workbench.analysis.labelled_text import Label
+from workbench.analysis.sample_texts import Label
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -30,7 +30,7 @@ def make(
 ) -> None:
     """Make a task of held-out text of your domains, which no model was trained on; as many examples of each label."""
     from engine.analysis.fewshot.make_tasks import make_task
-    from workbench.analysis.labelled_text import labelled_text
+    from workbench.analysis.sample_texts import labelled_text
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import day, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
+from workbench.answers.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import share
 from workbench.formatting.shell_command import shell_command
-from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.specs.requests import TrainClusters
 
 if TYPE_CHECKING:

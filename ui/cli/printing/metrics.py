@@ -11,7 +11,7 @@ from ui.cli.output import print_json, print_note, print_table, print_text, shown
 from ui.errors import BadUsageError
 from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.terminal import harmless_json
-from workbench.analysis.curves.job_metrics import MetricTail, MetricValue, job_metrics
+from workbench.analysis.training_curves import MetricTail, MetricValue, job_metrics
 from workbench.registry.database import reading
 from workbench.schema.job_states import STOPPED
 

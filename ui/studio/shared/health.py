@@ -14,8 +14,8 @@ from ui.serving.disks import ENOUGH_BYTES, least_free, trashed_bytes
 from ui.serving.doctor import Finding, check_artifacts
 from ui.serving.processes import WORKER, runs
 from ui.widgets.background import kept_client
+from workbench.answers.cards import JobCard
 from workbench.answers.server import Health
-from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 
 API_SERVER = "API server"

@@ -12,9 +12,17 @@ from workbench.errors import BadSpecError
 from workbench.formatting.number_format import amount, pluralize
 from workbench.kinds.kind import Kind, Result, ResultLink, expert_link, named, no_path, nothing
 from workbench.kinds.probe import Probe
-from workbench.specs.base import ExpertName, LocalPath, Name, Spec, absolute
-from workbench.specs.hub_names import HUB, hub_name, hub_origin
-from workbench.specs.outputs import output_complaints
+from workbench.specs.base import (
+    HUB,
+    ExpertName,
+    LocalPath,
+    Name,
+    Spec,
+    absolute,
+    hub_name,
+    hub_origin,
+    output_complaints,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

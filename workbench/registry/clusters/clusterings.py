@@ -10,10 +10,10 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.files import ArtifactRef
+from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.errors import BadSpecError, JobError, NotFoundError
 from workbench.formatting.chart_label import shorten
-from workbench.registry.cards import ClusterCard, ClusteringCard
-from workbench.registry.clusters.cluster_domains import former_domains, keep_former
+from workbench.registry.clusters.cluster_routing import former_domains, keep_former
 from workbench.registry.database import plain
 from workbench.registry.experts import changed_domains
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
