@@ -33,7 +33,7 @@ from ui.api.app import create_app
 from ui.cli.app import CommandTable, app
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.access.home_token import access_token
-from workbench.analysis.curves.training_history import training_history
+from workbench.analysis.training_curves import training_history
 from workbench.registry.database import reading
 from workbench.settings import Settings
 

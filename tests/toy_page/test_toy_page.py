@@ -15,7 +15,7 @@ from jobs.queue.submit import run_now
 from tests.ui.studio.visits import STUDIO
 from ui.cli.app import CommandTable, main
 from ui.pages.catalog import all_pages, pages_of
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 
 FOLDER = Path(__file__).parent
 

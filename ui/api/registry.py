@@ -16,18 +16,17 @@ from starlette.responses import Response
 from ui.api.deps import State, read, write
 from ui.generation.mix_names import with_clustering_id
 from workbench.access import audit
-from workbench.answers.documents import TextChanges
-from workbench.errors import NotFound
+from workbench.answers.card_lists import AuditList, DeviceList, ListAnswer, ReportList, ViewList
+from workbench.answers.cards import AliasCard, ClusteringCard, ExpertCard, MixtureCard, PriorCard, ReportCard, ViewCard
+from workbench.answers.posteriors import TextChanges
+from workbench.errors import NotFoundError
 from workbench.job_records import devices
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions import calibration, new_mixtures
 from workbench.registry import aliases, experts, mixtures, priors, reports, views
-from workbench.registry.card_lists import AuditList, DeviceList, ListAnswer, ReportList, ViewList
-from workbench.registry.cards import AliasCard, ClusteringCard, ExpertCard, MixtureCard, PriorCard, ReportCard, ViewCard
 from workbench.registry.clusters import cluster_documents, clusterings
 from workbench.registry.things import THINGS, Thing
-from workbench.requests.body import MAX_NAMED, Names, Nullable, RequestBody
-from workbench.requests.gate_changes import AnyGateChange, gate_changes
+from workbench.requests.body import MAX_NAMED, AnyGateChange, Names, Nullable, RequestBody, gate_changes
 from workbench.specs.gates import changed_gate, default_gate, dump_gate, load_gate
 from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
@@ -58,7 +57,7 @@ def write_if(
     *arguments: P.args,
     **options: P.kwargs,
 ) -> T:
-    """Changes a mixture in one transaction. Raises ChangedMeanwhile if it is none of those that the header names."""
+    """Changes a mixture in one transaction. Raises ChangedMeanwhileError if the header does not name it."""
 
     def changed(session: Any) -> T:
         if if_match is not None and if_match.strip() != "*":
@@ -221,7 +220,7 @@ def _change_mixture(session: Any, name: str, body: MixtureChange) -> MixtureCard
         members = [member.expert for member in card.members]
         for expert in (*(active or ()), *weights):
             if expert not in members:
-                raise NotFound("expert", expert, members, where=f"in “{card.name}”")
+                raise NotFoundError("expert", expert, members, where=f"in “{card.name}”")
         if active is None:
             active = [member.expert for member in card.members if member.active]
         card = mixtures.arrange(session, name, active, weights)

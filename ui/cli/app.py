@@ -28,9 +28,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from engine.errors import Problem
-from engine.plugins import BadPlugin, missing_package
+from engine.plugins import BadPluginError, missing_package
 from ui.cli.output import print_note, print_problem, say
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 
 BUILT_IN = "ui.cli.commands"
 ENTRY_POINTS = "expert_workbench.commands"
@@ -69,7 +69,8 @@ def find_commands() -> dict[str, str]:
     modules = {name.rpartition(".")[2].replace("_", "-"): name for name in names}
     for point in _plugins():
         if point.name in modules:
-            raise BadPlugin(f"The plug-in {point.value} offers the command “{point.name}”, which exists.", "Rename it.")
+            sentence = f"Plug-in {point.value} defines the command “{point.name}”, which already exists."
+            raise BadPluginError(sentence, "Rename it.")
         modules[point.name] = point.value
     return dict(sorted(modules.items()))
 
@@ -93,7 +94,7 @@ def _source(name: str, module: str) -> str:
         loader: Any = getattr(find_spec(module), "loader", None)
         source: str = loader.get_source(module)
     except (ImportError, AttributeError) as error:
-        raise BadPlugin(
+        raise BadPluginError(
             f"The module {module} of the command “{name}” cannot be read.", "Repair or uninstall it."
         ) from error
     return source
@@ -106,7 +107,7 @@ def load_command(name: str, module: str) -> Command:
     except ImportError as error:
         if module.startswith(f"{BUILT_IN}."):
             raise
-        raise BadPlugin(f"The command “{name}” ({module}) cannot be imported: {error}", "Uninstall it.") from error
+        raise BadPluginError(f"The command “{name}” ({module}) cannot be imported: {error}", "Uninstall it.") from error
     parent = typer.Typer()
     if hasattr(source, "app"):
         parent.add_typer(source.app, name=name)
@@ -198,7 +199,7 @@ def _require_unicode(arguments: Sequence[str]) -> None:
     for word in arguments:
         readable = word.encode("utf-8", "replace").decode()
         if word != readable and not Path(word).exists():
-            raise BadUsage(f"The argument “{readable}” is not valid Unicode.", "Type it in UTF-8.")
+            raise BadUsageError(f"The argument “{readable}” is not valid Unicode.", "Type it in UTF-8.")
 
 
 def _run(arguments: list[str]) -> Any:
@@ -208,9 +209,9 @@ def _run(arguments: list[str]) -> Any:
         raise _usage(error, arguments) from None
 
 
-def _usage(error: typer.TyperException, arguments: Sequence[str]) -> BadUsage:
+def _usage(error: typer.TyperException, arguments: Sequence[str]) -> BadUsageError:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "workbench"
     message = error.format_message().strip().replace("Value error, ", "", 1)  # Typer's word before a wrong choice
     missing = missing_package(arguments[0]) if path == "workbench" and arguments else ""
-    return BadUsage(message, missing or f"See `{path} --help`.")
+    return BadUsageError(message, missing or f"See `{path} --help`.")

@@ -14,11 +14,11 @@ from ui.cli.mix_options import with_rule
 from ui.cli.options import Command, Json, Knob, build, group_knobs, keyword, knobs, split_commas, with_parameters
 from ui.cli.output import print_fields, print_json, print_rows, say
 from ui.cli.verbs import read
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from workbench.answers.base import Answer
+from workbench.answers.cards import MixtureCard
 from workbench.questions.cluster_grid import propose_temperature
 from workbench.questions.question import Question, ask, known_questions
-from workbench.registry.cards import MixtureCard
 from workbench.store.storage import get_storage
 
 _BOUNDS = (("ge", "min"), ("le", "max"))  # of a field, and of an option
@@ -107,7 +107,7 @@ def _pair(text: str) -> tuple[str, str]:
     """The name and the value in `law=seven`."""
     name, _, value = text.rpartition("=")
     if not name.strip() or not value.strip():
-        raise BadUsage(f"“{text}” is not NAME=VALUE.", "Write it as in law=seven.")
+        raise BadUsageError(f"“{text}” is not NAME=VALUE.", "Write it as in law=seven.")
     return name.strip(), value.strip()
 
 

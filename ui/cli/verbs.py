@@ -12,6 +12,7 @@ import typer
 from ui.cli.job_progress import submit
 from ui.cli.options import Command, Json, RunOptions, keyword, takes, with_parameters
 from ui.cli.output import print_json, say
+from workbench.kinds.kind import known_kinds
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ from typing import Annotated
 
 from engine.config import MOST
 from ui.cli.output import print_note, print_table, shown
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.present.text.formatting import newest_of, pluralize
 
 
@@ -62,7 +63,7 @@ class Selection:
     limit: int | None = None
 
     def apply(self, items: Iterable[Any], columns: Sequence[Column]) -> list[Any]:
-        """The items that match every filter, sorted; --limit is applied later. Raises BadUsage."""
+        """The items that match every filter, sorted; --limit is applied later. Raises BadUsageError."""
         rows = list(items)
         for text in self.filters:
             matches = _matcher(text, columns)
@@ -98,7 +99,7 @@ def _column(name: str, columns: Sequence[Column]) -> Column:
     for column in columns:
         if column.key == key:
             return column
-    raise BadUsage(f"The list has no column “{name}”.", f"Choose one of {', '.join(one.key for one in columns)}.")
+    raise BadUsageError(f"The list has no column “{name}”.", f"Choose one of {', '.join(one.key for one in columns)}.")
 
 
 _Filter = Annotated[
@@ -225,11 +226,25 @@ def add_job(app: typer.Typer, name: str, spec: type[Spec], *arguments: str, help
     app.command(name, help=help)(takes(spec, *arguments, **fixed)(submit_job))
 
 
+def add_jobs(app: typer.Typer, group: str, **more: str) -> None:
+    """Adds a verb for each kind of job whose command is one of this group and that has none yet.
+
+    Its help is the sentence of the spec; `more` are further ones, by the verb.
+    """
+    taken = {one.name for one in app.registered_commands}
+    for kind in known_kinds().values():
+        first, _, rest = kind.command.partition(" ")
+        name, *arguments = rest.split() or [""]
+        if first == group and name and name not in taken:
+            help = "\n\n".join(filter(None, (kind.spec.__doc__, more.get(name.replace("-", "_")))))
+            add_job(app, name, kind.spec, *map(str.lower, arguments), help=help)
+
+
 # things of the registry -----------------------------------------------------------------------------
 
 
 def get_card(kind: ThingKind, name: str) -> Any:
-    """The card of one thing. Raises NotFound."""
+    """The card of one thing. Raises NotFoundError."""
     from workbench.registry.things import THINGS
 
     return read(THINGS[kind].get, name)

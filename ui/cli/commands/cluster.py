@@ -14,6 +14,7 @@ from ui.cli.verbs import (
     Outcome,
     add_delete,
     add_job,
+    add_jobs,
     add_list,
     created_column,
     get_card,
@@ -23,19 +24,14 @@ from ui.cli.verbs import (
     write,
 )
 from ui.present.text.formatting import pluralize
+from workbench.answers.cards import ClusteringCard
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import share
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.clusters.merge_clusters import MergeClusters
-from workbench.kinds.clusters.pin_documents import PinDocuments
-from workbench.kinds.clusters.split_cluster import SplitCluster
-from workbench.kinds.data.make_domain import MakeDomain
-from workbench.registry.cards import ClusteringCard
+from workbench.kinds.clusters import FindClusters, MakeClusterDomains
 
 if TYPE_CHECKING:
-    from workbench.answers.documents import TextChanges
+    from workbench.answers.posteriors import TextChanges
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -146,8 +142,8 @@ def _shares(overlap: dict[str, Any], number: int) -> list[str]:
 
 
 def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
-    """A cluster, by number or name, with its typical documents. Raises NotFound."""
-    from workbench.errors import NotFound
+    """A cluster, by number or name, with its typical documents. Raises NotFoundError."""
+    from workbench.errors import NotFoundError
     from workbench.registry.clusters.cluster_documents import get_document
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -156,7 +152,7 @@ def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
     by_name |= {str(cluster.number): cluster for cluster in card.clusters}
     if name not in by_name:
         known = [f"{cluster.number} ({cluster.name})" for cluster in card.clusters]
-        raise NotFound("cluster", name, known, where=f"in “{card.name}”")
+        raise NotFoundError("cluster", name, known, where=f"in “{card.name}”")
     with reading() as session:
         ids = by_name[name].representatives
         documents = [get_document(session, get_storage(), card.name, id) for id in ids]
@@ -220,25 +216,6 @@ def note(
 
 
 add_job(
-    app, "merge", MergeClusters, "clustering", help="Merge clusters into one; experts trained on them become stale."
-)
-add_job(
-    app,
-    "split",
-    SplitCluster,
-    "clustering",
-    "cluster",
-    help="Split a cluster into smaller ones; experts trained on it become stale.",
-)
-add_job(
-    app,
-    "pin",
-    PinDocuments,
-    "clustering",
-    "cluster",
-    help="Assign documents to a cluster by hand, whatever their nearest centre is.",
-)
-add_job(
     app,
     "domains",
     MakeClusterDomains,
@@ -246,14 +223,7 @@ add_job(
     help="Make a domain of each cluster; documents stay in their splits.",
     domains=[],
 )
-add_job(
-    app,
-    "choose",
-    MakeDomain,
-    "clustering",
-    "name",
-    help="Make one domain of selected documents: those of an area on the map, of some clusters, or both.",
-)
+add_jobs(app, "cluster")
 add_delete(
     app,
     "clustering",

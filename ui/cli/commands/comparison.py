@@ -28,8 +28,7 @@ from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.registry import comparisons
 from workbench.registry.database import reading
-from workbench.requests.permalinks import open_link
-from workbench.requests.verification import ComparisonVerification, verify_comparison
+from workbench.requests.verification import ComparisonVerification, linked_comparison, verify_comparison
 from workbench.settings import get_settings
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -183,7 +182,7 @@ def show(
 def link(comparison: ComparisonId) -> Outcome:
     """Show the link to a comparison, and what makes its texts that differs today."""
     settings = get_settings()
-    opened = open_link(_card(comparison), ModelHost(settings).plan)
+    opened = linked_comparison(_card(comparison), ModelHost(settings).plan)
     lines = [f"{playground_address(settings)}?r={opened.comparison.id}"]
     for answer in opened.answers:
         changes = f"Changed since: {', '.join(answer.changed)}." if answer.changed else "Nothing has changed."

@@ -15,7 +15,7 @@ from ui.cli.verbs import (
     Column,
     Outcome,
     add_delete,
-    add_job,
+    add_jobs,
     add_list,
     created_column,
     get_card,
@@ -24,8 +24,7 @@ from ui.cli.verbs import (
     verb,
 )
 from ui.present.text.formatting import size
-from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.registry.cards import CorpusCard
+from workbench.answers.cards import CorpusCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -52,14 +51,7 @@ _DOMAIN_COLUMNS = (
 )
 
 
-add_job(
-    app,
-    "add",
-    ImportCorpus,
-    "name",
-    "path",
-    help="Import text from files, a Hugging Face data set or this machine, as domains.",
-)
+add_jobs(app, "corpus")
 add_list(
     app,
     "corpus",

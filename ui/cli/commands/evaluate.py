@@ -10,7 +10,7 @@ from ui.cli.job_progress import submit
 from ui.cli.options import RunOptions, takes
 from ui.cli.output import print_rows, print_table, say
 from ui.cli.questions import add_questions, prints_answer
-from ui.cli.verbs import add_job
+from ui.cli.verbs import add_job, add_jobs
 from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
 from ui.present.text.correlations import affinity_words
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
@@ -31,9 +31,7 @@ from ui.present.text.token_comparison import contrast_words
 from workbench.analysis.perplexity_tables import PerplexityTable
 from workbench.formatting.number_format import weight
 from workbench.formatting.shell_command import evaluate_command
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import Classify, Evaluate
 from workbench.questions.affinity import Affinity, AffinityRequest
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
 from workbench.questions.forgetting import Forgetting, ForgettingRequest
@@ -132,7 +130,7 @@ def removal(_: RemovalRequest, answer: RemovalTable) -> None:
         say(sentence)
 
 
-add_job(app, "overlap", MeasureOverlap, help="Measure the bigram overlap of every two domains.")
+add_jobs(app, "evaluate")
 
 
 @app.command("classify")

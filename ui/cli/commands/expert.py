@@ -12,24 +12,18 @@ from ui.cli.job_progress import submit
 from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of, split_commas
 from ui.cli.output import day, print_fields, print_note, print_table, say
 from ui.cli.questions import prints_answer
-from ui.cli.verbs import Column, Outcome, add_job, add_list, created_column, get_card, name_column, read, verb, write
+from ui.cli.verbs import Column, Outcome, add_jobs, add_list, created_column, get_card, name_column, read, verb, write
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.analysis.changes.additions import additions_of
 from workbench.analysis.changes.training_outcome import worse_than_before
+from workbench.answers.cards import ExpertCard, ReportCard
 from workbench.exports.old_masks import old_masks
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.analysis.certify_addition import CertifyAddition
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
-from workbench.kinds.training.export_expert import ExportExpert
-from workbench.kinds.training.import_expert import ImportExpert
-from workbench.kinds.training.pack_expert import PackExpert
-from workbench.kinds.training.push_expert import PushExpert
-from workbench.kinds.training.unpack_expert import UnpackExpert
+from workbench.kinds.training.exchange import ImportExpert
 from workbench.questions.parent_proposal import NearestRequest, ParentProposal
 from workbench.questions.removal import removal_reports
 from workbench.registry import experts
-from workbench.registry.cards import ExpertCard, ReportCard
 from workbench.store.storage import get_storage
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -125,13 +119,12 @@ def nearest(_: NearestRequest, answer: ParentProposal) -> None:
     say(proposal_words(answer))
 
 
-add_job(
+add_jobs(
     app,
-    "certify",
-    CertifyAddition,
     "expert",
-    help="Certify that adding an expert changed no other file, and measure each domain's gain; exit code 1 if it "
-    "fails.\n\nShow the certificate with: workbench expert additions NAME.",
+    certify="The exit code is 1 if it fails. Show the certificate with: workbench expert additions NAME.",
+    certify_removal="The exit code is 1 if it fails. Show the certificate with: workbench expert removals NAME.",
+    push="It is private unless --public is given. The token is that of HF_TOKEN or of `hf auth login`.",
 )
 
 
@@ -142,25 +135,6 @@ def additions(name: ExpertName) -> Outcome:
     missing = f"The addition of “{name}” is not certified yet. Certify it with: {line}"
     certificates = read(additions_of, name)
     return Outcome(certificates, _print_newest if certificates else missing)
-
-
-add_job(
-    app,
-    "export",
-    ExportExpert,
-    "expert",
-    "folder",
-    help="Export an expert with a model card as a new folder, for transformers (hf), PEFT (peft) or llama.cpp (gguf).",
-)
-add_job(
-    app,
-    "push",
-    PushExpert,
-    "expert",
-    "repository",
-    help="Upload an expert with a model card to a repository of the Hugging Face hub, private unless --public is "
-    "given.\n\nThe token is that of HF_TOKEN or of `hf auth login`.",
-)
 
 
 @app.command("import")
@@ -190,18 +164,6 @@ def import_(
     given: dict[str, object] = {"source": source, "seed_model": seed_model, "name": name, "method": method}
     given["domains"] = split_commas(domains or [])
     submit(build(ImportExpert, given, ("source",)), RunOptions(in_process, wait, as_json))
-
-
-add_job(app, "pack", PackExpert, "expert", "file", help="Pack an expert into one verified file for another workbench.")
-add_job(app, "unpack", UnpackExpert, "file", help="Unpack the file of an expert that another workbench packed.")
-add_job(
-    app,
-    "certify-removal",
-    CertifyRemoval,
-    "expert",
-    help="Certify a mixture without an expert, and try to extract its training text; exit code 1 if it fails.\n\n"
-    "Show the certificate with: workbench expert removals NAME.",
-)
 
 
 @verb(app)

@@ -14,16 +14,16 @@ from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as, follow, report
 from ui.cli.options import Json, names_of
 from ui.cli.output import day, print_fields, print_json, print_note, print_table, print_text, say, shown
 from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.present.jobs.job_status import percent_of
 from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.terminal import harmless_json
 from ui.present.text.formatting import duration
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 from workbench.schema.job_states import STOPPED, ShownState
 
 if TYPE_CHECKING:
-    from workbench.analysis.curves.job_metrics import MetricValue
+    from workbench.analysis.training_curves import MetricValue
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -108,7 +108,7 @@ def metrics(
 ) -> None:
     """Print a job's curves: losses, gate weights and speeds by step; with --follow until the job ends."""
     if as_json and as_csv:
-        raise BadUsage("The options --json and --csv exclude each other.", "Give one of them.")
+        raise BadUsageError("The options --json and --csv exclude each other.", "Give one of them.")
     show = _follow_metrics if follow else _print_metrics
     show(_find(job), metric, "json" if as_json else "csv" if as_csv else "text")
 
@@ -125,7 +125,7 @@ _LINES: dict[Style, Callable[[MetricValue], str]] = {
 
 
 def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
-    from workbench.analysis.curves.job_metrics import job_metrics
+    from workbench.analysis.training_curves import job_metrics
 
     answer = read(job_metrics, job_id, names)
     if style == "json":
@@ -139,7 +139,7 @@ def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
 
 def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     """Prints a line for each new point until the job has stopped, then ends as `workbench job wait` does."""
-    from workbench.analysis.curves.job_metrics import MetricTail
+    from workbench.analysis.training_curves import MetricTail
 
     if style == "csv":
         print_text(HEADER)
@@ -229,13 +229,13 @@ def _find(start: str) -> str:
     """The id of the one job whose id begins so."""
     if len(start) == 32:
         return start
-    from workbench.errors import NotFound
+    from workbench.errors import NotFoundError
     from workbench.job_records.jobs import ids_from
 
     ids: list[str] = read(ids_from, start)
     if not ids:
-        raise NotFound("job", start, (id[:8] for id in read(ids_from, "")))
+        raise NotFoundError("job", start, (id[:8] for id in read(ids_from, "")))
     if len(ids) > 1:
         known = ", ".join(id[: len(start) + 4] for id in ids)
-        raise BadUsage(f"Job id “{start}” is ambiguous: {known}.", "Give more digits.")
+        raise BadUsageError(f"Job id “{start}” is ambiguous: {known}.", "Give more digits.")
     return ids[0]

@@ -27,7 +27,19 @@ from ui.cli.mix_options import (
 from ui.cli.options import HeldOut, names_of, split_commas
 from ui.cli.output import day, print_rows, print_table, say, shown
 from ui.cli.questions import prints_answer, say_temperature
-from ui.cli.verbs import Column, Outcome, add_job, add_list, created_column, get_card, name_column, read, verb, write
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_job,
+    add_jobs,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+    write,
+)
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.missing_scores import gap_words
@@ -35,12 +47,12 @@ from ui.present.text.calibration import how_to_read, proposal_words, surface_row
 from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
-from workbench.answers.calibrations import EvidenceCalibration
+from workbench.answers.cards import MixtureCard
+from workbench.answers.posteriors import EvidenceCalibration
 from workbench.exports.serve_config import SCRIPT, write_serve_config
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.parse_spec import parse_as
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.export_mixture import ExportMixture
+from workbench.kinds.training.mixtures import AverageExperts
 from workbench.questions.calibration import CalibrationRequest
 from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
@@ -48,7 +60,6 @@ from workbench.questions.new_mixtures import NewMixture, make_mixture, names_evi
 from workbench.questions.perplexities import MixedScores, mix_scores
 from workbench.questions.question import ask
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.clusters.cluster_routing import clustering_names
 from workbench.registry.database import transaction
 from workbench.specs.gates import changed_gate, load_gate
@@ -274,14 +285,7 @@ add_job(
     "name",
     help="Average the parameters of several experts, with weights, into one model.",
 )
-add_job(
-    app,
-    "export",
-    ExportMixture,
-    "mixture",
-    "folder",
-    help="Export the experts of a mixture as one model: their average (hf, gguf), or a mixture of experts (moe).",
-)
+add_jobs(app, "mixture")
 
 
 @verb(app)
@@ -316,7 +320,7 @@ def delete(name: MixtureName, if_version: IfVersion = "") -> Outcome:
 
 @contextmanager
 def _changing(name: str, version: str) -> Iterator[Any]:
-    """A transaction that changes a mixture. Raises ChangedMeanwhile if a version is given and is not its own."""
+    """A transaction that changes a mixture. Raises ChangedMeanwhileError if a version is given and is not its own."""
     with transaction() as session:
         if version:
             mixtures.require_version(session, name, [version])

@@ -10,7 +10,7 @@ import typer
 from ui.cli.options import names_of
 from ui.cli.output import print_table
 from ui.cli.verbs import Outcome, add_job, read, verb
-from workbench.analysis.curves.training_history import TrainingHistory, training_history
+from workbench.analysis.training_curves import TrainingHistory, training_history
 from workbench.formatting.number_format import number, weight
 from workbench.kinds.training.compose_mode import ComposeMode
 

@@ -22,12 +22,12 @@ from ui.cli.verbs import (
     read,
     verb,
 )
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.present.text.formatting import size
 from workbench.kinds.training.make_seed import MakeSeed
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import SeedCard
+    from workbench.answers.cards import SeedCard
     from workbench.registry.seeds import SeedText
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -74,7 +74,7 @@ def add(
     )
     given = [source for source, place in zip(sources, (folder, hub, expert), strict=True) if place]
     if len(given) != 1:
-        raise BadUsage("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
+        raise BadUsageError("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
     submit(build(MakeSeed, {"name": name, **given[0]}, ("name",)), RunOptions(in_process, wait, as_json))
 
 

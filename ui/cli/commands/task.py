@@ -9,8 +9,8 @@ import typer
 
 from ui.cli.options import split_commas
 from ui.cli.verbs import Outcome, read, verb
-from ui.errors import BadUsage
-from workbench.analysis.labelled_text import Label, labelled_text
+from ui.errors import BadUsageError
+from workbench.analysis.sample_texts import Label, labelled_text
 from workbench.store.storage import get_storage
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -58,9 +58,9 @@ def download(
 
 
 def _task_folder(folder: Path, name: str) -> Path:
-    """The folder of a task. Raises BadUsage for a name that cannot be that of a folder, or that is taken."""
+    """The folder of a task. Raises BadUsageError for a name that cannot be that of a folder, or that is taken."""
     if not name or name in (".", "..") or Path(name).name != name or not name.isprintable():
-        raise BadUsage(f"“{name}” cannot be the name of a folder.", "Choose another name for the task.")
+        raise BadUsageError(f"“{name}” cannot be the name of a folder.", "Choose another name for the task.")
     if (folder / name).exists():
-        raise BadUsage(f"{folder / name} exists already.", "Choose another name, or remove it.")
+        raise BadUsageError(f"{folder / name} exists already.", "Choose another name, or remove it.")
     return folder / name

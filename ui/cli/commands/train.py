@@ -13,7 +13,7 @@ from ui.cli.output import print_json, print_note, print_table, say
 from ui.cli.verbs import add_job
 from ui.present.text.formatting import pluralize
 from workbench.formatting.number_format import share
-from workbench.kinds.analysis.certify_addition import CertifyAddition
+from workbench.kinds.analysis import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode

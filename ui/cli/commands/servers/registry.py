@@ -11,7 +11,7 @@ from engine.errors import Problem
 from jobs import garbage_collection
 from ui.cli.output import say
 from ui.cli.verbs import Column, Outcome, lists, read, verb, write
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.present.text.formatting import clock, pluralize, size
 from workbench.registry.backups import back_up, is_copied
 from workbench.settings import Settings, get_settings
@@ -124,7 +124,7 @@ def restore_trash(
 ) -> Outcome:
     """Restore an artifact from the trash, with its rows as far as they are known."""
     if bool(id) == all_:
-        raise BadUsage("Give an id, or --all.", "See `workbench registry trash list`.")
+        raise BadUsageError("Give an id, or --all.", "See `workbench registry trash list`.")
     settings = get_settings()
     entries = [entry for entry, _ in _entries(settings)]
     report = garbage_collection.restore(settings, entries if all_ else find_entries(entries, id))
@@ -139,7 +139,7 @@ def empty_trash(
 ) -> Outcome:
     """Delete the entries of the trash permanently, to free disk space; with a shared store, there as well."""
     if not 0 <= older_than <= _MOST_DAYS:  # NaN is neither
-        raise BadUsage(f"--older-than must be 0 to {_MOST_DAYS:,} days; got {older_than:g}.")
+        raise BadUsageError(f"--older-than must be 0 to {_MOST_DAYS:,} days; got {older_than:g}.")
     gone, freed = garbage_collection.empty_trashes(get_settings(), older_than * 24 * 3600)
     garbage_collection.sweep_store(get_settings(), older_than * 24 * 3600)
     sentence = f"{pluralize(gone, 'folder')} deleted permanently; {size(freed)} freed."
