@@ -87,11 +87,12 @@ def _sorted(items: list[Any], column: Column, reverse: bool) -> list[Any]:
     """The items by their value in a column; those without a value come last."""
     present = [item for item in items if column.value(item) not in (None, "")]
     missing = [item for item in items if column.value(item) in (None, "")]
-    return sorted(present, key=lambda item: _comparable(column.value(item)), reverse=reverse) + missing
 
+    def key(item: Any) -> Any:
+        value = column.value(item)
+        return value if isinstance(value, int | float) else shown(value).casefold()
 
-def _comparable(value: Any) -> Any:
-    return value if isinstance(value, int | float) else shown(value).casefold()
+    return sorted(present, key=key, reverse=reverse) + missing
 
 
 def _column(name: str, columns: Sequence[Column]) -> Column:
@@ -130,7 +131,12 @@ def lists(
             rows = selection.apply(items, columns)
             if cut := _cut(selection, len(rows), noun):
                 print_note(f"{cut} List more with --limit.")
-            _print(rows[: selection.limit], columns, as_json, f"No {noun} matches." if items else empty)
+            rows = rows[: selection.limit]
+            if as_json:
+                print_json(rows)
+                return
+            cells = [[column.cell(item) for column in columns] for item in rows]
+            print_table([one.title for one in columns], cells, empty=f"No {noun} matches." if items else empty)
 
         shared = [keyword(name, *given) for name, given in {**options, "as_json": (Json, False)}.items()]
         return with_parameters(command, function, [*own, *shared])
@@ -144,14 +150,6 @@ def _cut(selection: Selection, total: int, noun: str) -> str:
     if selection.sort or selection.reverse:
         return f"{selection.limit:,} of {pluralize(total, noun)}."
     return newest_of(selection.limit, total, noun)
-
-
-def _print(items: Sequence[Any], columns: Sequence[Column], as_json: bool, empty: str) -> None:
-    if as_json:
-        print_json(items)
-    else:
-        rows = [[column.cell(item) for column in columns] for item in items]
-        print_table([column.title for column in columns], rows, empty=empty)
 
 
 @dataclass(frozen=True)
@@ -217,27 +215,28 @@ def write(service: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return service(session, *arguments, **options)
 
 
-def add_job(app: typer.Typer, name: str, spec: type[Spec], *arguments: str, help: str, **fixed: Any) -> None:
-    """Adds a verb that submits a job: see `takes`."""
+def add_job(app: typer.Typer, command: str, spec: type[Spec], help: str = "", **fixed: Any) -> None:
+    """Adds a verb that submits a job, such as `merge CLUSTERING`: see `takes`. Its help is by default the spec's."""
 
     def submit_job(spec: Spec, run_options: RunOptions) -> None:
         submit(spec, run_options)
 
-    app.command(name, help=help)(takes(spec, *arguments, **fixed)(submit_job))
+    name, *arguments = command.lower().split()
+    app.command(name, help=help or spec.__doc__)(takes(spec, *arguments, **fixed)(submit_job))
 
 
 def add_jobs(app: typer.Typer, group: str, **more: str) -> None:
     """Adds a verb for each kind of job whose command is one of this group and that has none yet.
 
-    Its help is the sentence of the spec; `more` are further ones, by the verb.
+    `more` are further sentences of its help, by the verb.
     """
-    taken = {one.name for one in app.registered_commands}
+    taken = {command.name for command in app.registered_commands}
     for kind in known_kinds().values():
-        first, _, rest = kind.command.partition(" ")
-        name, *arguments = rest.split() or [""]
+        first, _, command = kind.command.partition(" ")
+        name = command.partition(" ")[0]
         if first == group and name and name not in taken:
             help = "\n\n".join(filter(None, (kind.spec.__doc__, more.get(name.replace("-", "_")))))
-            add_job(app, name, kind.spec, *map(str.lower, arguments), help=help)
+            add_job(app, command, kind.spec, help)
 
 
 # things of the registry -----------------------------------------------------------------------------
@@ -251,16 +250,10 @@ def get_card(kind: ThingKind, name: str) -> Any:
 
 
 def add_list(
-    app: typer.Typer,
-    kind: ThingKind,
-    columns: Sequence[Column],
-    *,
-    noun: str,
-    help: str,
-    empty: str,
-    verb: str = "list",
+    app: typer.Typer, kind: ThingKind, columns: Sequence[Column], help: str, first_step: str, verb: str = "list"
 ) -> None:
-    """Adds the verb that lists all things of a sort."""
+    """Adds the verb that lists all things of a sort; where there is none, it prints the `first_step`."""
+    noun = "seed model" if kind == "seed" else kind
 
     def list_all() -> Iterable[Any]:
         from workbench.registry.things import THINGS
@@ -268,6 +261,7 @@ def add_list(
         things: Iterable[Any] = read(THINGS[kind].list_all)
         return things
 
+    empty = f"There is no {noun} yet. {first_step}"
     app.command(verb, help=help)(lists(columns, empty=empty, noun=noun)(list_all))
 
 

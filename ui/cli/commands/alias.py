@@ -31,9 +31,8 @@ add_list(
     app,
     "alias",
     _COLUMNS,
-    noun="alias",
-    help="List aliases with the models that they mean.",
-    empty="There is no alias yet. Set one with: workbench alias set NAME@ALIAS MODEL",
+    "List aliases with the models that they mean.",
+    "Set one with: workbench alias set NAME@ALIAS MODEL",
 )
 
 

@@ -63,14 +63,7 @@ def find(spec: FindClusters, run_options: RunOptions) -> None:
     report(follow(last, run_options.json) if run_options.wait else card_of(last), run_options.json)
 
 
-add_list(
-    app,
-    "clustering",
-    _COLUMNS,
-    noun="clustering",
-    help="List clusterings.",
-    empty="There is no clustering yet. Create one with: workbench cluster find NAME",
-)
+add_list(app, "clustering", _COLUMNS, "List clusterings.", "Create one with: workbench cluster find NAME")
 
 
 @verb(app)
@@ -215,14 +208,7 @@ def note(
     return Outcome(write(note_cluster, name, cluster, notes), f"The notes of “{cluster}” are saved.")
 
 
-add_job(
-    app,
-    "domains",
-    MakeClusterDomains,
-    "clustering",
-    help="Make a domain of each cluster; documents stay in their splits.",
-    domains=[],
-)
+add_job(app, "domains CLUSTERING", MakeClusterDomains, domains=[])
 add_jobs(app, "cluster")
 add_delete(
     app,

@@ -52,23 +52,15 @@ _DOMAIN_COLUMNS = (
 
 
 add_jobs(app, "corpus")
-add_list(
-    app,
-    "corpus",
-    _COLUMNS,
-    noun="corpus",
-    help="List corpora with their domains.",
-    empty="There is no corpus yet. Import one with: workbench corpus add NAME PATH",
-)
+add_list(app, "corpus", _COLUMNS, "List corpora with their domains.", "Import one with: workbench corpus add NAME PATH")
 
 
 add_list(
     app,
     "domain",
     _DOMAIN_COLUMNS,
-    noun="domain",
-    help="List domains with their sizes in documents, words and bytes.",
-    empty="There is no domain yet. Import text with: workbench corpus add NAME PATH",
+    "List domains with their sizes in documents, words and bytes.",
+    "Import text with: workbench corpus add NAME PATH",
     verb="domains",
 )
 

@@ -44,13 +44,7 @@ from workbench.questions.token_comparison import ContrastRequest, TokenCompariso
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 
-add_job(
-    app,
-    "run",
-    Evaluate,
-    "mixture",
-    help="Score every expert of a mixture on every domain, and store each token's log-likelihood.",
-)
+add_job(app, "run MIXTURE", Evaluate)
 
 
 @app.command("show")

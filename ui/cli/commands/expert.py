@@ -54,9 +54,8 @@ add_list(
     app,
     "expert",
     _COLUMNS,
-    noun="expert",
-    help="List experts. A stale expert was trained on a cluster whose documents have changed.",
-    empty="There is no expert yet. Train some with: workbench train joint NAME --seed-model S --domains A,B",
+    "List experts. A stale expert was trained on a cluster whose documents have changed.",
+    "Train some with: workbench train joint NAME --seed-model S --domains A,B",
 )
 
 

@@ -98,9 +98,8 @@ add_list(
     app,
     "mixture",
     _COLUMNS,
-    noun="mixture",
-    help="List mixtures.",
-    empty="There is no mixture yet. Train one with: workbench train joint NAME --seed-model S --domains A,B",
+    "List mixtures.",
+    "Train one with: workbench train joint NAME --seed-model S --domains A,B",
 )
 
 
@@ -278,13 +277,7 @@ def cost(_: CostRequest, answer: MixtureCosts) -> None:
     say(counted_as(answer))
 
 
-add_job(
-    app,
-    "average",
-    AverageExperts,
-    "name",
-    help="Average the parameters of several experts, with weights, into one model.",
-)
+add_job(app, "average NAME", AverageExperts)
 add_jobs(app, "mixture")
 
 

@@ -19,10 +19,9 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 add_job(
     app,
-    "compose",
+    "compose NAME",
     ComposeMode,
-    "name",
-    help="Compose trained experts and train their gates together; or add experts to a composition, or remove some.\n\n"
+    "Compose trained experts and train their gates together; or add experts to a composition, or remove some.\n\n"
     "Without --domains nothing is trained. The experts themselves stay unchanged.",
 )
 

@@ -35,9 +35,8 @@ add_list(
     app,
     "prior",
     _COLUMNS,
-    noun="prior",
-    help="List priors with the domains that they were estimated on.",
-    empty="There is no prior yet. Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
+    "List priors with the domains that they were estimated on.",
+    "Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
 )
 
 

@@ -46,10 +46,9 @@ _COLUMNS = (
 
 add_job(
     app,
-    "make",
+    "make NAME",
     MakeSeed,
-    "name",
-    help="Create a small model with random weights and a tokenizer trained on your domains.",
+    "Create a small model with random weights and a tokenizer trained on your domains.",
     source="fresh",
     location="",
     expert=None,
@@ -78,14 +77,7 @@ def add(
     submit(build(MakeSeed, {"name": name, **given[0]}, ("name",)), RunOptions(in_process, wait, as_json))
 
 
-add_list(
-    app,
-    "seed",
-    _COLUMNS,
-    noun="seed model",
-    help="List seed models.",
-    empty="There is no seed model yet. Create one with: workbench seed make NAME --domains A,B",
-)
+add_list(app, "seed", _COLUMNS, "List seed models.", "Create one with: workbench seed make NAME --domains A,B")
 
 
 @verb(app)

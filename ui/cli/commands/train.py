@@ -30,13 +30,7 @@ Certificate = Annotated[
 ]
 
 
-add_job(
-    app,
-    "joint",
-    TrainJoint,
-    "name",
-    help="Train experts of several domains together (DEMix), or a baseline such as dense, LoRA or MoE: see --method.",
-)
+add_job(app, "joint NAME", TrainJoint)
 
 
 @app.command("expert")
@@ -48,13 +42,7 @@ def expert(spec: TrainExpert, run_options: RunOptions, *, certificate: Certifica
         _certify(spec.certificate, run_options, card.id)
 
 
-add_job(
-    app,
-    "mode",
-    TrainMode,
-    "name",
-    help="Train an expert of transformer layers beside a frozen seed model, which stays unchanged (MoDE stage 1).",
-)
+add_job(app, "mode NAME", TrainMode)
 
 
 @app.command("clusters")

@@ -21,12 +21,7 @@ _COLUMNS = (
 
 
 add_list(
-    app,
-    "view",
-    _COLUMNS,
-    noun="view",
-    help="List saved views with their addresses.",
-    empty="There is no saved view yet. Save one with: workbench view save NAME /experts",
+    app, "view", _COLUMNS, "List saved views with their addresses.", "Save one with: workbench view save NAME /experts"
 )
 
 
