@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 
-CLIENT_LEFT = 499  # nginx's code for a client that has disconnected
 QUIET_SECONDS = 5.0  # after which a stream that waits for its first token sends a comment; clients wait for 10 and more
 NUM_SEEDS = 2**64
 
@@ -101,15 +100,13 @@ async def _respond(
             return await unless_gone(request, answer.result(pieces))
         except GoneError:
             await pieces.aclose()
-            return Response(status_code=CLIENT_LEFT)
+            raise
     first = asyncio.ensure_future(anext(pieces))
     try:
         # The first piece is awaited here for a while: what fails before it is still an honest status.
         await unless_gone(request, asyncio.wait({first}, timeout=QUIET_SECONDS))
-    except BaseException as error:
+    except BaseException:
         await let_go(first, pieces)
-        if isinstance(error, GoneError):
-            return Response(status_code=CLIENT_LEFT)
         raise
     if first.done():
         first.result()  # raises what failed

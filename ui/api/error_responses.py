@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from engine.errors import DamagedFileError, Problem
 from engine.foreign_files import short
+from ui.api.deps import GoneError
 from ui.api.schemas.generation import MEANT
 from ui.errors import AnswerTimeoutError, RateLimitExceededError, ServiceUnavailableError
 from ui.present.next_step_text import problem_text
@@ -51,6 +52,7 @@ NOT_SERVED = {  # routes of OpenAI's that clients ask for, with what to do
     "/v1/embeddings": "These models write text and give no embeddings: send this to a server of an embedding model.",
     "/v1/responses": "Send the conversation to /v1/chat/completions.",
 }
+CLIENT_LEFT = 499  # nginx's code for a client that has disconnected
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 FORMER = {  # routes of other servers, by the ones of this one
     "/api/chat": "/v1/chat/completions",
@@ -99,6 +101,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(GoneError, _answer_nobody)
     app.add_exception_handler(Exception, _answer_mistake)
 
 
@@ -178,6 +181,10 @@ def _allow(request: Request, path: str = "") -> dict[str, str]:
 
 def _matches(route: BaseRoute, scope: Scope) -> bool:
     return route.matches(scope)[0] is Match.FULL
+
+
+async def _answer_nobody(_: Request, _gone: Exception) -> Response:
+    return Response(status_code=CLIENT_LEFT)
 
 
 async def _answer_mistake(_: Request, error: Exception) -> Response:

@@ -16,8 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from engine.errors import Problem
 from jobs.attempt.job_log import last_lines
 from jobs.queue import submit
-from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import GoneError, State, read, unless_gone, write
+from ui.api.deps import State, unless_gone
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
 from ui.generation.app_state import AppState
@@ -87,7 +86,7 @@ def list_jobs(
     offset: Annotated[int, Query(ge=0, le=2**31, description="Newer jobs to leave out.")] = 0,
 ) -> JobList:
     """Jobs, the newest first."""
-    return JobList(data=read(state, jobs.list_jobs, state=status, kind=kind, limit=limit, offset=offset))
+    return JobList(data=state.read(jobs.list_jobs, state=status, kind=kind, limit=limit, offset=offset))
 
 
 @router.post("", status_code=202)
@@ -98,27 +97,24 @@ def submit_job(body: JobRequest, response: Response, state: State) -> JobCard:
         body.spec, after=body.after, priority=body.priority, title=body.title, settings=state.settings
     )
     response.headers["location"] = f"{router.prefix}/{job_id}"
-    return read(state, jobs.get_job, job_id)
+    return state.read(jobs.get_job, job_id)
 
 
-@router.post("/forecast", response_model=Forecast)
-async def forecast_job(body: ForecastRequest, request: Request, state: State) -> Forecast | Response:
+@router.post("/forecast")
+async def forecast_job(body: ForecastRequest, request: Request, state: State) -> Forecast:
     """What a job would take: time, memory, disk, FLOPs and its first batch, measured in seconds; nothing is queued.
 
     The probe ends when the client leaves. Only kinds of job with a probe have a forecast: trainings do.
     """
     require_readable(body.spec.local_paths(), state.settings)
     command = screen_of(kind_of(body.spec).name).command
-    try:
-        return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
-    except GoneError:
-        return Response(status_code=CLIENT_LEFT)
+    return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
 
 
 @router.get("/{job_id}")
 def show_job(job_id: str, state: State) -> JobHistory:
     """A job with its spec, its progress, its result and its events."""
-    return JobHistory(job=read(state, jobs.get_job, job_id), events=read(state, jobs.events, job_id))
+    return JobHistory(job=state.read(jobs.get_job, job_id), events=state.read(jobs.events, job_id))
 
 
 @router.get("/{job_id}/log")
@@ -126,14 +122,14 @@ def show_log(
     job_id: str, state: State, lines: Annotated[int, Query(ge=1, le=MOST_LINES, description="From the end.")] = 50
 ) -> JobLog:
     """The end of the log of a job's process, on whichever machine it runs."""
-    read(state, jobs.get_job, job_id)  # or an error
+    state.read(jobs.get_job, job_id)  # or an error
     return JobLog(job=job_id, lines=last_lines(state.settings, job_id, lines))
 
 
 def _add_change(verb: str, change: Callable[..., None], sentence: str) -> None:
     def changed(job_id: str, state: State) -> JobCard:
         change(job_id, settings=state.settings)
-        return read(state, jobs.get_job, job_id)
+        return state.read(jobs.get_job, job_id)
 
     router.post(f"/{{job_id}}/{verb}", name=f"{verb}_job", description=sentence)(changed)
 
@@ -148,8 +144,8 @@ _add_change("retry", submit.retry, "Queues a failed or cancelled job again; it c
 @router.put("/{job_id}/priority")
 def set_priority(job_id: str, body: JobPriority, state: State) -> JobCard:
     """Sets the priority of a job that waits; running jobs are not interrupted."""
-    write(state, jobs.set_priority, job_id, body.priority)
-    return read(state, jobs.get_job, job_id)
+    state.write(jobs.set_priority, job_id, body.priority)
+    return state.read(jobs.get_job, job_id)
 
 
 @router.delete("/{job_id}")
@@ -173,9 +169,9 @@ async def show_metrics(
             place.enter_context(state.followers.place())
             tail = MetricTail(job_id, metric)
             # The first read is awaited here: what fails in it is still an honest status.
-            first = await run_in_threadpool(read, state, tail.read)
+            first = await run_in_threadpool(state.read, tail.read)
             return EventStream(_events(state, tail, first), place.pop_all().close)
-    answer = await run_in_threadpool(read, state, job_metrics, job_id, metric)
+    answer = await run_in_threadpool(state.read, job_metrics, job_id, metric)
     if format == "csv":
         return Response(HEADER + csv_rows(answer.points), media_type="text/csv")
     return answer
@@ -215,7 +211,7 @@ async def _events(app: AppState, tail: MetricTail, answer: JobMetrics) -> AsyncG
                 break
             await asyncio.sleep(POLL_SECONDS)
             app.followers.require_open()
-            answer = await run_in_threadpool(read, app, tail.read)
+            answer = await run_in_threadpool(app.read, tail.read)
     except Problem as problem:
         yield _event(json.dumps(error_body(problem)))
     yield _event("[DONE]")

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, Path, Query
 from pydantic import Field, create_model
 from starlette.responses import Response
 
-from ui.api.deps import State, read, write
+from ui.api.deps import State
 from ui.generation.mix_names import with_clustering_id
 from workbench.access import audit
 from workbench.answers.card_lists import AuditList, DeviceList, ListAnswer, ReportList, ViewList
@@ -64,7 +64,7 @@ def write_if(
             mixtures.require_version(session, name, [tag for weak, tag in _ENTITY_TAG.findall(if_match) if not weak])
         return change(session, name, *arguments, **options)
 
-    return write(state, changed)
+    return state.write(changed)
 
 
 LONGEST_NOTES = 100_000  # characters
@@ -157,7 +157,7 @@ class AliasTarget(RequestBody):
 @router.patch("/experts/{name:path}")
 def change_expert(name: str, body: ExpertChange, state: State) -> ExpertCard:
     """Enables or disables an expert, renames it, or replaces its notes and tags."""
-    return write(state, _change_expert, name, body)
+    return state.write(_change_expert, name, body)
 
 
 def _change_expert(session: Any, name: str, body: ExpertChange) -> ExpertCard:
@@ -173,7 +173,7 @@ def _change_expert(session: Any, name: str, body: ExpertChange) -> ExpertCard:
 @router.get("/mixtures/{name:path}")
 def show_mixture(name: str, state: State, response: Response) -> MixtureCard:
     """One mixture, by its name. Its ETag is for `If-Match` of a change."""
-    return tagged(response, read(state, mixtures.get_mixture, name))
+    return tagged(response, state.read(mixtures.get_mixture, name))
 
 
 @router.patch("/mixtures/{name:path}")
@@ -201,7 +201,7 @@ def remove_member(
 @router.post("/mixtures/{name:path}/calibrate")
 def save_calibration(name: str, state: State, response: Response, if_match: IfMatch = None) -> MixtureCard:
     """Fits the evidence on dev text, as /v1/workbench/calibration does, and saves it if it lowers perplexity."""
-    fitted = read(state, calibration.calibrate_evidence, get_storage(state.settings), name)
+    fitted = state.read(calibration.calibrate_evidence, get_storage(state.settings), name)
     card = write_if(if_match, state, lambda session, _name: mixtures.save_calibration(session, fitted), name)
     return tagged(response, card)
 
@@ -245,7 +245,7 @@ def make_mixture(body: MixtureToMake, state: State) -> new_mixtures.NewMixture:
 @router.post("/mixtures/{name:path}/copy", status_code=201)
 def copy_mixture(name: str, body: MixtureCopy, state: State) -> MixtureCard:
     """Copies a mixture as it is now: its experts, weights, switches and gate."""
-    return write(state, mixtures.copy_mixture, name, body.name)
+    return state.write(mixtures.copy_mixture, name, body.name)
 
 
 # priors -------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def copy_mixture(name: str, body: MixtureCopy, state: State) -> MixtureCard:
 @router.put("/priors/{name:path}", status_code=201)
 def set_prior(name: str, body: PriorWeights, state: State) -> PriorCard:
     """Creates a prior with given weights; an existing one is not replaced."""
-    return write(state, priors.give_prior, name, body.weights)
+    return state.write(priors.give_prior, name, body.weights)
 
 
 # clusterings --------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def set_prior(name: str, body: PriorWeights, state: State) -> PriorCard:
 @router.get("/clusterings/{name:path}/changes")
 def show_changes(name: str, state: State) -> TextChanges:
     """Which documents are missing from the text of now or new in it, since the clustering was made."""
-    return read(state, cluster_documents.changes, get_storage(state.settings), name)
+    return state.read(cluster_documents.changes, get_storage(state.settings), name)
 
 
 @router.patch("/clusterings/{name:path}/clusters/{cluster:path}")
@@ -274,7 +274,7 @@ def change_cluster(
     state: State,
 ) -> ClusteringCard:
     """Renames a cluster or replaces its notes; no document moves, and no expert becomes stale."""
-    return write(state, _change_cluster, name, cluster, body)
+    return state.write(_change_cluster, name, cluster, body)
 
 
 def _change_cluster(session: Any, name: str, cluster: str, body: ClusterChange) -> ClusteringCard:
@@ -289,13 +289,13 @@ def _change_cluster(session: Any, name: str, cluster: str, body: ClusterChange) 
 @router.put("/aliases/{name:path}")
 def set_alias(name: str, body: AliasTarget, state: State) -> AliasCard:
     """Sets an alias of a mixture or an expert; an existing one is moved."""
-    return write(state, aliases.set_alias, name, body.model)
+    return state.write(aliases.set_alias, name, body.model)
 
 
 @router.get("/devices")
 def list_devices(state: State) -> DeviceList:
     """The GPUs that workers lease to jobs, with the jobs and API servers that use them."""
-    return DeviceList(data=read(state, devices.list_devices))
+    return DeviceList(data=state.read(devices.list_devices))
 
 
 @router.get("/views")
@@ -303,13 +303,13 @@ def list_views(
     state: State, page: Annotated[str, Query(max_length=200, description="Only of this page, such as /experts.")] = ""
 ) -> ViewList:
     """Every saved view with its address in the studio."""
-    return ViewList(data=read(state, views.list_views, page))
+    return ViewList(data=state.read(views.list_views, page))
 
 
 @router.put("/views/{name:path}")
 def save_view(name: str, body: ViewAddress, state: State) -> ViewCard:
     """Saves the address of a page with all that is chosen on it; a view of this name is replaced."""
-    return write(state, views.save_view, name, body.address)
+    return state.write(views.save_view, name, body.address)
 
 
 @router.get("/reports")
@@ -318,13 +318,13 @@ def list_reports(
     kind: Annotated[str | None, Query(max_length=200, description="Only of this kind, such as removal.")] = None,
 ) -> ReportList:
     """Every report of a job, the newest first."""
-    return ReportList(data=read(state, reports.list_reports, kind=kind))
+    return ReportList(data=state.read(reports.list_reports, kind=kind))
 
 
 @router.get("/reports/{id}")
 def show_report(id: str, state: State) -> ReportCard:
     """One report, by its id or the first digits of it."""
-    return read(state, reports.get_report, id)
+    return state.read(reports.get_report, id)
 
 
 @router.get("/audit")
@@ -336,13 +336,13 @@ def list_audit(
     offset: Annotated[int, Query(ge=0, le=2**31, description="Newer entries to leave out.")] = 0,
 ) -> AuditList:
     """Who submitted, added, changed and deleted what, the newest first."""
-    return AuditList(data=read(state, audit.list_entries, user=user, action=action, limit=limit, offset=offset))
+    return AuditList(data=state.read(audit.list_entries, user=user, action=action, limit=limit, offset=offset))
 
 
 @router.delete("/reports/{id}")
 def delete_report(id: str, state: State) -> ReportCard:
     """Deletes a report with its pages; the experts and mixtures that it is about are kept."""
-    card: ReportCard = write(state, THINGS["report"].delete_one, id)
+    card: ReportCard = state.write(THINGS["report"].delete_one, id)
     return card
 
 
@@ -362,13 +362,13 @@ def _add_routes(kind: str, thing: Thing) -> None:
     )
 
     def list_things(state: State) -> Any:
-        return list_type(data=read(state, thing.list_all))
+        return list_type(data=state.read(thing.list_all))
 
     def show(name: str, state: State) -> Any:
-        return read(state, thing.get, name)
+        return state.read(thing.get, name)
 
     def delete(name: str, state: State) -> Any:
-        return write(state, thing.delete_one, name)
+        return state.write(thing.delete_one, name)
 
     path, shown = thing.path or thing.nouns, thing.shown or f"One {thing.noun}, by its name."
     for verb, method, route, name, sentence, answer, function in (

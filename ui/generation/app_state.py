@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,8 +14,12 @@ from prometheus_client.registry import Collector
 from ui.errors import RateLimitExceededError, ServiceUnavailableError
 from ui.generation.model_host import ModelHost
 from ui.generation.worker_pool import WorkerPool
+from workbench.access.actor import Role
+from workbench.registry.database import reading, transaction
 from workbench.settings import Settings
 
+P = ParamSpec("P")
+T = TypeVar("T")
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 Reading = Callable[[], float]
 
@@ -114,6 +119,21 @@ class AppState:
     slots: WorkerPool
     followers: Followers = field(default_factory=Followers)
     metrics: Metrics = field(default_factory=Metrics)
+
+    def read(self, service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        """The answer of a service whose first argument is a session that reads the registry."""
+        with reading(self.settings) as session:
+            return service(session, *arguments, **options)
+
+    def write(self, service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        """The answer of a service that changes the registry, in one transaction."""
+        with transaction(self.settings) as session:
+            return service(session, *arguments, **options)
+
+    def write_by_viewer(self, service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        """The same for a change that every user may make."""
+        with transaction(self.settings, Role.VIEWER) as session:
+            return service(session, *arguments, **options)
 
     def close(self) -> None:
         """Refuses what waits and what is new; generations that run continue, and whoever follows a job is let go."""

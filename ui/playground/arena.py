@@ -14,7 +14,9 @@ from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, NUM_PANES, Memory, Round
 from ui.playground.view import Answer, answer_html, problem_html
 from ui.present.next_step_text import problem_text
+from workbench.analysis.ratings import rating_tables
 from workbench.answers.history import NewAnswer, NewComparison, NewVote, Turn
+from workbench.registry import comparisons
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState
@@ -130,42 +132,28 @@ class Arena:
         return [replace(memory, comparison=id), link_html(id if self._state.settings.history_days else ""), ""]
 
     def _stored(self, request: Round, answers: list[Answer]) -> str:
-        from workbench.access.actor import Role
-        from workbench.registry.comparisons import store_comparison
-        from workbench.registry.database import transaction
-
         turns = [Turn.model_validate(turn) for turn in answers[0].turns] if request.answer_format == CHAT else []
         new = NewComparison(
             prompt="" if turns else answers[0].prompt, messages=turns, answers=[_new(answer) for answer in answers]
         )
-        with transaction(self._state.settings, Role.VIEWER) as session:
-            return store_comparison(session, new, self._state.settings.history_days).id
+        return self._state.write_by_viewer(comparisons.store_comparison, new, self._state.settings.history_days).id
 
     def vote(self, choice: Choice, memory: Memory, pair: str, *values: Any) -> list[Any]:
         """Records a vote on the two answers of a pair; a blind round then shows who was behind the letters.
 
         Gives the memory, the ratings, the answers, and the inputs of each pane.
         """
-        from workbench.access.actor import Role
-        from workbench.registry import comparisons
-        from workbench.registry.database import transaction
-
         if not memory.comparison:
             raise gr.Error(NOTHING)
         request = Round.of(values)
         a, b = pair.split("–")
         new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
-        with transaction(self._state.settings, Role.VIEWER) as session:
-            card = comparisons.vote(session, memory.comparison, new)
+        card = self._state.write_by_viewer(comparisons.vote, memory.comparison, new)
         return [*self._revealed(memory, request), self.ratings(card.domain)]
 
     def ratings(self, domain: str = "") -> str:
         """The ratings from the votes, on all prompts and by domain."""
-        from workbench.analysis.ratings import rating_tables
-        from workbench.registry.database import reading
-
-        with reading(self._state.settings) as session:
-            return votes_html(rating_tables(session), domain)
+        return votes_html(self._state.read(rating_tables), domain)
 
     def _revealed(self, memory: Memory, request: Round) -> list[Any]:
         """The memory, answers and panes, each pane with the model that was behind its letter."""
@@ -183,12 +171,8 @@ class Arena:
 
     def history(self, search: str) -> str:
         """The stored comparisons whose prompt or answers have these words."""
-        from workbench.registry.comparisons import list_comparisons
-        from workbench.registry.database import reading
-
         days = self._state.settings.history_days
-        with reading(self._state.settings) as session:
-            return history_html(list_comparisons(session, search=search[:1000], history_days=days))
+        return history_html(self._state.read(comparisons.list_comparisons, search=search[:1000], history_days=days))
 
 
 def pairs_of(count: int) -> list[str]:
