@@ -40,7 +40,6 @@ FREE_FORM = {
         "workbench.specs.gates:dump_gate",
         "workbench.specs.gates:load_gate",
         "workbench.answers.mixture_request:MixtureRequest.gate",
-        "workbench.answers.mixture_request:RequestChanges.gate",
         "workbench.schema.mode_composition:ModePart.shape",
         "workbench.answers.cards:ClusteringCard.config",
         "workbench.requests.body:gate_changes",

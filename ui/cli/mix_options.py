@@ -72,16 +72,12 @@ def takes_gate(command: Callable[..., Result]) -> Callable[..., Result]:
 
 def with_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a gate, where a decay and a power of evidence have an option each."""
-    parts = [one.name for one in fields(EvidenceRule)]
-    rule = _given(**{part: settings.get(f"{_EVIDENCE}_{part}") for part in parts})
+    parts = {part.name: settings.get(f"{_EVIDENCE}_{part.name}") for part in fields(EvidenceRule)}
+    rule = {name: value for name, value in parts.items() if value is not None}
     if rule and _EVIDENCE in settings:
         raise BadUsageError("Give --evidence or a decay and a power of it, not both.", "Leave one of them out.")
     left = {name: value for name, value in settings.items() if not name.startswith(f"{_EVIDENCE}_")}
     return {**left, **({_EVIDENCE: rule} if rule else {})}
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _name(setting: str, taken: Collection[str]) -> str:
