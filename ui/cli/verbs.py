@@ -12,7 +12,6 @@ import typer
 from ui.cli.job_progress import submit
 from ui.cli.options import Command, Json, RunOptions, keyword, takes, with_parameters
 from ui.cli.output import print_json, say
-from workbench.kinds.kind import known_kinds
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
@@ -230,6 +229,8 @@ def add_jobs(app: typer.Typer, group: str, **more: str) -> None:
 
     `more` are further sentences of its help, by the verb.
     """
+    from workbench.kinds.kind import known_kinds
+
     taken = {command.name for command in app.registered_commands}
     for kind in known_kinds().values():
         first, _, command = kind.command.partition(" ")

@@ -16,7 +16,6 @@ from ui.cli.output import day, print_fields, print_json, print_note, print_table
 from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
 from ui.errors import BadUsageError
 from ui.present.jobs.job_status import percent_of
-from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.terminal import harmless_json
 from ui.present.text.formatting import duration
 from workbench.answers.cards import JobCard
@@ -117,14 +116,8 @@ def _text_line(point: MetricValue) -> str:
     return f"step {point.step:,} · {point.metric} {shown(point.value)} {point.unit}".rstrip() + "\n"
 
 
-_LINES: dict[Style, Callable[[MetricValue], str]] = {
-    "text": _text_line,
-    "csv": lambda point: csv_rows([point]),
-    "json": lambda point: harmless_json(point.model_dump_json()) + "\n",
-}
-
-
 def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
+    from ui.present.metrics_csv import HEADER, csv_rows
     from workbench.analysis.training_curves import job_metrics
 
     answer = read(job_metrics, job_id, names)
@@ -139,8 +132,14 @@ def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
 
 def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     """Prints a line for each new point until the job has stopped, then ends as `workbench job wait` does."""
+    from ui.present.metrics_csv import HEADER, csv_rows
     from workbench.analysis.training_curves import MetricTail
 
+    lines: dict[Style, Callable[[MetricValue], str]] = {
+        "text": _text_line,
+        "csv": lambda point: csv_rows([point]),
+        "json": lambda point: harmless_json(point.model_dump_json()) + "\n",
+    }
     if style == "csv":
         print_text(HEADER)
     tail, state = MetricTail(job_id, names), ""
@@ -148,7 +147,7 @@ def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
         if state:
             time.sleep(REDRAW_SECONDS)
         answer = read(tail.read)
-        print_text("".join(map(_LINES[style], answer.points)))
+        print_text("".join(map(lines[style], answer.points)))
         state = answer.state
     card = card_of(job_id)
     if state == "paused":
