@@ -112,7 +112,7 @@ def _add_routes(kind: str, thing: Thing) -> None:
     list_type: Any = create_model(
         f"{kind.title()}List",
         __base__=ListAnswer,
-        __doc__=f"All {thing.nouns}.",
+        __doc__=f"All {thing.plural}.",
         data=(list[thing.card], ...),  # type: ignore[name-defined]
     )
 
@@ -125,7 +125,7 @@ def _add_routes(kind: str, thing: Thing) -> None:
     def delete(name: str, state: State) -> Any:
         return write(state, thing.delete_one, name)
 
-    path, shown = thing.path or thing.nouns, thing.shown or f"One {thing.noun}, by its name."
+    path, shown = thing.path or thing.plural, thing.shown or f"One {thing.noun}, by its name."
     for verb, method, route, name, sentence, answer, function in (
         ("list", "GET", f"/{path}", f"list_{path}", thing.listed, list_type, list_things),
         ("show", "GET", f"/{path}/{{name:path}}", f"show_{kind}", shown, thing.card, show),

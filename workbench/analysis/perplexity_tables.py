@@ -96,7 +96,7 @@ def register_evaluation(
     session.flush()
     if before is not None and before is not artifact:
         _forget_unused(session, [before])
-    return _card(row)
+    return _card(row, row.expert.name, row.domain.name)
 
 
 def list_evaluations(
@@ -106,7 +106,7 @@ def list_evaluations(
     statement = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
     if split is not None:
         statement = statement.where(Evaluation.split == split)
-    cards = [_card(row) for row in session.scalars(statement)]
+    cards = [_card(row, row.expert.name, row.domain.name) for row in session.scalars(statement)]
     return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
 
 
@@ -228,15 +228,8 @@ def _forget_unused(session: Session, artifacts: Sequence[Artifact]) -> None:
             session.delete(artifact)
 
 
-def _card(row: Evaluation) -> EvaluationCard:
-    same = ("split", "block_size", "num_tokens", "created_at")
-    return EvaluationCard(
-        **{name: getattr(row, name) for name in same},
-        expert=row.expert.name,
-        domain=row.domain.name,
-        perplexity=perplexity(row),
-        accuracy=accuracy(row),
-    )
+def _card(row: Evaluation, expert: str, domain: str) -> EvaluationCard:
+    return EvaluationCard.of_row(row, expert=expert, domain=domain, perplexity=perplexity(row), accuracy=accuracy(row))
 
 
 def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None], domain: str) -> int | None:
@@ -289,7 +282,7 @@ def in_domain_scores(session: Session, split: HeldOutSplit) -> dict[str, Evaluat
     for row, expert, domain in session.execute(statement.where(Evaluation.split == split)).tuples():
         rank = (shared[row.domain_id] == (row.block_size, row.num_tokens), row.created_at)
         if expert not in scores or rank > ranks[expert]:
-            scores[expert], ranks[expert] = _in_domain_scores_card(row, expert, domain), rank
+            scores[expert], ranks[expert] = _card(row, expert, domain), rank
     return scores
 
 
@@ -311,16 +304,3 @@ def _most_shared(session: Session, split: HeldOutSplit) -> dict[str, Measured]:
     for domain, block, tokens, count, newest in session.execute(counted.group_by(*measure)).tuples():
         best[domain] = max(best.get(domain, (0, 0.0, (0, 0))), (count, newest, (block, tokens)))
     return {domain: measured for domain, (_, _, measured) in best.items()}
-
-
-def _in_domain_scores_card(row: Evaluation, expert: str, domain: str) -> EvaluationCard:
-    return EvaluationCard(
-        expert=expert,
-        domain=domain,
-        split=row.split,
-        block_size=row.block_size,
-        num_tokens=row.num_tokens,
-        perplexity=perplexity(row),
-        accuracy=accuracy(row),
-        created_at=row.created_at,
-    )

@@ -251,14 +251,9 @@ def list_devices(session: Session) -> list[DeviceCard]:
 
 def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[DeviceTenant]) -> DeviceCard:
     here = [one for one in tenants if one.uuid == row.uuid]
-    return DeviceCard(
-        host=row.host,
-        number=row.number,
-        uuid=row.uuid,
-        name=row.name,
-        memory_bytes=row.memory_bytes,
+    return DeviceCard.of_row(
+        row,
         is_there=row.seen_until > now,
-        worker=row.worker,
         holders=[DeviceHolder(job_id=job.id, title=job.title, share=share) for job, share in sorted(held, key=_title)],
         tenants=[DeviceTenantCard(address=one.tenant, most_bytes=one.most_bytes) for one in here],
     )

@@ -313,18 +313,14 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     """The events of a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
-    return [_event_card(one) for one in rows]
+    return [EventCard.of_row(one) for one in rows]
 
 
 def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
     """The newest event of a job that has this kind."""
     statement = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.kind == kind)
     event = session.scalar(statement.order_by(JobEvent.id.desc()).limit(1))
-    return _event_card(event) if event else None
-
-
-def _event_card(event: JobEvent) -> EventCard:
-    return EventCard(**{name: getattr(event, name) for name in EventCard.model_fields})
+    return EventCard.of_row(event) if event else None
 
 
 def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
@@ -335,4 +331,4 @@ def metrics(session: Session, job_id: str, name: str | None = None, after_step: 
     if name is not None:
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))
-    return [MetricPoint(name=one.name, step=one.step, value=one.value) for one in rows]
+    return [MetricPoint.of_row(one) for one in rows]

@@ -38,7 +38,7 @@ from workbench.answers.stored_answer import StoredAnswer
 from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
 from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
-from workbench.schema.names import by_name
+from workbench.schema.names import by_id, by_name, id_not_found
 from workbench.schema.tables import ComparedAnswer, Comparison, Domain, Vote
 from workbench.specs.gates import load_gate
 
@@ -60,7 +60,7 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
     for answer in new.answers:
         _require_replayable(answer)
     if new.domain:
-        by_name(session, Domain, "domain", new.domain)
+        by_name(session, Domain, new.domain)
     weights, has_text = domain_weights(session, new.answers), history_days > 0
     domain = new.domain or leading_domain(weights)
     row = Comparison(
@@ -182,7 +182,7 @@ def get_comparison(session: Session, id: str, history_days: float = 1.0) -> Comp
     """One comparison by its id or a unique prefix. Raises NotFoundError, also once its text is no longer stored."""
     row = _row(session, id)
     if row.has_text and row.created_at <= _oldest(history_days):
-        raise NotFoundError("comparison", id, _known(session))
+        raise id_not_found(session, Comparison, id, Comparison.has_text)
     return _card(row)
 
 
@@ -190,17 +190,8 @@ def _oldest(history_days: float) -> float:
     return time.time() - history_days * DAY_SECONDS
 
 
-def _known(session: Session) -> Sequence[str]:
-    newest = select(Comparison.id).where(Comparison.has_text).order_by(Comparison.created_at.desc())
-    return session.scalars(newest.limit(20)).all()
-
-
 def _row(session: Session, id: str) -> Comparison:
-    matching = select(Comparison).where(Comparison.id.startswith(plain(id), autoescape=True))
-    rows = session.scalars(matching.limit(2)).all()
-    if len(rows) != 1:
-        raise NotFoundError("comparison", id, _known(session))
-    return rows[0]
+    return by_id(session, Comparison, plain(id), Comparison.has_text)
 
 
 def answer_of(card: ComparisonCard, letter: str) -> ComparedAnswerCard:
@@ -233,7 +224,7 @@ def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
     first, second, choice = _pair(row, new)
     before = _vote_on(row, first, second)
     if new.domain:
-        by_name(session, Domain, "domain", new.domain)
+        by_name(session, Domain, new.domain)
         row.domain, row.domain_source = new.domain, "user"
     if before is None:
         row.votes.append(Vote(first=first, second=second, choice=_CHOICES[choice], is_blind=new.is_blind))

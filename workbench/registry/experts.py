@@ -65,7 +65,7 @@ def get_expert(session: Session, name: str) -> ExpertCard:
 
 def expert_row(session: Session, name: str) -> Expert:
     """The row of an expert; raises NotFoundError with the existing names."""
-    return by_name(session, Expert, "expert", name)
+    return by_name(session, Expert, name)
 
 
 def expert_or_seed(session: Session, name: str) -> Expert:
@@ -142,7 +142,7 @@ def register_expert(
     job_id: str | None = None,
 ) -> ExpertCard:
     """Registers a new expert whose files are stored already. Related rows are given by id: names may have changed."""
-    ensure_free(session, Expert, "expert", name)
+    ensure_free(session, Expert, name)
     if domain_id is not None and session.get(Domain, domain_id) is None:
         raise NotFoundError("domain", domain_id, session.scalars(select(Domain.name)))
     colour_number, mark = choose_look(session, name)
@@ -199,7 +199,7 @@ def rename(session: Session, name: str, new_name: str) -> ExpertCard:
     row = expert_row(session, name)
     new_name = clean_name("expert", new_name)
     if new_name != name:
-        ensure_free(session, Expert, "expert", new_name)
+        ensure_free(session, Expert, new_name)
         refuse_renaming("expert", name, _jobs(session, row))
         row.name = new_name
     session.flush()
@@ -370,27 +370,6 @@ def _mixtures(session: Session, expert_ids: Sequence[str]) -> dict[str, list[str
     return names
 
 
-_SAME = (
-    "id",
-    "name",
-    "method",
-    "base_id",
-    "tokenizer_sha256",
-    "data_sha256",
-    "num_parameters",
-    "config",
-    "metrics",
-    "tags",
-    "notes",
-    "enabled",
-    "colour_number",
-    "mark",
-    "code_version",
-    "job_id",
-    "created_at",
-)
-
-
 def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
     mixtures, changed = _mixtures(session, [row.id for row in rows]), changed_domains(session)
     return [_card(row, parents_of(session, row), mixtures[row.id], row.domain_id in changed) for row in rows]
@@ -416,8 +395,8 @@ def parameters_of(row: Expert) -> Parameters | None:
 
 def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
     parameters = parameters_of(row)
-    return ExpertCard(
-        **{name: getattr(row, name) for name in _SAME},
+    return ExpertCard.of_row(
+        row,
         domain=row.domain.name if row.domain else "",
         domains=domains_of(row),
         parts=part_names(row),

@@ -54,7 +54,7 @@ def most_useful_first(session: Session) -> list[MixtureCard]:
 
 def mixture_row(session: Session, name: str) -> Mixture:
     """The row of a mixture; raises NotFoundError with the existing names."""
-    return by_name(session, Mixture, "mixture", name, MEMBERS)
+    return by_name(session, Mixture, name, MEMBERS)
 
 
 def taking_part(row: Mixture, always: Expert | None = None) -> tuple[Expert, ...]:
@@ -81,7 +81,7 @@ def require_version(session: Session, name: str, versions: Collection[str]) -> N
 
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     """Creates a mixture. Raises BadSpecError with every reason why these experts cannot be mixed."""
-    ensure_free(session, Mixture, "mixture", spec.name)
+    ensure_free(session, Mixture, spec.name)
     experts = [expert_or_seed(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
@@ -114,7 +114,7 @@ def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard
     """
     row = mixture_row(session, name)
     new_name = clean_name("mixture", new_name or free_name(row.name, ".", session.scalars(select(Mixture.name)).all()))
-    ensure_free(session, Mixture, "mixture", new_name)
+    ensure_free(session, Mixture, new_name)
     copied = Mixture(name=new_name, gate=dict(row.gate), notes=row.notes, calibration=row.calibration)
     copied.members = [
         MixtureMember(expert=one.expert, position=one.position, weight=one.weight, active=one.active)
@@ -176,7 +176,7 @@ def average_weight(others: Sequence[float]) -> float:
 def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
     """Removes an expert from a mixture; raises BadSpecError for the last one."""
     row = mixture_row(session, mixture)
-    member = _member(row, expert)
+    member = member_named(row, expert)
     if len(row.members) == 1:
         raise BadSpecError([f"“{expert}” is the last expert of “{mixture}”."], "Delete the mixture instead.")
     row.members.remove(member)
@@ -187,7 +187,7 @@ def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
 def set_active(session: Session, mixture: str, expert: str, active: bool) -> MixtureCard:
     """Switches an expert on or off in this mixture only. Raises BadSpecError for the last active one."""
     row = mixture_row(session, mixture)
-    member = _member(row, expert)
+    member = member_named(row, expert)
     if member.active and not active:
         _require_active(row, [one for one in row.members if one is not member and one.active and one.expert.enabled])
     member.active = active
@@ -229,7 +229,7 @@ def set_weight(session: Session, mixture: str, expert: str, weight: float) -> Mi
     """Sets an expert's prior or fixed weight; only proportions matter."""
     row = mixture_row(session, mixture)
     _refuse(_weight_complaints([expert], [weight]))
-    _member(row, expert).weight = weight
+    member_named(row, expert).weight = weight
     return _card(row)
 
 
@@ -264,7 +264,8 @@ def _outcome(fitted: EvidenceCalibration) -> str:
     return f"kept {now}; {best} would change {gain}"
 
 
-def _member(row: Mixture, expert: str) -> MixtureMember:
+def member_named(row: Mixture, expert: str) -> MixtureMember:
+    """The member of a mixture with this expert. Raises NotFoundError with the existing ones."""
     for member in row.members:
         if member.expert.name == expert:
             return member
@@ -307,15 +308,11 @@ def _refuse(complaints: list[str]) -> None:
 
 
 def _card(row: Mixture) -> MixtureCard:
-    card = MixtureCard(
-        id=row.id,
-        name=row.name,
+    card = MixtureCard.of_row(
+        row,
         base_ids=list(dict.fromkeys(member.expert.base_id for member in row.members)),
-        gate=row.gate,
         members=[_member_card(member) for member in row.members],
-        notes=row.notes,
         calibration=CalibratedGain(**row.calibration) if row.calibration else None,
-        created_at=row.created_at,
     )
     return card.model_copy(update={"version": _version_of(card)})
 
@@ -328,14 +325,12 @@ def _version_of(card: MixtureCard) -> str:
 
 def _member_card(member: MixtureMember) -> MemberCard:
     expert = member.expert
-    return MemberCard(
-        expert_id=expert.id,
+    return MemberCard.of_row(
+        member,
         expert=expert.name,
         domain=expert.domain.name if expert.domain else "",
         domains=domains_of(expert),
         parts=part_names(expert),
-        weight=member.weight,
-        active=member.active,
         enabled=expert.enabled,
         colour_number=expert.colour_number,
         mark=expert.mark,

@@ -25,20 +25,7 @@ from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
 
-_THINGS = {
-    "jobs": "job",
-    "artifacts": "artifact",
-    "seed_models": "seed model",
-    "clusterings": "clustering",
-    "corpora": "corpus",
-    "domains": "domain",
-    "clusters": "cluster",
-    "experts": "expert",
-    "mixtures": "mixture",
-    "mixture_members": "member of a mixture",
-    "evaluations": "evaluation",
-    "reports": "report",
-}
+_THINGS = {mapper.class_.__tablename__: mapper.class_.noun for mapper in Base.registry.mappers}
 _OWNERS = {table.__tablename__ for table in OWNERS}
 
 

@@ -93,7 +93,7 @@ def get_clustering(session: Session, name: str) -> ClusteringCard:
 
 def clustering_row(session: Session, name: str) -> Clustering:
     """The row of a clustering; raises NotFoundError with the existing names."""
-    return by_name(session, Clustering, "clustering", name)
+    return by_name(session, Clustering, name)
 
 
 def clustering_files(session: Session, storage: Storage, name: str) -> ClusteringFiles:
@@ -146,7 +146,7 @@ def register_clustering(
     job_id: str | None = None,
 ) -> ClusteringCard:
     """Registers a clustering whose files are stored already; each cluster is named after its first terms."""
-    ensure_free(session, Clustering, "clustering", name)
+    ensure_free(session, Clustering, name)
     row = Clustering(
         id=id,
         name=name,
@@ -321,9 +321,8 @@ def delete_clustering(session: Session, name: str) -> None:
 def _card(session: Session, row: Clustering) -> ClusteringCard:
     trained = _trained(session, row)
     changed = changed_domains(session)
-    same = ("id", "name", "config", "num_documents", "num_fitted", "metrics", "job_id", "created_at")
-    return ClusteringCard(
-        **{name: getattr(row, name) for name in same},
+    return ClusteringCard.of_row(
+        row,
         sources=[source["name"] for source in row.sources],
         seed=row.seed.name if row.seed else None,
         clusters=[_cluster_card(cluster, trained.get(cluster.domain_id or "", [])) for cluster in row.clusters],
@@ -333,10 +332,8 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
 
 
 def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
-    same = ("id", "number", "name", "num_documents", "representatives", "stale", "notes")
-    values = {name: getattr(row, name) for name in same}
-    values["terms"] = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
-    return ClusterCard(**values, domain=row.domain.name if row.domain else None, experts=experts)
+    terms = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
+    return ClusterCard.of_row(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
 
 
 def _trained(session: Session, row: Clustering) -> dict[str, list[str]]:
