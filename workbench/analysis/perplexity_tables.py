@@ -197,7 +197,6 @@ def _experts(session: Session, mixture: str | None) -> list[Expert]:
 
 
 def _comparable(rows: Sequence[Evaluation], experts: Sequence[Expert]) -> list[Evaluation]:
-    """The evaluations of each domain on one text."""
     tokenizers = {one.id: one.tokenizer_sha256 for one in experts}
     return [row for by_expert in comparable(rows, tokenizers).values() for row in by_expert.values()]
 

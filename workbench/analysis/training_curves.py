@@ -97,7 +97,6 @@ def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
 
 
 def _job_of(session: Session, expert: str) -> Job:
-    """The job that trained an expert or is training it."""
     row = session.scalar(select(Expert).where(Expert.name == expert))
     if row is not None and row.job_id is not None and (job := session.get(Job, row.job_id)):
         return job
@@ -124,13 +123,11 @@ def gate_names(session: Session, job_id: str) -> list[str]:
 
 
 def _recorded_parts(session: Session, job_id: str) -> list[str]:
-    """The parts that a job recorded when its training last started; none where it recorded none."""
     recorded = (event.data for event in reversed(events(session, job_id)) if event.kind == PARTS)
     return next((list(data["parts"]) for data in recorded if data), [])
 
 
 def _numbered(session: Session, job_id: str) -> list[str]:
-    """A number for each part that was measured."""
     numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
     return [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
 

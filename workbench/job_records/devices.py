@@ -75,9 +75,6 @@ def _share(spec: Mapping[str, Any], settings: Settings) -> float:
     return float(spec.get("gpu_share", 1.0)) if settings.launcher == "local" else 1.0  # slots are taken whole
 
 
-# a worker's side ----------------------------------------------------------------------------------
-
-
 def register(
     session: Session, host: str, worker: str, gpus: Iterable[Gpu], seconds: float, *, is_renewal: bool = False
 ) -> None:
@@ -210,18 +207,13 @@ def _held(session: Session, rows: Iterable[Device]) -> dict[str, list[_Leased]]:
 
 
 def _free_share(leased: Iterable[_Leased]) -> float:
-    """How much of a GPU these leases leave free."""
     return 1.0 - sum(share for _, share in leased)
 
 
 def _leased_by(job_id: str, fence: int) -> ColumnElement[bool]:
-    """Whether a job has leased a device under this fence, whole or in part."""
     own = (DeviceShare.host == Device.host, DeviceShare.uuid == Device.uuid)
     in_part = exists().where(*own, DeviceShare.job_id == job_id, DeviceShare.fence == fence).correlate(Device)
     return or_(and_(Device.job_id == job_id, Device.fence == fence), in_part)
-
-
-# API servers --------------------------------------------------------------------------------------
 
 
 def register_tenant(session: Session, host: str, uuid: str, tenant: str, *, most_bytes: int, seconds: float) -> None:
@@ -234,9 +226,6 @@ def register_tenant(session: Session, host: str, uuid: str, tenant: str, *, most
 
 def _has_tenant(now: float) -> Any:
     return exists().where(DeviceTenant.uuid == Device.uuid, DeviceTenant.seen_until > now).correlate(Device)
-
-
-# reading ------------------------------------------------------------------------------------------
 
 
 def list_devices(session: Session) -> list[DeviceCard]:

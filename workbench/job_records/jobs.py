@@ -43,9 +43,6 @@ StopRequest = Literal["cancel", "pause"]
 NEWEST = 200  # jobs in a list, unless a limit is given
 
 
-# creating -----------------------------------------------------------------------------------------
-
-
 def create_job(
     session: Session, spec: Spec, title: str | None = None, after: Iterable[str] = (), priority: int = 0
 ) -> str:
@@ -205,9 +202,6 @@ def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
     return list(session.scalars(never_started))
 
 
-# waking workers -----------------------------------------------------------------------------------
-
-
 def due(session: Session, now: float, resend_seconds: float | None = None) -> list[str]:
     """Ids of queued jobs that could start and were not sent to the broker recently, the most urgent first.
 
@@ -237,9 +231,6 @@ def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
     """Records that these jobs were sent to the broker."""
     statement = update(Job).where(Job.id.in_(list(job_ids)), Job.state == "queued").values(sent_at=now)
     session.execute(statement.execution_options(synchronize_session=False))
-
-
-# reading ------------------------------------------------------------------------------------------
 
 
 def get_job(session: Session, job_id: str) -> JobCard:

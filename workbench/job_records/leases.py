@@ -26,9 +26,6 @@ _BATCH = 500  # metrics in one statement: well below every database's limit on p
 _SEE_LOG = "See the job's log for the reason, then retry the job."
 
 
-# the worker's side --------------------------------------------------------------------------------
-
-
 def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_attempts: int) -> int | None:
     """Claims a job for an owner and returns its fence, or None if the job cannot be claimed.
 
@@ -134,9 +131,6 @@ def release(
     add_event(session, job_id, f"Back in the queue: {cause}")
 
 
-# the rules ----------------------------------------------------------------------------------------
-
-
 def has_expired(now: float) -> ColumnElement[bool]:
     """The condition that the lease of a running job is over: its worker is silent."""
     return and_(Job.state == "running", Job.lease_until < now)
@@ -184,7 +178,6 @@ def _write(session: Session, job_id: str, fence: int, values: dict[str, Any]) ->
 
 
 def _without_sync(statement: Any) -> Any:
-    """The statement without synchronizing rows that are loaded in this session."""
     return statement.execution_options(synchronize_session=False)
 
 
@@ -198,7 +191,6 @@ def _has_ended_so(session: Session, job_id: str, fence: int, state: JobState) ->
 
 
 def _without_worker(session: Session, state: JobState) -> dict[str, Any]:
-    """The values of a row without a worker."""
     common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", **_NO_ETA}
     if state == "queued":
         return common | {"sent_at": None}
@@ -215,9 +207,6 @@ def _keep_metrics(session: Session, job_id: str, metrics: Iterable[tuple[str, in
         session.execute(_without_sync(old))
         rows = [{"job_id": job_id, "name": n, "step": s, "value": points[n, s]} for n, s in some]
         session.execute(insert(Metric), rows)
-
-
-# jobs without a worker -----------------------------------------------------------------------------
 
 
 def expire(session: Session, now: float, max_attempts: int, lease_seconds: float = math.inf) -> list[str]:

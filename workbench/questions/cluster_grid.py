@@ -184,7 +184,6 @@ def _rows(
     top_ks: Sequence[int],
     only: Collection[str] | None = None,
 ) -> list[GridDomain]:
-    """The grid of every scored domain, or of some."""
     return [
         GridDomain(
             domain=domain,

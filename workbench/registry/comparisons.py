@@ -49,9 +49,6 @@ _CHOICES: dict[Choice, str] = {"a": "first", "b": "second", "tie": "tie", "both_
 _SWAPPED: dict[Choice, Choice] = {"a": "b", "b": "a", "tie": "tie", "both_bad": "both_bad"}
 
 
-# storing ---------------------------------------------------------------------------------------------
-
-
 def store_comparison(session: Session, new: NewComparison, history_days: float = 1.0) -> ComparisonCard:
     """Stores a prompt and its answers; with `history_days` 0 nothing of their text.
 
@@ -136,9 +133,6 @@ def _tokens(answer: NewAnswer) -> dict[str, Any]:
     }
 
 
-# reading ---------------------------------------------------------------------------------------------
-
-
 def list_comparisons(
     session: Session,
     *,
@@ -211,9 +205,6 @@ def replayable(card: ComparisonCard) -> dict[str, StoredAnswer]:
     return {one.letter: StoredAnswer.model_validate(one.model_dump()) for one in card.answers}
 
 
-# votes -----------------------------------------------------------------------------------------------
-
-
 def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
     """Records a vote on two answers. Another vote on the same two replaces it, and is not blind any more.
 
@@ -273,9 +264,6 @@ def _vote_on(row: Comparison, first: int, second: int) -> Vote | None:
     return next((one for one in row.votes if (one.first, one.second) == (first, second)), None)
 
 
-# deleting --------------------------------------------------------------------------------------------
-
-
 def delete_comparison(session: Session, id: str) -> HistoryDeletion:
     """Deletes a comparison with its votes."""
     row = _row(session, id)
@@ -321,9 +309,6 @@ def _remove_text(row: Comparison) -> None:
     row.prompt, row.messages, row.has_text = "", [], False
     for answer in row.answers:
         answer.text, answer.tokens = "", {}
-
-
-# cards -----------------------------------------------------------------------------------------------
 
 
 def _head(row: Comparison) -> dict[str, Any]:

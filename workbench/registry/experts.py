@@ -170,9 +170,6 @@ def register_expert(
     return _cards(session, [row])[0]
 
 
-# describing ------------------------------------------------------------------------------------------
-
-
 def set_enabled(session: Session, names: Iterable[str], enabled: bool) -> list[ExpertCard]:
     """Enables or disables experts everywhere: all that are named, or none if one is unknown."""
     rows = [expert_row(session, name) for name in names]
@@ -204,9 +201,6 @@ def rename(session: Session, name: str, new_name: str) -> ExpertCard:
         row.name = new_name
     session.flush()
     return _cards(session, [row])[0]
-
-
-# deleting --------------------------------------------------------------------------------------------
 
 
 def delete_expert(session: Session, name: str) -> None:
@@ -250,9 +244,6 @@ def users_of(session: Session, name: str) -> dict[str, list[str]]:
 
 def _jobs(session: Session, row: Expert) -> list[str]:
     return unfinished_jobs(session, ["parent", "expert", "experts"], [row.name])
-
-
-# where it comes from, where it goes ------------------------------------------------------------------
 
 
 def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
@@ -357,9 +348,6 @@ def _node(row: Any, kind: str) -> dict[str, str]:
 
 def _edge(source: Any, target: Any) -> dict[str, str]:
     return {"source": source.id, "target": target.id}
-
-
-# cards -----------------------------------------------------------------------------------------------
 
 
 def _mixtures(session: Session, expert_ids: Sequence[str]) -> dict[str, list[str]]:

@@ -140,9 +140,6 @@ def delete_mixture(session: Session, name: str) -> None:
     session.delete(row)
 
 
-# members ---------------------------------------------------------------------------------------------
-
-
 def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
     """Appends an expert to a mixture; its default weight is the mean of the others."""
     row, added = mixture_row(session, mixture), expert_or_seed(session, expert)
@@ -272,9 +269,6 @@ def member_named(row: Mixture, expert: str) -> MixtureMember:
     raise NotFoundError("expert", expert, [member.expert.name for member in row.members], where=f"in “{row.name}”")
 
 
-# complaints ------------------------------------------------------------------------------------------
-
-
 def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str]:
     names = [expert.name for expert in experts]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -302,9 +296,6 @@ def _tokenizer_complaints(experts: Sequence[Expert]) -> list[str]:
 def _refuse(complaints: list[str]) -> None:
     if complaints:
         raise BadSpecError(complaints)
-
-
-# cards -----------------------------------------------------------------------------------------------
 
 
 def _card(row: Mixture) -> MixtureCard:

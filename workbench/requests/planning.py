@@ -99,7 +99,6 @@ def _find_model(session: Session, name: str) -> _Model:
 
 
 def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mapping[str, float] | None:
-    """The weights of a request: its own, or the shares of its prior for the active experts."""
     if request.prior is None:
         return request.weights
     if not model.is_mixture:

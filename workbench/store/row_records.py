@@ -152,11 +152,7 @@ def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
         yield some[first : first + _BATCH_SIZE]
 
 
-# contents of a record ----------------------------------------------------------------------------------
-
-
 def _records(session: Session, ids: Collection[str]) -> dict[str, Record]:
-    """The record of each artifact that has a row."""
     registry_id = ownership.registry_id(session)
     artifacts = _select(session, Artifact, Artifact.id.in_(ids))
     rows: dict[str, Rows] = {artifact["id"]: {"artifacts": [artifact]} for artifact in artifacts}
@@ -201,7 +197,6 @@ def _by_id(session: Session, table: type[Any], ids: Iterable[str]) -> dict[str, 
 
 
 def _select(session: Session, table: type[Base], which: ColumnElement[bool]) -> list[dict[str, Any]]:
-    """Rows as plain values, always read from the database."""
     columns = _table(table)
     results = session.execute(select(columns).where(which).order_by(*columns.primary_key)).mappings()
     return [dict(row) for row in results]
@@ -211,11 +206,7 @@ def _table(mapped: type[Base]) -> Table:
     return Base.metadata.tables[mapped.__tablename__]
 
 
-# artifacts of rows ----------------------------------------------------------------------------
-
-
 def _artifact_ids(session: Session, rows: Iterable[Any]) -> set[str]:
-    """The artifacts whose records contain these rows."""
     keys: dict[type[Any], set[tuple[str, ...]]] = {}
     for row in rows:
         if (key := inspect(row).identity) is not None:  # None: rolled back by a savepoint

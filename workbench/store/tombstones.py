@@ -66,9 +66,6 @@ def note_recorded_deletions(session: Session, storage: Storage) -> None:
     note_deleted(session, unknown_among(session, deleted))
 
 
-# what a sweep of the store may remove -------------------------------------------------------------------
-
-
 def garbage(session: Session, stored: StoredIds, seconds: float) -> set[str]:
     """Which of these folders of the store, named by artifacts and jobs, nothing needs any more.
 

@@ -75,9 +75,6 @@ class ClusteringFiles:
         raise NotFoundError("cluster", cluster, known, where=f"in “{self.name}”")
 
 
-# reading ------------------------------------------------------------------------------------------
-
-
 def list_clusterings(session: Session) -> list[ClusteringCard]:
     """All clusterings by name."""
     related = [selectinload(Clustering.clusters).joinedload(Cluster.domain), joinedload(Clustering.artifact)]
@@ -126,9 +123,6 @@ def _source_files(session: Session, storage: Storage, source: dict[str, Any]) ->
 def pieces_key(domain_id: str, data_sha256: str, length: int) -> str:
     """The key of a domain's documents with long ones in pieces; they go with the domain, whose id it holds."""
     return f"pieces:{domain_id}:{data_sha256}:{length}"
-
-
-# registering --------------------------------------------------------------------------------------
 
 
 def register_clustering(
@@ -227,9 +221,6 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
     return free_name(f"{name} #{number}".strip(), ".", taken)
 
 
-# editing rows only --------------------------------------------------------------------
-
-
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
     """Renames a cluster; nothing else changes, and no expert becomes stale.
 
@@ -290,9 +281,6 @@ def cluster_row(row: Clustering, cluster: str) -> Cluster:
     raise NotFoundError("cluster", cluster, known, where=f"in “{row.name}”")
 
 
-# deleting -----------------------------------------------------------------------------------------
-
-
 def delete_clustering(session: Session, name: str) -> None:
     """Deletes a clustering with its map; its domains stay.
 
@@ -315,9 +303,6 @@ def delete_clustering(session: Session, name: str) -> None:
     session.delete(artifact)
 
 
-# cards --------------------------------------------------------------------------------------------
-
-
 def _card(session: Session, row: Clustering) -> ClusteringCard:
     trained = _trained(session, row)
     changed = changed_domains(session)
@@ -337,7 +322,6 @@ def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
 
 
 def _trained(session: Session, row: Clustering) -> dict[str, list[str]]:
-    """The names of the experts trained on each domain of this clustering, by the domain's id."""
     query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
     names_by_domain: dict[str, list[str]] = {}
     for domain_id, name in session.execute(query.order_by(Expert.name)):
