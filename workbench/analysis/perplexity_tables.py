@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import Field
-from sqlalchemy import Select, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.statistics.perplexity import perplexity_of
@@ -94,8 +94,9 @@ def register_evaluation(
     row.artifact, row.job_id = artifact, job_id
     session.add(row)
     session.flush()
-    if before is not None and before is not artifact:
-        _forget_unused(session, [before])
+    users = select(func.count()).where(Evaluation.artifact_id == (before or artifact).id)
+    if before is not None and not session.scalar(users):
+        session.delete(before)
     return _card(row, row.expert.name, row.domain.name)
 
 
@@ -103,7 +104,11 @@ def list_evaluations(
     session: Session, *, expert: str | None = None, domain: str | None = None, split: HeldOutSplit | None = None
 ) -> list[EvaluationCard]:
     """Evaluations by expert and domain, the newest first within each."""
-    statement = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
+    statement = select(Evaluation).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
+    if expert is not None:
+        statement = statement.where(Evaluation.expert_id == expert_row(session, expert).id)
+    if domain is not None:
+        statement = statement.where(Evaluation.domain_id == domain_row(session, domain).id)
     if split is not None:
         statement = statement.where(Evaluation.split == split)
     cards = [_card(row, row.expert.name, row.domain.name) for row in session.scalars(statement)]
@@ -209,22 +214,6 @@ def _specialization(table: Cells, homes: Sequence[str | None], domains: Sequence
         [None if value is None or base is None else value / base for value, base in zip(row, own, strict=True)]
         for row in table
     ]
-
-
-def _chosen(session: Session, expert: str | None, domain: str | None) -> Select[Evaluation]:
-    statement = select(Evaluation)
-    if expert is not None:
-        statement = statement.where(Evaluation.expert_id == expert_row(session, expert).id)
-    if domain is not None:
-        statement = statement.where(Evaluation.domain_id == domain_row(session, domain).id)
-    return statement
-
-
-def _forget_unused(session: Session, artifacts: Sequence[Artifact]) -> None:
-    for artifact in artifacts:
-        users = select(func.count()).where(Evaluation.artifact_id == artifact.id)
-        if not session.scalar(users):
-            session.delete(artifact)
 
 
 def _card(row: Evaluation, expert: str, domain: str) -> EvaluationCard:

@@ -117,9 +117,7 @@ def has_parts(row: Expert | ExpertCard) -> bool:
 
 def first_of_line(row: Expert) -> Expert:
     """The first expert of a line of copies: the oldest ancestor, or the expert itself."""
-    while row.parent is not None:
-        row = row.parent
-    return row
+    return [row, *ancestors(row)][-1]
 
 
 def register_expert(
@@ -213,7 +211,7 @@ def delete_expert(session: Session, name: str) -> None:
     refuse_if_used("expert", name, users_of(session, name))
     forget_scores(session, Evaluation.expert_id == row.id)
     forget_made_from(session, row.id)
-    for composed in compositions_of(session, row):
+    for composed in made_of_expert(session, row, COMPOSED):
         composed.parent = None if composed.parent is row else composed.parent
     base, artifact = row.base, row.artifact
     session.delete(row)
@@ -233,7 +231,7 @@ def users_of(session: Session, name: str) -> dict[str, list[str]]:
     return {
         "expert": [
             *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method.not_in(with_parts))),
-            *(one.name for one in averages_of(session, row)),
+            *(one.name for one in made_of_expert(session, row, AVERAGED)),
         ],
         "seed model": [one.name for one in copies_of(session, row)],
         "mixture": _mixtures(session, [row.id])[row.id],
@@ -256,7 +254,9 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     nodes, edges = _before(session, row)
     joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
-    later_ones = dict.fromkeys([*session.scalars(children), *averages_of(session, row), *compositions_of(session, row)])
+    later_ones = dict.fromkeys(
+        [*session.scalars(children), *made_of_expert(session, row, AVERAGED), *made_of_expert(session, row, COMPOSED)]
+    )
     copies = copies_of(session, row)
     for kind, later in (("expert", later_ones), ("seed", copies), ("mixture", session.scalars(joined).all())):
         for one in later:
@@ -299,34 +299,19 @@ IMPORTED = "imported"  # in the config of an expert that was not trained here: i
 AVERAGED, COMPOSED = "averaged", "composed_of"  # in the config of an expert: the experts that it was made of
 
 
-def parts_of(row: Expert) -> list[str]:
+def parts_of(row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[str]:
     """The ids of the experts that an average or a composition was made of."""
-    return [part["id"] for field in (AVERAGED, COMPOSED) for part in row.config.get(field, ())]
+    return [part["id"] for field in fields for part in row.config.get(field, ())]
 
 
-def put_together_of(session: Session, row: Expert) -> list[Expert]:
+def put_together_of(session: Session, row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[Expert]:
     """The existing experts that an average or a composition was made of."""
-    parts = (session.get(Expert, id) for id in parts_of(row))
+    parts = (session.get(Expert, id) for id in parts_of(row, fields))
     return [part for part in parts if part is not None]
 
 
-def averaged_of(session: Session, row: Expert) -> list[Expert]:
-    """The existing experts that an average was made of."""
-    averaged = (session.get(Expert, part["id"]) for part in row.config.get(AVERAGED, ()))
-    return [expert for expert in averaged if expert is not None]
-
-
-def averages_of(session: Session, row: Expert) -> list[Expert]:
-    """The averages that were made of an expert."""
-    return _made_of(session, row, AVERAGED)
-
-
-def compositions_of(session: Session, row: Expert) -> list[Expert]:
-    """The compositions that were made of an expert."""
-    return _made_of(session, row, COMPOSED)
-
-
-def _made_of(session: Session, row: Expert, field: str) -> list[Expert]:
+def made_of_expert(session: Session, row: Expert, field: str) -> list[Expert]:
+    """The averages, or the compositions, that were made of an expert."""
     named = cast(Expert.config, String).contains(row.id)  # so that not every expert is read
     rows = session.scalars(select(Expert).where(named).order_by(Expert.name))
     return [one for one in rows if any(part["id"] == row.id for part in one.config.get(field, ()))]

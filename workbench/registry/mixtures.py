@@ -82,11 +82,8 @@ def require_version(session: Session, name: str, versions: Collection[str]) -> N
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     """Creates a mixture. Raises BadSpecError with every reason why these experts cannot be mixed."""
     ensure_free(session, Mixture, spec.name)
-    experts = [expert_or_seed(session, name) for name in spec.experts]
-    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
-    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row = Mixture(name=spec.name, gate=dump_gate(spec.gate))
-    row.members = _members(experts, weights)
+    row.members = _members(session, spec)
     session.add(row)
     session.flush()
     return _card(row)
@@ -97,12 +94,10 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name)) if replace else None
     if row is None:
         return create_mixture(session, spec)
-    experts = [expert_or_seed(session, name) for name in spec.experts]
-    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
-    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
+    members = _members(session, spec)
     row.members.clear()
     session.flush()
-    row.members, row.gate, row.notes, row.calibration = _members(experts, weights), dump_gate(spec.gate), "", None
+    row.members, row.gate, row.notes, row.calibration = members, dump_gate(spec.gate), "", None
     session.flush()
     return _card(row)
 
@@ -125,7 +120,10 @@ def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard
     return _card(copied)
 
 
-def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[MixtureMember]:
+def _members(session: Session, spec: MixtureSpec) -> list[MixtureMember]:
+    experts = [expert_or_seed(session, name) for name in spec.experts]
+    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
+    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     return [
         MixtureMember(expert=expert, position=position, weight=weight)
         for position, (expert, weight) in enumerate(zip(experts, weights, strict=True))

@@ -17,7 +17,7 @@ from engine.methods.registry import method_of
 from workbench.errors import BadSpecError
 from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
+from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, put_together_of
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import made_of
 from workbench.schema.tables import Domain, Expert, Job, Mixture
@@ -172,7 +172,7 @@ def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
 def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
     """The experts that the base was made of: those of an average, and the one that its seed is a copy of."""
     for one in (expert, *ancestors(expert)):
-        yield from averaged_of(session, one)
+        yield from put_together_of(session, one, [AVERAGED])
         if (copied := made_of(session, one.seed)) is not None:
             yield copied
 
