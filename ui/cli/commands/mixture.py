@@ -53,10 +53,9 @@ from workbench.exports.serve_config import SCRIPT, write_serve_config
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.parse_spec import parse_as
 from workbench.kinds.training.mixtures import AverageExperts
-from workbench.questions.calibration import CalibrationRequest
+from workbench.questions.calibration import CalibrationRequest, NewMixture, make_mixture, names_evidence
 from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
-from workbench.questions.new_mixtures import NewMixture, make_mixture, names_evidence
 from workbench.questions.perplexities import MixedScores, mix_scores
 from workbench.questions.question import ask
 from workbench.registry import mixtures
