@@ -65,6 +65,16 @@ def names_of(*kinds: ThingKind) -> Completer:
     return complete
 
 
+def naming_argument(help: str | None, *kinds: ThingKind) -> Any:
+    """An argument that names things of these kinds."""
+    return typer.Argument(help=help, autocompletion=names_of(*kinds))
+
+
+def naming_option(help: str | None, *kinds: ThingKind, flag: str = "") -> Any:
+    """An option that names things of these kinds."""
+    return typer.Option(*filter(None, [flag]), help=help, autocompletion=names_of(*kinds))
+
+
 def names_for(field: str) -> Completer | None:
     """Completes the value of an option or argument of this name; None where names do not help."""
     kinds = _KINDS.get(field)

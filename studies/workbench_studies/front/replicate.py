@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ui.cli.job_progress import show_progress
-from ui.cli.options import InProcess, Json, Wait, names_of, split_commas
+from ui.cli.options import InProcess, Json, Wait, naming_option, split_commas
 from ui.cli.output import day, print_json, print_table, say
 from ui.cli.verbs import Column, lists
 from ui.errors import BadUsageError
@@ -55,12 +55,8 @@ NewName = Annotated[str, typer.Option("--name", help=_sentence(Replicate, "name"
 Plan = Annotated[
     bool, typer.Option("--plan", help="Start nothing; print jobs, time, disk and claims that cannot be tested.")
 ]
-Domains = Annotated[
-    list[str], typer.Option(help="Imported training domains, instead of FOLDER.", autocompletion=names_of("domain"))
-]
-Novel = Annotated[
-    list[str], typer.Option(help="Imported novel domains, instead of FOLDER.", autocompletion=names_of("domain"))
-]
+Domains = Annotated[list[str], naming_option("Imported training domains, instead of FOLDER.", "domain")]
+Novel = Annotated[list[str], naming_option("Imported novel domains, instead of FOLDER.", "domain")]
 Out = Annotated[
     str,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.options import names_of
+from ui.cli.options import names_of, naming_argument
 from ui.cli.output import day
 from ui.cli.verbs import Column, Outcome, add_delete, add_list, name_column, verb, write
 
@@ -15,10 +15,7 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 AliasName = Annotated[
     str, typer.Argument(help="Alias, such as law@production.", metavar="ALIAS", autocompletion=names_of("alias"))
 ]
-Model = Annotated[
-    str,
-    typer.Argument(help="Mixture or expert, or an alias of it.", autocompletion=names_of("mixture", "expert", "alias")),
-]
+Model = Annotated[str, naming_argument("Mixture or expert, or an alias of it.", "mixture", "expert", "alias")]
 _COLUMNS = (
     name_column(),
     Column("Model", lambda alias: alias.model),

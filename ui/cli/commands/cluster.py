@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ui.cli.job_progress import card_of, follow, report, submit
-from ui.cli.options import RunOptions, names_of, split_commas, takes
+from ui.cli.options import RunOptions, naming_argument, naming_option, split_commas, takes
 from ui.cli.output import day, print_fields, print_table, say
 from ui.cli.verbs import (
     Column,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-Name = Annotated[str, typer.Argument(help="Name of a clustering.", autocompletion=names_of("clustering"))]
+Name = Annotated[str, naming_argument("Name of a clustering.", "clustering")]
 ClusterName = Annotated[str, typer.Argument(help="A cluster, by number or name.")]
 
 SHOWN_TERMS = 8
@@ -163,10 +163,7 @@ def print_cluster(found: dict[str, Any]) -> None:
 def show_changes(
     name: Name,
     domains: Annotated[
-        str,
-        typer.Option(
-            help="Domains to compare with. Default: the domains that were clustered.", autocompletion=names_of("domain")
-        ),
+        str, naming_option("Domains to compare with. Default: the domains that were clustered.", "domain")
     ] = "",
 ) -> Outcome:
     """Compare a clustering with the text of now: list documents that are missing and documents that are new."""

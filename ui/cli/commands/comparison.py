@@ -14,7 +14,7 @@ from engine.events import Done, Token
 from ui.addresses import playground_address
 from ui.cli.commands.servers.verify import print_verification
 from ui.cli.mix_options import MaxTokens, Seed, Temperature, TopP
-from ui.cli.options import names_of
+from ui.cli.options import naming_argument, naming_option
 from ui.cli.output import day, print_note, print_table, say
 from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
 from ui.generation import model_host
@@ -55,14 +55,9 @@ class AnswerLetter(StrEnum):
     D = "D"
 
 
-ComparisonId = Annotated[
-    str, typer.Argument(help="Id of a comparison, or its first digits.", autocompletion=names_of("comparison"))
-]
+ComparisonId = Annotated[str, naming_argument("Id of a comparison, or its first digits.", "comparison")]
 PromptDomain = Annotated[
-    str,
-    typer.Option(
-        "--domain", help="The prompt's domain; left out: that of the posterior.", autocompletion=names_of("domain")
-    ),
+    str, naming_option("The prompt's domain; left out: that of the posterior.", "domain", flag="--domain")
 ]
 FirstAnswer = Annotated[
     AnswerLetter, typer.Option("--first", help="The answer that is called a.", case_sensitive=False)
@@ -90,11 +85,8 @@ _COLUMNS = (
 )
 def list_all(
     search: Annotated[str, typer.Option(help="Words that must stand in the prompt or in an answer.")] = "",
-    model: Annotated[
-        str,
-        typer.Option(help="Only comparisons with this model.", autocompletion=names_of("mixture", "expert", "alias")),
-    ] = "",
-    domain: Annotated[str, typer.Option(help="Only prompts of this domain.", autocompletion=names_of("domain"))] = "",
+    model: Annotated[str, naming_option("Only comparisons with this model.", "mixture", "expert", "alias")] = "",
+    domain: Annotated[str, naming_option("Only prompts of this domain.", "domain")] = "",
 ) -> list[ComparisonHead]:
     """List compared answers, the newest first."""
     wanted: dict[str, Any] = {
@@ -113,10 +105,7 @@ def list_all(
 @verb(app)
 def create(
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
-    models: Annotated[
-        list[str],
-        typer.Argument(help="Two to four mixtures or experts.", autocompletion=names_of("mixture", "expert", "alias")),
-    ],
+    models: Annotated[list[str], naming_argument("Two to four mixtures or experts.", "mixture", "expert", "alias")],
     domain: PromptDomain = "",
     max_tokens: MaxTokens = SamplingConfig.max_tokens,
     temperature: Temperature = SamplingConfig.temperature,
@@ -252,7 +241,7 @@ def clear(
 
 @verb(app)
 def rating(
-    domain: Annotated[str, typer.Option(help="Only prompts of this domain.", autocompletion=names_of("domain"))] = "",
+    domain: Annotated[str, naming_option("Only prompts of this domain.", "domain")] = "",
     blind: Annotated[bool, typer.Option("--blind", help="Only votes before which the names were hidden.")] = False,
     by_name: Annotated[
         bool, typer.Option("--by-name", help="Count all setups that had one name as one model.")

@@ -9,7 +9,7 @@ import typer
 
 from engine.config import MOST
 from engine.text.split_names import Split
-from ui.cli.options import names_of
+from ui.cli.options import naming_argument, naming_option
 from ui.cli.output import day, print_fields, print_table, say
 from ui.cli.verbs import (
     Column,
@@ -28,8 +28,8 @@ from workbench.answers.cards import CorpusCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-CorpusName = Annotated[str, typer.Argument(help="Name of a corpus.", autocompletion=names_of("corpus"))]
-DomainName = Annotated[str, typer.Argument(help="Name of a domain.", autocompletion=names_of("domain"))]
+CorpusName = Annotated[str, naming_argument("Name of a corpus.", "corpus")]
+DomainName = Annotated[str, naming_argument("Name of a domain.", "domain")]
 
 _SEED_HELP = "Show conversations as this seed model reads them, and which tokens count in the loss."
 _COLUMNS = (
@@ -70,7 +70,7 @@ def show(
     name: DomainName,
     documents: int = typer.Option(3, min=0, max=MOST, help="Documents to preview."),
     split: Annotated[Split, typer.Option(help="Split to preview.")] = "train",
-    seed_model: Annotated[str, typer.Option(help=_SEED_HELP, autocompletion=names_of("seed"))] = "",
+    seed_model: Annotated[str, naming_option(_SEED_HELP, "seed")] = "",
 ) -> Outcome:
     """Show a domain: its sizes, source, licence and first documents; of conversations also what counts in the loss."""
     from workbench.registry.corpora import preview_documents, preview_marked

@@ -9,7 +9,17 @@ import typer
 
 from ui.cli.commands.report import print_report
 from ui.cli.job_progress import submit
-from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of, split_commas
+from ui.cli.options import (
+    InProcess,
+    Json,
+    RunOptions,
+    Wait,
+    build,
+    names_of,
+    naming_argument,
+    naming_option,
+    split_commas,
+)
 from ui.cli.output import day, print_fields, print_note, print_table, say
 from ui.cli.questions import prints_answer
 from ui.cli.verbs import Column, Outcome, add_jobs, add_list, created_column, get_card, name_column, read, verb, write
@@ -28,8 +38,8 @@ from workbench.store.storage import get_storage
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-ExpertName = Annotated[str, typer.Argument(help="Name of an expert.", autocompletion=names_of("expert"))]
-ExpertNames = Annotated[list[str], typer.Argument(help="Names of experts.", autocompletion=names_of("expert"))]
+ExpertName = Annotated[str, naming_argument("Name of an expert.", "expert")]
+ExpertNames = Annotated[list[str], naming_argument("Names of experts.", "expert")]
 
 
 def _status(expert: ExpertCard) -> str:
@@ -152,8 +162,7 @@ def import_(
     name: Annotated[str, typer.Option(help=ImportExpert.model_fields["name"].description)] = "",
     method: Annotated[str, typer.Option(help=ImportExpert.model_fields["method"].description)] = "auto",
     domains: Annotated[
-        list[str] | None,
-        typer.Option(help=ImportExpert.model_fields["domains"].description, autocompletion=names_of("domain")),
+        list[str] | None, naming_option(ImportExpert.model_fields["domains"].description, "domain")
     ] = None,
     in_process: InProcess = False,
     wait: Wait = False,
@@ -167,9 +176,7 @@ def import_(
 
 @verb(app)
 def removals(
-    name: Annotated[
-        str, typer.Argument(help="Name of an expert, which may be deleted.", autocompletion=names_of("expert"))
-    ],
+    name: Annotated[str, naming_argument("Name of an expert, which may be deleted.", "expert")],
 ) -> Outcome:
     """Show the newest certificate of an expert's removal; with --json, all of them."""
     missing = f"The removal of “{name}” is not certified yet. Certify it with: {_certify_line(name, 'MIXTURE')}"

@@ -28,7 +28,7 @@ from ui.cli.mix_options import (
     mix_request,
     takes_gate,
 )
-from ui.cli.options import Json, names_of
+from ui.cli.options import Json, naming_argument
 from ui.cli.output import print_json, print_note, print_painted, print_painted_note
 from ui.errors import ServerDownError, ServerRefusedError
 from ui.generation import model_host
@@ -78,10 +78,7 @@ class Generated:
 
 @takes_gate
 def generate(
-    model: Annotated[
-        str,
-        typer.Argument(help="Name of a mixture or an expert.", autocompletion=names_of("mixture", "expert", "alias")),
-    ],
+    model: Annotated[str, naming_argument("Name of a mixture or an expert.", "mixture", "expert", "alias")],
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)

@@ -11,7 +11,7 @@ import typer
 
 from engine.config import MOST
 from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as, follow, report, watch_line
-from ui.cli.options import Json, names_of
+from ui.cli.options import Json, naming_argument
 from ui.cli.output import day, print_fields, print_json, print_note, print_table, print_text, say, shown
 from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
 from ui.errors import BadUsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.", autocompletion=names_of("job"))]
+JobId = Annotated[str, naming_argument("Id of a job, or its first digits.", "job")]
 
 _NEWEST = 200
 Style = Literal["text", "csv", "json"]

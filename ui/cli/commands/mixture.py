@@ -24,7 +24,7 @@ from ui.cli.mix_options import (
     parse_weight,
     takes_gate,
 )
-from ui.cli.options import HeldOut, names_of, split_commas
+from ui.cli.options import HeldOut, naming_argument, split_commas
 from ui.cli.output import day, print_rows, print_table, say, shown
 from ui.cli.questions import prints_answer, say_temperature
 from ui.cli.verbs import (
@@ -67,11 +67,8 @@ from workbench.store.storage import get_storage
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.", autocompletion=names_of("mixture"))]
-Member = Annotated[
-    str,
-    typer.Argument(help="An expert of the mixture, by its name or its domain's.", autocompletion=names_of("expert")),
-]
+MixtureName = Annotated[str, naming_argument("Name of a mixture.", "mixture")]
+Member = Annotated[str, naming_argument("An expert of the mixture, by its name or its domain's.", "expert")]
 IfVersion = Annotated[
     str,
     typer.Option(
@@ -150,9 +147,7 @@ def change_gate(name: MixtureName, gate: GateOptions = NO_CHANGES, if_version: I
 @verb(app)
 def add(
     name: MixtureName,
-    expert: Annotated[
-        str, typer.Argument(help="Name of an expert with the same tokenizer.", autocompletion=names_of("expert"))
-    ],
+    expert: Annotated[str, naming_argument("Name of an expert with the same tokenizer.", "expert")],
     weight: Annotated[float | None, typer.Option(help="Its weight. Default: the mean weight of the others.")] = None,
     if_version: IfVersion = "",
 ) -> Outcome:

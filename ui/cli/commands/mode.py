@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ui.cli.options import names_of
+from ui.cli.options import naming_argument
 from ui.cli.output import print_table
 from ui.cli.verbs import Outcome, add_job, read, verb
 from workbench.analysis.training_curves import TrainingHistory, training_history
@@ -28,12 +28,7 @@ add_job(
 
 @verb(app)
 def history(
-    experts: Annotated[
-        list[str],
-        typer.Argument(
-            help="Experts of any method, which may still be in training.", autocompletion=names_of("expert")
-        ),
-    ],
+    experts: Annotated[list[str], naming_argument("Experts of any method, which may still be in training.", "expert")],
 ) -> Outcome:
     """Show held-out losses and mean gate weights during training: every evaluation of one expert.
 

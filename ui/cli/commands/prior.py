@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ui.cli.mix_options import chosen
-from ui.cli.options import names_of
+from ui.cli.options import naming_argument
 from ui.cli.output import day, print_json, print_table, say, shown
 from ui.cli.questions import takes_question
 from ui.cli.verbs import Column, Outcome, add_delete, add_list, created_column, get_card, name_column, verb, write
@@ -21,7 +21,7 @@ from workbench.registry.priors import give_prior, keep_estimate
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-PriorName = Annotated[str, typer.Argument(help="Name of a prior.", autocompletion=names_of("prior"))]
+PriorName = Annotated[str, naming_argument("Name of a prior.", "prior")]
 
 _COLUMNS = (
     name_column(),
@@ -52,10 +52,7 @@ def estimate(question: PriorRequest, as_json: bool) -> None:
 def set_prior(
     name: PriorName,
     pairs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Experts with their weights, such as duo/python=2 duo/law=1.", autocompletion=names_of("expert")
-        ),
+        list[str], naming_argument("Experts with their weights, such as duo/python=2 duo/law=1.", "expert")
     ],
 ) -> Outcome:
     """Create a prior with given weights, which need not sum to one."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.options import names_of
+from ui.cli.options import naming_argument
 from ui.cli.output import day, print_json, print_rows, say
 from ui.cli.verbs import Column, Outcome, created_column, get_card, lists, read, verb, write
 from ui.reports.catalog import report_sentence, report_type
@@ -15,9 +15,7 @@ from workbench.answers.cards import ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-ReportId = Annotated[
-    str, typer.Argument(help="Id of a report, or its first digits.", autocompletion=names_of("report"))
-]
+ReportId = Annotated[str, naming_argument("Id of a report, or its first digits.", "report")]
 
 
 _PASSED = {True: "yes", False: "NO", None: ""}

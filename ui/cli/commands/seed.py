@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ui.cli.job_progress import submit
-from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of
+from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of, naming_argument
 from ui.cli.output import day, print_fields
 from ui.cli.verbs import (
     Column,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-SeedName = Annotated[str, typer.Argument(help="Name of a seed model.", autocompletion=names_of("seed"))]
+SeedName = Annotated[str, naming_argument("Name of a seed model.", "seed")]
 
 _COLUMNS = (
     name_column(),

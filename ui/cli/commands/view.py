@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.options import names_of
+from ui.cli.options import naming_argument
 from ui.cli.output import day
 from ui.cli.verbs import Column, Outcome, add_list, name_column, verb, write
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-ViewName = Annotated[str, typer.Argument(help="Name of a saved view.", autocompletion=names_of("view"))]
+ViewName = Annotated[str, naming_argument("Name of a saved view.", "view")]
 _COLUMNS = (
     name_column(),
     Column("Address", lambda view: view.address),
