@@ -135,7 +135,7 @@ class Knob:
     default: Any
     bounds: Mapping[str, Any] = field(default_factory=dict)  # Typer's min and max
 
-    def parameter(self, argument: bool, flag: str = "") -> inspect.Parameter:
+    def parameter(self, argument: bool, flag: str = "", *more_flags: str) -> inspect.Parameter:
         """The function parameter that Typer reads."""
         wanted, completion = self.type if self.default is ... else self.type | None, names_for(self.name)
         if argument:
@@ -143,7 +143,7 @@ class Knob:
         else:
             flag = flag or option_name(self.name)
             flags = f"{flag}/{flag.replace('--', '--no-', 1)}" if self.type is bool else flag
-            info = typer.Option(flags, help=self.description, autocompletion=completion, **self.bounds)
+            info = typer.Option(flags, *more_flags, help=self.description, autocompletion=completion, **self.bounds)
         default = None if self.default in ("", [], {}, False) else self.default
         return keyword(self.name, Annotated[wanted, info], inspect.Parameter.empty if default is ... else default)
 
@@ -153,14 +153,22 @@ def option_name(field: str) -> str:
     return "--" + field.removeprefix("num_").replace("_", "-")
 
 
-def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command], Command]:
+def takes(
+    spec: type[Spec], *arguments: str, also: tuple[str, str] = ("", ""), **fixed: Any
+) -> Callable[[Command], Command]:
     """Makes a command of a function `(spec, run_options)`: each field becomes an option, or an argument if named.
 
-    The fields of configs inside the spec (`training`, `shape`) become options as well; `fixed` fields get no option.
+    The fields of configs inside the spec (`training`, `shape`) become options as well; `fixed` fields get no option,
+    and `also` is a field with another flag.
     Keyword-only parameters of the function are options that do not belong to the spec. A kind of job with a probe gets
     --forecast as well, which takes the place of the function.
     """
-    parameters = [knob.parameter(knob.name in arguments) for knob in knobs(spec) if knob.name not in fixed]
+    more = dict([also])
+    parameters = [
+        knob.parameter(knob.name in arguments, "", *filter(None, [more.get(knob.name)]))
+        for knob in knobs(spec)
+        if knob.name not in fixed
+    ]
     run_options = {**RUN_OPTIONS, **({"forecast": Forecast} if _has_probe(spec) else {})}
     parameters += [keyword(name, annotation) for name, annotation in run_options.items()]
 

@@ -10,15 +10,13 @@ import pytest
 
 from ui.cli import verbs
 from ui.cli.app import main
-from ui.cli.commands import expert
 from workbench.kinds.parse_spec import parse_spec
 
 
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     specs: list[Any] = []
-    for module in (expert, verbs):
-        monkeypatch.setattr(module, "submit", lambda spec, _: specs.append(spec) or SimpleNamespace(state="queued"))
+    monkeypatch.setattr(verbs, "submit", lambda spec, _: specs.append(spec) or SimpleNamespace(state="queued"))
     return specs
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.plans import clusterings
 from ui.cli import app, verbs
-from ui.cli.commands import evaluate, expert, seed, train
+from ui.cli.commands import evaluate, seed, train
 from ui.kinds.catalog import screen_of
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import assemble, changed, questions_of
@@ -110,7 +110,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
         specs.append(spec)
         return SimpleNamespace(state="queued")
 
-    for module in (verbs, seed, train, evaluate, expert):
+    for module in (verbs, seed, train, evaluate):
         monkeypatch.setattr(module, "submit", submit)
     return specs
 

@@ -8,21 +8,25 @@ from typing import Annotated
 import typer
 
 from ui.cli.commands.report import print_report
-from ui.cli.job_progress import submit
 from ui.cli.options import (
-    InProcess,
-    Json,
-    RunOptions,
-    Wait,
-    build,
-    names_of,
     naming_argument,
-    naming_option,
     split_commas,
 )
 from ui.cli.output import day, print_fields, print_note, print_table, say
 from ui.cli.questions import prints_answer
-from ui.cli.verbs import Column, Outcome, add_jobs, add_list, created_column, get_card, name_column, read, verb, write
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_job,
+    add_jobs,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+    write,
+)
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.analysis.changes.additions import additions_of
@@ -128,6 +132,7 @@ def nearest(_: NearestRequest, answer: ParentProposal) -> None:
     say(proposal_words(answer))
 
 
+add_job(app, "import SOURCE", ImportExpert, also=("seed_model", "--seed"))
 add_jobs(
     app,
     "expert",
@@ -144,34 +149,6 @@ def additions(name: ExpertName) -> Outcome:
     missing = f"The addition of “{name}” is not certified yet. Certify it with: {line}"
     certificates = read(additions_of, name)
     return Outcome(certificates, _print_newest if certificates else missing)
-
-
-@app.command("import")
-def import_(
-    source: Annotated[str, typer.Argument(help=ImportExpert.model_fields["source"].description)],
-    seed_model: Annotated[
-        str,
-        typer.Option(
-            "--seed-model",
-            "--seed",
-            show_default=False,
-            help=ImportExpert.model_fields["seed_model"].description,
-            autocompletion=names_of("seed"),
-        ),
-    ],
-    name: Annotated[str, typer.Option(help=ImportExpert.model_fields["name"].description)] = "",
-    method: Annotated[str, typer.Option(help=ImportExpert.model_fields["method"].description)] = "auto",
-    domains: Annotated[
-        list[str] | None, naming_option(ImportExpert.model_fields["domains"].description, "domain")
-    ] = None,
-    in_process: InProcess = False,
-    wait: Wait = False,
-    as_json: Json = False,
-) -> None:
-    """Import an expert that another tool trained from a seed model: a PEFT adapter, or a fine-tuned model."""
-    given: dict[str, object] = {"source": source, "seed_model": seed_model, "name": name, "method": method}
-    given["domains"] = split_commas(domains or [])
-    submit(build(ImportExpert, given, ("source",)), RunOptions(in_process, wait, as_json))
 
 
 @verb(app)
