@@ -126,7 +126,7 @@ def public_studio_address(settings: Settings) -> str:
 
 
 def playground_address(settings: Settings) -> str:
-    """The URL of the playground for users, beside the API."""
+    """The URL of the playground for users, next to the API."""
     return public_api_address(settings) + PLAYGROUND_PATH
 
 

@@ -64,11 +64,11 @@ class Client:
             body = {}
         if body.get("registry") != self._registry:
             raise ServerRefusedError(f"Another program listens at {self._http.base_url}.", ELSEWHERE)
-        return _parsed(Health, body)
+        return _parse(Health, body)
 
     def models(self) -> list[Model]:
         """Every mixture and every enabled expert."""
-        return _parsed(ModelList, self._send("GET", "/v1/models")).data
+        return _parse(ModelList, self._send("GET", "/v1/models")).data
 
     def complete(self, **request: Any) -> Completion:
         """A full completion; the fields are those of the API's request."""
@@ -77,7 +77,7 @@ class Client:
     def stream(self, **request: Any) -> Generator[CompletionChunk, None, None]:
         """The chunks of a completion as they come; closing the iterator ends the answer within one step."""
         with (
-            _explained(self._http),
+            _explain_failures(self._http),
             self._http.stream("POST", "/v1/completions", json={**request, "stream": True}) as response,
         ):
             _check(response)
@@ -98,10 +98,10 @@ class Client:
         return self._post(PriorCard, "/v1/workbench/priors", _fields_of(parse_as(PriorRequest, request)))
 
     def _post(self, result: type[Result], path: str, request: Mapping[str, Any]) -> Result:
-        return _parsed(result, self._send("POST", path, json=request))
+        return _parse(result, self._send("POST", path, json=request))
 
     def _send(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        with _explained(self._http):
+        with _explain_failures(self._http):
             response = self._http.request(method, path, **options)
             _check(response)
             return _body(response)
@@ -113,7 +113,7 @@ def _fields_of(question: Question[Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _explained(http: httpx.Client) -> Iterator[None]:
+def _explain_failures(http: httpx.Client) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException:
@@ -136,10 +136,10 @@ def _check(response: httpx.Response) -> None:
 def _chunk(body: dict[str, Any], status: int) -> CompletionChunk:
     if "error" in body:
         raise _refusal(body["error"], status)
-    return _parsed(CompletionChunk, body)
+    return _parse(CompletionChunk, body)
 
 
-def _parsed(result: type[Result], body: dict[str, Any]) -> Result:
+def _parse(result: type[Result], body: dict[str, Any]) -> Result:
     try:
         return result.model_validate(body)
     except ValidationError:

@@ -71,15 +71,15 @@ class Workbench:
 
     def corpus(self, name: str, path: str | Path = "", **settings: Any) -> Corpus:
         """Imports text as a corpus of one or several domains; with its name only, the corpus that exists."""
-        return Corpus(self, self._made("import-corpus", name, settings, path))
+        return Corpus(self, self._make("import-corpus", name, settings, path))
 
     def domain(self, name: str, path: str | Path = "", **settings: Any) -> Domain:
         """Imports text as one domain; with its name only, the domain that exists."""
-        return Domain(self, self._made("import-corpus", name, settings, path))
+        return Domain(self, self._make("import-corpus", name, settings, path))
 
     def seed(self, name: str, **settings: Any) -> Seed:
         """Makes a seed model; with its name only, the seed model that exists."""
-        return Seed(self, self._made("make-seed", name, settings))
+        return Seed(self, self._make("make-seed", name, settings))
 
     def expert(self, name: str) -> Expert:
         """The expert of this name."""
@@ -121,7 +121,8 @@ class Workbench:
         """The perplexity per token of each expert (columns) on each domain (rows), from stored scores."""
         name = mixture.name if isinstance(mixture, Mixture) else mixture
         table = self.ask(PerplexitiesRequest(mixture=name, split=split))
-        return _scored(pd.DataFrame(table.perplexity, index=table.experts, columns=table.domains, dtype=float).T)
+        by_expert = pd.DataFrame(table.perplexity, index=table.experts, columns=table.domains, dtype=float)
+        return _require_scores(by_expert.T)
 
     def ask(self, question: Question[AnswerType]) -> AnswerType:
         """The answer to a question about stored scores, such as `RemovalRequest(mixture="duo")`."""
@@ -131,7 +132,7 @@ class Workbench:
         """The same as a table; raises Problem for a question whose answer has no rows."""
         if not question.rows:
             raise Problem(f"The answer to “{question.path}” has no table.", "Use ask(): its fields are the numbers.")
-        return _scored(pd.DataFrame([row.model_dump() for row in getattr(self.ask(question), question.rows)]))
+        return _require_scores(pd.DataFrame([row.model_dump() for row in getattr(self.ask(question), question.rows)]))
 
     def job(self, job_id: str) -> Job:
         """The job of this id."""
@@ -171,7 +172,7 @@ class Workbench:
     def __repr__(self) -> str:
         return f"Workbench({str(self.settings.root)!r})"
 
-    def _made(self, kind: str, name: str, settings: dict[str, Any], path: str | Path = "") -> str:
+    def _make(self, kind: str, name: str, settings: dict[str, Any], path: str | Path = "") -> str:
         if given := settings | ({"path": path} if path else {}):
             self.run(kind, name=name, **given).ended()
         return name
@@ -338,10 +339,11 @@ class Mixture(Model):
         return replace(self, active_experts=tuple(name for name in self.active if name not in left_out))
 
     def perplexity(self, split: HeldOutSplit = "test") -> pd.DataFrame:
-        """Its perplexity per token on each domain beside that of its best expert, from stored scores."""
+        """Its perplexity per token on each domain next to that of its best expert, from stored scores."""
         scores = ask(partial(mix_scores, request=self.request, split=split), self.workbench.settings)
         columns = ["domain", "num_tokens", "perplexity", "best_expert"]
-        return _scored(pd.DataFrame([one.model_dump() for one in scores.domains], columns=columns).set_index("domain"))
+        table = pd.DataFrame([domain.model_dump() for domain in scores.domains], columns=columns)
+        return _require_scores(table.set_index("domain"))
 
 
 class Job(Shown):
@@ -410,7 +412,7 @@ class Job(Shown):
 
 
 def _plain(value: Any) -> Any:
-    """The names of objects and the texts of paths, in lists and options, too."""
+    """The names of objects and the texts of paths, also in lists and options."""
     if isinstance(value, Shown):
         return value.name
     if isinstance(value, os.PathLike):
@@ -434,7 +436,7 @@ def _frame(card: type[Answer], cards: Sequence[Answer]) -> pd.DataFrame:
     return frame.set_index("name" if "name" in card.model_fields else "id")
 
 
-def _scored(table: pd.DataFrame) -> pd.DataFrame:
+def _require_scores(table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         raise ScoresError("There are no stored scores yet.", "Score the experts first, with the method evaluate.")
     return table

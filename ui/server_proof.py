@@ -1,8 +1,8 @@
 """Proof that a server knows a token, which is asked for before the token is sent to it.
 
 Any program of the machine may listen on our port and answer as our servers do. So a client sends a nonce first, and the
-server answers with an HMAC of it under a key made from the token. The HMAC is of the registry and of the address at
-which the connection ends, too: a program cannot pass the question on to the real server at another address. Nor can a
+server answers with an HMAC of it under a key made from the token. The HMAC is of the registry and also of the address
+at which the connection ends: a program cannot pass the question on to the real server at another address. Nor can a
 tunnel from another port, or the mapped port of a container.
 """
 
@@ -48,7 +48,7 @@ class _NotConnectedError(Exception):
 
 
 class ProvingTransport(httpx.BaseTransport):
-    """Sends requests with the token, over connections alone on which a server has proved that it knows the token.
+    """Sends requests with the token, only over connections on which a server has proved that it knows the token.
 
     Raises ServerRefusedError where it does not. Without a token nothing is asked.
     """

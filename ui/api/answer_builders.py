@@ -123,7 +123,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
             async for piece in pieces:
                 by_choice[piece.index].append(piece)
         self._done = {index: own[-1].done for index, own in enumerate(by_choice) if own[-1].done is not None}
-        joined = [(_joined(own), own) for own in by_choice]
+        joined = [(_join(own), own) for own in by_choice]
         choices = [self._choice(piece, **self._shared(piece), **self._of_tokens(own)) for piece, own in joined]
         return self.answer_type(**self._head, choices=choices, usage=self._usage(), manifest=self._manifest)
 
@@ -188,7 +188,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         return {name: weights[name] for name in names}
 
 
-def _joined(pieces: Sequence[Piece]) -> Piece:
+def _join(pieces: Sequence[Piece]) -> Piece:
     """The text and the tokens of all pieces of a choice."""
     text, tokens = "".join(piece.text for piece in pieces), [token for piece in pieces for token in piece.tokens]
     return Piece(pieces[0].index, text, tokens=tokens, done=pieces[-1].done)

@@ -1,4 +1,4 @@
-"""The API server: OpenAI's routes, ours beside them, the playground at /play, and a guard around it all."""
+"""The API server: OpenAI's routes and ours, the playground at /play, and a guard around it all."""
 
 from __future__ import annotations
 

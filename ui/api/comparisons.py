@@ -63,7 +63,7 @@ def list_comparisons(
 def delete_history(
     state: State,
     older_than_days: Annotated[float, Query(ge=0, le=36_500, description="0: all of it.")] = 0.0,
-    with_votes: Annotated[bool, Query(description="Delete votes, too; else they stay without any text.")] = False,
+    with_votes: Annotated[bool, Query(description="Also delete votes; else they stay without any text.")] = False,
 ) -> HistoryDeletion:
     """Deletes the text of the history."""
     return state.write(comparisons.delete_history, older_than_days=older_than_days, with_votes=with_votes)

@@ -23,14 +23,14 @@ from engine.events import Done, Echo, Token
 from ui.api.answer_builders import AnswerBuilder, ChatBuilder, Chunk, CompletionBuilder, Piece, Result, Scored
 from ui.api.deps import GoneError, State, unless_gone
 from ui.api.event_stream import EventStream, events, let_go
-from ui.api.operations import bounded
+from ui.api.operations import within_answer_time
 from ui.api.schema import EVENTS
 from ui.api.schemas.completions import ChatRequest, CompletionRequest
 from ui.api.schemas.generation import Generating
 from ui.generation import model_host
 from ui.generation.app_state import AppState
 from ui.generation.known_models import known_models
-from ui.generation.model_host import ModelHost, numbered
+from ui.generation.model_host import ModelHost, with_number
 from workbench.answers.server import ChatCompletion, Completion, Model, ModelList
 from workbench.errors import NotFoundError
 
@@ -63,27 +63,25 @@ def show_model(name: str, state: State) -> Model:
 @router.post("/v1/completions", response_model=Completion, responses=EVENTS)
 async def complete(body: CompletionRequest, request: Request, state: State) -> Completion | Response:
     """Text that goes on from each prompt, whole or as server-sent events."""
-    plan, sampling = await _planned(state, body, body.sampling())
+    plan, sampling = await _plan(state, body, body.sampling())
     await run_in_threadpool(state.generations.require_readable, plan, *body.prompt, num_new=min(1, body.max_tokens))
-    pieces = bounded(state.slots.stream(*_parts(state.generations, plan, sampling, body)), state)
+    pieces = within_answer_time(state.slots.stream(*_parts(state.generations, plan, sampling, body)), state)
     return await _respond(request, CompletionBuilder(plan, sampling, body), pieces)
 
 
 @router.post("/v1/chat/completions", response_model=ChatCompletion, responses=EVENTS)
 async def chat(body: ChatRequest, request: Request, state: State) -> ChatCompletion | Response:
     """The model's next message in a conversation, whole or as server-sent events."""
-    plan, sampling = await _planned(state, body, body.sampling())
+    plan, sampling = await _plan(state, body, body.sampling())
     values, render = body.chat_template_kwargs, state.generations.conversation
     plan, ids = await run_in_threadpool(render, plan, body.conversation(), body.evidence_from, values)
     await run_in_threadpool(state.generations.require_readable, plan, ids, num_new=1)
     parts = [partial(_answer, state.generations, plan, sampling, body, ids, 0, number) for number in range(body.n)]
-    pieces = bounded(state.slots.stream(*parts), state)
+    pieces = within_answer_time(state.slots.stream(*parts), state)
     return await _respond(request, ChatBuilder(plan, sampling, body), pieces)
 
 
-async def _planned(
-    state: AppState, body: Generating, sampling: SamplingConfig
-) -> tuple[GenerationPlan, SamplingConfig]:
+async def _plan(state: AppState, body: Generating, sampling: SamplingConfig) -> tuple[GenerationPlan, SamplingConfig]:
     """The plan of a request and how tokens are drawn, with a seed."""
     plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
     if sampling.logit_bias:
@@ -134,12 +132,12 @@ def _echoes(
         try:
             echo = generations.echo(plan, prompt, body.logprobs or 0)
         except ContextLengthExceededError as problem:
-            raise numbered(problem, place, len(body.prompt)) from problem
+            raise with_number(problem, place, len(body.prompt)) from problem
         prompt_ids = _prompt_ids(generations, plan, body, prompt)
         text = prompt if isinstance(prompt, str) else "".join(echo.tokens)
         for number in range(body.n):
             index = place * body.n + number
-            yield Piece(index, text, tokens=_scored(echo), prompt_ids=prompt_ids)
+            yield Piece(index, text, tokens=_score_tokens(echo), prompt_ids=prompt_ids)
             if body.max_tokens:
                 yield from _answer(generations, plan, sampling, body, prompt, place, number)
             else:
@@ -164,7 +162,7 @@ def _answer(
             for one in tokens:
                 yield _piece(place * body.n + number, one, prompt_ids)
     except ContextLengthExceededError as problem:
-        raise numbered(problem, place, body.num_choices // body.n) from problem
+        raise with_number(problem, place, body.num_choices // body.n) from problem
 
 
 def _prompt_ids(generations: ModelHost, plan: GenerationPlan, body: Generating, prompt: Prompt) -> list[int] | None:
@@ -180,7 +178,7 @@ def _piece(index: int, one: Token | Done, prompt_ids: list[int] | None) -> Piece
     return Piece(index, one.text, one.weights, one.gates, [scored], prompt_ids=prompt_ids)
 
 
-def _scored(echo: Echo) -> list[Scored]:
+def _score_tokens(echo: Echo) -> list[Scored]:
     """The tokens of a prompt, each with the most probable ones in its place; None in place of the first."""
     tops: list[list[tuple[str, float]] | None] = [None if best is None else [best] for best in echo.best]
     for place, candidates in enumerate(echo.candidates):

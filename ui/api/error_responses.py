@@ -120,7 +120,7 @@ async def _answer_validation(_: Request, error: Exception) -> Response:
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code in (404, 405):
-        message = f"There is no {request.method} {short(request.url.path)} here. {_meant(request)}"
+        message = f"There is no {request.method} {short(request.url.path)} here. {_suggest(request)}"
         body = _body(message, "invalid_request_error", "not_found")
         return JSONResponse(body, error.status_code, _allow(request) if error.status_code == 405 else None)
     message = _unread(error.__cause__) if error.status_code == 400 else error.detail
@@ -128,7 +128,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     return JSONResponse(_body(message, "invalid_request_error", code), error.status_code)
 
 
-def _meant(request: Request) -> str:
+def _suggest(request: Request) -> str:
     """What to do in place of a request for a route that is not there: the same under the path that was meant."""
     path = request.url.path
     if path in NOT_SERVED:
@@ -202,7 +202,7 @@ def _is_of_body(one: Any) -> bool:
 
 
 def _where(one: Any) -> str:
-    """The field that a fault is in, or that is wrong beside others."""
+    """The field that a fault is in, or that is wrong only with others."""
     cause = one.get("ctx", {}).get("error")
     field = [cause.field] if isinstance(cause, FieldError) else []
     return ".".join([*(short(part)[:_LONGEST_NAME] for part in one["loc"] if part != "body"), *field])

@@ -47,7 +47,7 @@ async def events(
         while not first.done():
             yield WAITING
             await asyncio.wait({first}, timeout=quiet_seconds)
-        async for piece in _chained(first, rest):
+        async for piece in _chain(first, rest):
             for chunk in answer.chunks(piece):
                 yield _event(chunk.model_dump(mode="json", exclude_unset=True))
     except Problem as problem:
@@ -69,7 +69,7 @@ async def let_go(first: asyncio.Task[Piece], rest: AsyncGenerator[Piece, None]) 
         await rest.aclose()
 
 
-async def _chained(first: asyncio.Task[Piece], rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+async def _chain(first: asyncio.Task[Piece], rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
     yield first.result()
     async for piece in rest:
         yield piece

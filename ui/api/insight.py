@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from ui.api.deps import State, unless_gone
-from ui.api.schemas.generation import Mixed
+from ui.api.schemas.generation import MixFields
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
@@ -20,7 +20,7 @@ from workbench.registry import priors
 router = APIRouter(prefix="/v1/workbench")
 
 
-class PosteriorRequest(Mixed):
+class PosteriorRequest(MixFields):
     """POST /v1/workbench/posterior."""
 
     model: str = Field(description="Name of a mixture or an expert.")

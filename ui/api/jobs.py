@@ -108,7 +108,7 @@ async def forecast_job(body: ForecastRequest, request: Request, state: State) ->
     """
     require_readable(body.spec.local_paths(), state.settings)
     command = screen_of(kind_of(body.spec).name).command
-    return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
+    return await unless_gone(request, _await_forecast(forecast_of(body.spec, command, state.settings)))
 
 
 @router.get("/{job_id}")
@@ -159,7 +159,7 @@ def delete_job(job_id: str, state: State) -> JobDeletion:
 async def show_metrics(
     job_id: str,
     state: State,
-    metric: Annotated[list[str], Query(description="Only these metrics; loss stands for loss/DOMAIN, too.")] = [],  # noqa: B006
+    metric: Annotated[list[str], Query(description="Only these metrics; loss also stands for loss/DOMAIN.")] = [],  # noqa: B006
     format: Annotated[Literal["json", "csv"], Query(description="csv: one row for each point.")] = "json",
     follow: Annotated[bool, Query(description="Server-sent events with the new points, until the job ends.")] = False,
 ) -> JobMetrics | Response:
@@ -177,7 +177,7 @@ async def show_metrics(
     return answer
 
 
-async def _finished(stages: Generator[str, None, Forecast]) -> Forecast:
+async def _await_forecast(stages: Generator[str, None, Forecast]) -> Forecast:
     """The forecast at the end of its stages; cancelled, it ends the probe."""
 
     def advance() -> Forecast | None:

@@ -106,7 +106,7 @@ def watch(state: AppState) -> None:
     )
 
 
-async def bounded(pieces: AsyncGenerator[Piece, None], state: AppState) -> AsyncGenerator[Piece, None]:
+async def within_answer_time(pieces: AsyncGenerator[Piece, None], state: AppState) -> AsyncGenerator[Piece, None]:
     """The same pieces, counted; raises AnswerTimeoutError when they take longer than the settings allow."""
     seconds, counts, loop = state.settings.answer_seconds, state.metrics, asyncio.get_running_loop()
     start = loop.time()

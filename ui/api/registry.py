@@ -43,7 +43,7 @@ IfMatch = Annotated[
 _ENTITY_TAG = re.compile(r'(W/)?"([^"]*)"')
 
 
-def tagged(response: Response, card: MixtureCard) -> MixtureCard:
+def with_etag(response: Response, card: MixtureCard) -> MixtureCard:
     """The card, whose version is the ETag of the response."""
     response.headers["ETag"] = f'"{card.version}"'
     return card
@@ -173,7 +173,7 @@ def _change_expert(session: Any, name: str, body: ExpertChange) -> ExpertCard:
 @router.get("/mixtures/{name:path}")
 def show_mixture(name: str, state: State, response: Response) -> MixtureCard:
     """One mixture, by its name. Its ETag is for `If-Match` of a change."""
-    return tagged(response, state.read(mixtures.get_mixture, name))
+    return with_etag(response, state.read(mixtures.get_mixture, name))
 
 
 @router.patch("/mixtures/{name:path}")
@@ -181,13 +181,13 @@ def change_mixture(
     name: str, body: MixtureChange, state: State, response: Response, if_match: IfMatch = None
 ) -> MixtureCard:
     """Sets which experts of a mixture are active, their weights and its gate, all of it or nothing."""
-    return tagged(response, write_if(if_match, state, _change_mixture, name, body))
+    return with_etag(response, write_if(if_match, state, _change_mixture, name, body))
 
 
 @router.post("/mixtures/{name:path}/add")
 def add_member(name: str, body: NewMember, state: State, response: Response, if_match: IfMatch = None) -> MixtureCard:
     """Adds an expert to a mixture."""
-    return tagged(response, write_if(if_match, state, mixtures.add_member, name, body.expert, body.weight))
+    return with_etag(response, write_if(if_match, state, mixtures.add_member, name, body.expert, body.weight))
 
 
 @router.post("/mixtures/{name:path}/remove")
@@ -195,7 +195,7 @@ def remove_member(
     name: str, body: FormerMember, state: State, response: Response, if_match: IfMatch = None
 ) -> MixtureCard:
     """Removes an expert from a mixture; the expert itself is kept."""
-    return tagged(response, write_if(if_match, state, mixtures.remove_member, name, body.expert))
+    return with_etag(response, write_if(if_match, state, mixtures.remove_member, name, body.expert))
 
 
 @router.post("/mixtures/{name:path}/calibrate")
@@ -203,7 +203,7 @@ def save_calibration(name: str, state: State, response: Response, if_match: IfMa
     """Fits the evidence on dev text, as /v1/workbench/calibration does, and saves it if it lowers perplexity."""
     fitted = state.read(calibration.calibrate_evidence, get_storage(state.settings), name)
     card = write_if(if_match, state, lambda session, _name: mixtures.save_calibration(session, fitted), name)
-    return tagged(response, card)
+    return with_etag(response, card)
 
 
 @router.delete("/mixtures/{name:path}")

@@ -40,7 +40,7 @@ def add_schema(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _completed(get_openapi(title=app.title, version=app.version, routes=app.routes))
+            app.openapi_schema = _complete(get_openapi(title=app.title, version=app.version, routes=app.routes))
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -57,7 +57,7 @@ def add_schema(app: FastAPI) -> None:
         )
 
 
-def _completed(schema: dict[str, Any]) -> dict[str, Any]:
+def _complete(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with every refusal, and without FastAPI's own 422, which no route answers."""
     schemas = schema["components"]["schemas"]
     errors = ErrorAnswer.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -45,7 +45,7 @@ FIRST_SECONDS, LONGEST_SECONDS = 5.0, 60.0  # between two lines; a long run has 
 def progress_bar(quiet: bool) -> Iterator[Draw]:
     """Yields a function that shows progress; without a terminal it prints plain lines."""
     if not quiet and not sys.stderr.isatty():
-        lines = Lines()
+        lines = ProgressLines()
         yield lines.draw
         lines.end()
         return
@@ -58,7 +58,7 @@ def progress_bar(quiet: bool) -> Iterator[Draw]:
         yield lambda words, share: progress.update(bar, description=harmless(words), completed=share)
 
 
-class Lines:
+class ProgressLines:
     """Prints the first state, then one after 5 seconds, 10, 20, … and at most a minute, and the last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, write: Callable[[str], None] = print_note) -> None:
@@ -84,10 +84,10 @@ class Lines:
 
     def _print(self) -> None:
         spent = self._clock() - self._started_at
-        self._write(f"[{self._share:4.0%}] {self._words}{self._left(spent)}")
+        self._write(f"[{self._share:4.0%}] {self._words}{self._time_left(spent)}")
         self._printed_at, self._is_printed = self._clock(), True
 
-    def _left(self, spent: float) -> str:
+    def _time_left(self, spent: float) -> str:
         """`, about 3 min left`, at the pace so far; nothing before there is one."""
         gained = self._share - self._first_share
         if gained <= 0 or self._share >= 1 or "left" in self._words:
@@ -148,7 +148,7 @@ def _print_state(card: JobCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
     elif card.state == "done":
-        say(f"{card.title}: done in {duration(_seconds(card))}. {_result_words(card.result)}".rstrip())
+        say(f"{card.title}: done in {duration(_seconds(card))}. {_describe_result(card.result)}".rstrip())
         if measured := card.result.get("throughput"):
             say(throughput_words(measured))
     else:
@@ -157,7 +157,7 @@ def _print_state(card: JobCard, as_json: bool) -> None:
             print_note("No worker runs on this machine. Start one with: workbench up")
 
 
-def _result_words(result: Mapping[str, Any]) -> str:
+def _describe_result(result: Mapping[str, Any]) -> str:
     """A job's own sentence, or its known values by readable names: “documents 48” for `num_documents`."""
     if sentence := result.get("sentence"):
         return str(sentence)
@@ -282,7 +282,7 @@ def line(cards: Sequence[JobCard]) -> str:
 
 def print_forecast(stages: Generator[str, None, Forecast], spec: type[Spec], as_json: bool) -> None:
     """Runs the probe with a progress line and prints what the job will take; exits with 1 unless it fits."""
-    forecast = _finished(stages, as_json)
+    forecast = _await_forecast(stages, as_json)
     if as_json:
         print_json(forecast)
     else:
@@ -291,7 +291,7 @@ def print_forecast(stages: Generator[str, None, Forecast], spec: type[Spec], as_
         raise typer.Exit(1)
 
 
-def _finished(stages: Generator[str, None, Forecast], quiet: bool) -> Forecast:
+def _await_forecast(stages: Generator[str, None, Forecast], quiet: bool) -> Forecast:
     with progress_bar(quiet) as draw, closing(stages):
         while True:
             try:

@@ -131,7 +131,7 @@ def mix_request(
     parts: Iterable[str] = (),
 ) -> MixtureRequest:
     """The request for a model; an expert is given by its name or its domain's."""
-    active, weights = chosen(members.domains, experts)
+    active, weights = parse_experts(members.domains, experts)
     left_out = {find_member(members.domains, name) for name in off}
     if left_out:
         active = [name for name in (members.active if active is None else active) if name not in left_out]
@@ -141,7 +141,7 @@ def mix_request(
     return MixtureRequest(model, active, weights, changes, prior, active_parts(members.domains, parts))
 
 
-def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:
+def parse_experts(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:
     """The experts named in `a=0.5,b=0.5` or `a,b`; their weights if any is given, 1 for the others."""
     parts = [part.strip() for part in experts.split(",") if part.strip()]
     if not parts:

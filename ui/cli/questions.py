@@ -47,7 +47,7 @@ def prints_answer(
 def takes_question(
     question: type[Question[Any]], *arguments: str, **flags: str
 ) -> Callable[[Callable[[Any, bool], None]], Command]:
-    """The same of a function `(question, as_json)`, which asks and prints by itself."""
+    """The same of a function `(question, as_json)`, which asks and prints."""
     options = [*_options(question)]
 
     def decorate(function: Callable[[Any, bool], None]) -> Command:

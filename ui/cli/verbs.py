@@ -68,7 +68,7 @@ class Selection:
             matches = _matcher(text, columns)
             rows = [item for item in rows if matches(item)]
         if self.sort:
-            rows = _sorted(rows, _column(self.sort, columns), self.reverse)
+            rows = _sort(rows, _column(self.sort, columns), self.reverse)
         elif self.reverse:
             rows.reverse()
         return rows
@@ -82,7 +82,7 @@ def _matcher(text: str, columns: Sequence[Column]) -> Callable[[Any], bool]:
     return lambda item: any(wanted in shown(column.cell(item)).casefold() for column in searched)
 
 
-def _sorted(items: list[Any], column: Column, reverse: bool) -> list[Any]:
+def _sort(items: list[Any], column: Column, reverse: bool) -> list[Any]:
     """The items by their value in a column; those without a value come last."""
     present = [item for item in items if column.value(item) not in (None, "")]
     missing = [item for item in items if column.value(item) in (None, "")]

@@ -40,7 +40,7 @@ def new_seed() -> int:
     return secrets.randbits(53)
 
 
-def numbered(problem: Problem, place: int, number: int) -> Problem:
+def with_number(problem: Problem, place: int, number: int) -> Problem:
     """The same problem, with which of several prompts has it."""
     if number == 1 or problem.problem.startswith(PROMPT):
         return problem
@@ -112,7 +112,7 @@ class ModelHost:
                 with self._naming_damage():
                     self.host.require_readable(plan, prompt, num_new=num_new)
             except (ContextLengthExceededError, TokenizerError) as problem:
-                raise numbered(problem, place, len(prompts)) from problem
+                raise with_number(problem, place, len(prompts)) from problem
 
     def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """A prompt token by token, with what the mixture gave each, and the most probable tokens in its place."""

@@ -20,7 +20,7 @@ CHAT, COMPLETION = "Chat", "Completion"
 _OF_GRADIO = ("__", "view")  # not of the playground
 
 
-class Setting(NamedTuple):
+class SamplingSetting(NamedTuple):
     """A setting of sampling: its label, its bounds, its usual value, and the steps of its slider."""
 
     label: str
@@ -34,12 +34,12 @@ class Setting(NamedTuple):
         return self.step == 1
 
 
-SAMPLING: Mapping[str, Setting] = {
-    "max_tokens": Setting("Max tokens", 1, 512, 96),
-    "temperature": Setting("Temperature", 0, 2, 0.8, 0.05),
-    "top_p": Setting("Top p", 0.05, 1, 1, 0.05),
-    "top_k": Setting("Top k", 0, 200, 0),
-    "seed": Setting("Seed", 0, 2**53 - 1, 1),
+SAMPLING: Mapping[str, SamplingSetting] = {
+    "max_tokens": SamplingSetting("Max tokens", 1, 512, 96),
+    "temperature": SamplingSetting("Temperature", 0, 2, 0.8, 0.05),
+    "top_p": SamplingSetting("Top p", 0.05, 1, 1, 0.05),
+    "top_k": SamplingSetting("Top k", 0, 200, 0),
+    "seed": SamplingSetting("Seed", 0, 2**53 - 1, 1),
 }
 _SINGLE = (COMPARISON, PROMPT, COUNT, FORMAT, *PANES, *SAMPLING)
 NAMES = (*_SINGLE, *(f"{pane}{more}" for pane in PANES for more in (SET, OFF)), MODELS, PROMPTS)
@@ -67,7 +67,7 @@ class PlaygroundAddress:
 
     @property
     def is_more_than_comparison(self) -> bool:
-        """Whether it asks for something beside a stored comparison."""
+        """Whether it asks for something besides a stored comparison."""
         return self != PlaygroundAddress(self.comparison, faults=self.faults)
 
 
@@ -128,15 +128,17 @@ def panes_address(
     for name, (model, changes, off) in zip(PANES, panes, strict=False):
         pairs += [(name, model), *((name + SET, one) for one in changes), *((name + OFF, one) for one in off)]
     pairs += [(PROMPT, prompt), (COUNT, len(panes)), (FORMAT, answer_format.lower())]
-    return _query([*pairs, *_drawn(sampling)])
+    return _query([*pairs, *_sampling_pairs(sampling)])
 
 
 def grid_address(models: Sequence[str], prompts: Sequence[str], sampling: Mapping[str, float | None]) -> str:
     """The address of a grid."""
-    return _query([*((MODELS, one) for one in models), *((PROMPTS, one) for one in prompts), *_drawn(sampling)])
+    return _query(
+        [*((MODELS, one) for one in models), *((PROMPTS, one) for one in prompts), *_sampling_pairs(sampling)]
+    )
 
 
-def _drawn(sampling: Mapping[str, float | None]) -> list[tuple[str, object]]:
+def _sampling_pairs(sampling: Mapping[str, float | None]) -> list[tuple[str, object]]:
     wanted = {name: value for name, value in sampling.items() if value is not None}
     return [(name, int(value) if SAMPLING[name].is_integer else float(value)) for name, value in wanted.items()]
 

@@ -120,13 +120,13 @@ def build(state: AppState) -> gr.Blocks:
     """The page."""
     blocks = PlaygroundBlocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
     with blocks:
-        Page(state).wire(blocks)
+        PlaygroundPage(state).wire(blocks)
         add_endpoints(state)
     blocks.queue(default_concurrency_limit=None, api_open=False)
     return blocks
 
 
-class Page:
+class PlaygroundPage:
     """The components that all panes share, and the events of all."""
 
     def __init__(self, state: AppState) -> None:

@@ -39,7 +39,7 @@ def link_html(id: str) -> str:
 
 
 def settings_html(address: str, turn: int | None = None) -> str:
-    """The address of the panes' settings, for the button that copies it; the page's, too, where one was changed.
+    """The address of the panes' settings, for the button that copies it; also the page's, where one was changed.
 
     `turn` is the number of that change: the page leaves out the answer to one that a later answer has overtaken.
     """
@@ -126,12 +126,12 @@ class Arena:
         if request.lacks_setting or len(ended) < len(answers):  # nothing was generated, or not everywhere
             return [replace(memory, comparison=""), link_html(""), ""]
         try:
-            id = self._stored(request, ended)
+            id = self._store(request, ended)
         except Problem as problem:
             return [memory, link_html(""), problem_html(problem_text(problem))]
         return [replace(memory, comparison=id), link_html(id if self._state.settings.history_days else ""), ""]
 
-    def _stored(self, request: Round, answers: list[Answer]) -> str:
+    def _store(self, request: Round, answers: list[Answer]) -> str:
         turns = [Turn.model_validate(turn) for turn in answers[0].turns] if request.answer_format == CHAT else []
         new = NewComparison(
             prompt="" if turns else answers[0].prompt, messages=turns, answers=[_new(answer) for answer in answers]
@@ -149,13 +149,13 @@ class Arena:
         a, b = pair.split("–")
         new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
         card = self._state.write_by_viewer(comparisons.vote, memory.comparison, new)
-        return [*self._revealed(memory, request), self.ratings(card.domain)]
+        return [*self._reveal(memory, request), self.ratings(card.domain)]
 
     def ratings(self, domain: str = "") -> str:
         """The ratings from the votes, on all prompts and by domain."""
         return votes_html(self._state.read(rating_tables), domain)
 
-    def _revealed(self, memory: Memory, request: Round) -> list[Any]:
+    def _reveal(self, memory: Memory, request: Round) -> list[Any]:
         """The memory, answers and panes, each pane with the model that was behind its letter."""
         if not memory.order:
             return [memory, *[gr.skip()] * (NUM_PANES * 4)]

@@ -100,7 +100,7 @@ class Gate:
         scope["headers"] = [one for one in scope["headers"] if one[0] in _HEADERS]
         if route is ROUTES[0]:
             scope["query_string"], send = b"", _with_nonce(scope, send)
-        await self._guarded(scope, receive, send)
+        await self._run_gradio(scope, receive, send)
 
     def _check_body(self, route: GradioRoute, body: bytes) -> None:
         """Refuses what is not an object of the fields that Gradio's own clients send."""
@@ -119,7 +119,7 @@ class Gate:
         if "fn_index" in fields and not _is_in(self._events, sent.get("fn_index")):
             raise HTTPException(404, "The playground has no event of this number (fn_index). Reload the page.")
 
-    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run_gradio(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs Gradio. What it gives up on is a request that it cannot read: events run elsewhere."""
         is_started = False
 

@@ -65,27 +65,29 @@ class Opening:
     def load(self, request: gr.Request) -> list[Any]:
         """The models that exist now, and what the address asks for; nothing that it names is left out in silence.
 
-        The outputs are the memory, those of `opened`, the inputs of each pane, the notice, and the models, prompts and
-        cells of the grid.
+        The outputs are the memory, those of `restore_comparison`, the inputs of each pane, the notice, and the models,
+        prompts and cells of the grid.
         """
         models = known_models(self._state.settings)
-        requested = self._requested(request.query_params.multi_items())
+        requested = self._read_query(request.query_params.multi_items())
         if not models:
             gr.Info(NO_MODELS)
         address, card, faults = requested.address, requested.card, requested.faults
         sides = first_choice(models, address.models, self._mixtures())
-        panes = self._panes(models, sides if card is None else opened_models(card), requested)
+        panes = self._panes(models, sides if card is None else models_of_comparison(card), requested)
         known = [name for name in address.grid_models if name in {model.id for model in models}]
         faults += _unknown([name for name in address.grid_models if name not in known])
         notice = problem_html(not_used(faults)) if faults else ""
         choices = gr.update(choices=[model.id for model in models], value=known)
         grid = [choices, "\n".join(address.grid_prompts), notice if address.has_grid else ""]
         prompt = address.prompt if address.prompt is not None else self.first_prompt(sides[0])
-        first = opened(card) if card else [*_shown(address), prompt, *_drawn(address)]
+        shown = [address.answer_format or gr.skip(), address.count or gr.skip()]
+        sampling = [address.sampling.get(name, gr.skip()) for name in SAMPLING]
+        first = restore_comparison(card) if card else [*shown, prompt, *sampling]
         memory = Memory(replayed=card.id if card else "", fills=address.has_grid and not faults)
         return [memory, *first, *panes, notice, *grid]
 
-    def _requested(self, query: Iterable[tuple[str, str]]) -> _Requested:
+    def _read_query(self, query: Iterable[tuple[str, str]]) -> _Requested:
         address = read_address(query)
         faults, card = list(address.faults), None
         if address.comparison:
@@ -146,22 +148,13 @@ def _unknown(names: Iterable[str]) -> list[str]:
     return [f"There is no mixture or enabled expert “{name}”." for name in dict.fromkeys(names)]
 
 
-def _shown(address: PlaygroundAddress) -> list[Any]:
-    """Format and number of panes."""
-    return [address.answer_format or gr.skip(), address.count or gr.skip()]
-
-
-def _drawn(address: PlaygroundAddress) -> list[Any]:
-    return [address.sampling.get(name, gr.skip()) for name in SAMPLING]
-
-
-def opened_models(card: ComparisonCard) -> list[str]:
+def models_of_comparison(card: ComparisonCard) -> list[str]:
     """The models of all panes for a stored comparison."""
     names = [one.manifest.model for one in card.answers]
     return [names[place % len(names)] for place in range(len(PANES))]
 
 
-def opened(card: ComparisonCard) -> list[Any]:
+def restore_comparison(card: ComparisonCard) -> list[Any]:
     """Format, number of panes, prompt, and the sampling of the first answer."""
     sampling = SamplingConfig(**(card.answers[0].manifest.sampling or {}))
     prompt = card.messages[-1].content if card.messages else card.prompt
@@ -170,7 +163,7 @@ def opened(card: ComparisonCard) -> list[Any]:
 
 
 def first_choice(models: Sequence[Model], given: Mapping[str, str], useful: Sequence[str]) -> list[str]:
-    """The model of each pane: those given in the address; else the most useful mixture, beside models with others.
+    """The model of each pane: those given in the address; else the most useful mixture, next to models with others.
 
     A model stands in two panes only where there are fewer models than panes: the same model gives the same text.
     """

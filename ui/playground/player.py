@@ -63,19 +63,19 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredText:
     """A stored text that cannot be made again, and why."""
 
     text: str
     problem: str
 
 
-Frame = Answer | Stored | str  # an answer so far, a stored text, or the sentence of a problem
+Frame = Answer | StoredText | str  # an answer so far, a stored text, or the sentence of a problem
 
 
 def frame_html(frame: Frame) -> str:
     """The HTML of a pane."""
-    if isinstance(frame, Stored):
+    if isinstance(frame, StoredText):
         return stored_html(frame.text) + problem_html(frame.problem)
     return problem_html(frame) if isinstance(frame, str) else answer_html(frame)
 
@@ -133,7 +133,7 @@ class Player:
     ) -> AsyncGenerator[list[Any], None]:
         """The growing answers of all panes, or of `only` one with another seed: the HTML of each, and the memory.
 
-        With `without_of`, the pane beside that one ends as a diff against it (see `leave_out`).
+        With `without_of`, the pane next to that one ends as a diff against it (see `leave_out`).
         """
         request = Round.of(values)
         if request.lacks_setting:
@@ -146,15 +146,15 @@ class Player:
             request = replace(request, is_blind=False)
         memory = self._at_start(memory, request, only)
         streams = [self.answer(request, place, memory) for place in places]
-        async with aclosing(self._drawn(memory, places, streams)) as drawn:
+        async with aclosing(self._draw(memory, places, streams)) as drawn:
             async for update in drawn:
                 memory = update[-1] if isinstance(update[-1], Memory) else memory
                 yield update
         if without_of is not None:
-            yield self._compared(memory, without_of, len(request.panes))
+            yield self._compare(memory, without_of, len(request.panes))
 
     def leave_out(self, count: int, *values: Any, place: int) -> list[Any]:
-        """The inputs of the pane beside a pane: the same model without the expert whose chip asks for it."""
+        """The inputs of the pane next to a pane: the same model without the expert whose chip asks for it."""
         pane = pane_of(*values[3 * place : 3 * place + 3])
         beside = _beside(place, count_of(count))
         updates: list[Any] = [gr.skip()] * (3 * NUM_PANES)
@@ -170,8 +170,8 @@ class Player:
         chips = chips_chosen(self._chips(model), pane.chips, without)
         return [model.id if model else None, chips, parts_update(parts, on)]
 
-    def _compared(self, memory: Memory, place: int, count: int) -> list[Any]:
-        """The pane beside one as a diff against it, if both have ended."""
+    def _compare(self, memory: Memory, place: int, count: int) -> list[Any]:
+        """The pane next to one as a diff against it, if both have ended."""
         updates: list[Any] = [gr.skip()] * (NUM_PANES + 1)
         beside = _beside(place, count)
         before, after = memory.answers.get(place), memory.answers.get(beside)
@@ -187,7 +187,7 @@ class Player:
         card = await run_in_threadpool(self.comparison, memory.replayed)
         streams = [self._again(card, place) for place in range(len(card.answers))]
         memory = replace(memory, comparison=card.id)
-        async with aclosing(self._drawn(memory, list(range(len(streams))), streams)) as drawn:
+        async with aclosing(self._draw(memory, list(range(len(streams))), streams)) as drawn:
             async for update in drawn:
                 yield update
 
@@ -205,9 +205,9 @@ class Player:
                     is_over = answer.done is not None
                     yield replace(answer, replayed=_differences(stored, answer)) if is_over else answer
         except Problem as problem:
-            yield Stored(stored.text, problem_text(problem))
+            yield StoredText(stored.text, problem_text(problem))
 
-    async def _drawn(
+    async def _draw(
         self, memory: Memory, places: Sequence[int], streams: Sequence[AsyncGenerator[Frame, None]]
     ) -> AsyncGenerator[list[Any], None]:
         """The streams of some panes as updates of all, few enough for a browser, and the memory of what has ended."""

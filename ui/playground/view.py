@@ -202,7 +202,7 @@ def _state(answer: Answer) -> str:
         return f'<p class="state">{tokens} so far, {speed}{CONTINUES}'
     reason = ENDINGS.get(answer.done.reason, answer.done.reason)
     pace = f"{tokens} in {answer.seconds:.1f} s" + (f", {speed}" if speed else "")
-    return f'<p class="state" data-done="yes">Finished: {reason}. {pace}.{_seed(answer)}{_replayed(answer)}</p>'
+    return f'<p class="state" data-done="yes">Finished: {reason}. {pace}.{_seed(answer)}{_replay_html(answer)}</p>'
 
 
 def _seed(answer: Answer) -> str:
@@ -210,7 +210,7 @@ def _seed(answer: Answer) -> str:
     return "" if seed is None else f" Seed {int(seed)}."
 
 
-def _replayed(answer: Answer) -> str:
+def _replay_html(answer: Answer) -> str:
     return f" <b>{html.escape(answer.replayed)}</b>" if answer.replayed else ""
 
 

@@ -1,4 +1,4 @@
-"""Opens the studio in a browser once it responds; runs beside the servers as `python -P -m ui.serving.browser`."""
+"""Opens the studio in a browser once it responds; runs next to the servers as `python -P -m ui.serving.browser`."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Runs every check; a Problem that it raises becomes its finding."""
-    return [_guarded(name, check, settings) for name, check in CHECKS.items()]
+    return [_run_check(name, check, settings) for name, check in CHECKS.items()]
 
 
 def is_well(findings: list[Finding]) -> bool:
@@ -68,7 +68,7 @@ def is_well(findings: list[Finding]) -> bool:
     return all(check.ok for check in findings if check.needed)
 
 
-def _guarded(name: str, check: Callable[[Settings], Finding], settings: Settings) -> Finding:
+def _run_check(name: str, check: Callable[[Settings], Finding], settings: Settings) -> Finding:
     try:
         return check(settings)
     except Problem as problem:

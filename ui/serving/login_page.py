@@ -74,7 +74,7 @@ class LoginPage:
         return response
 
     async def _by_token(self, request: HTTPConnection, receive: Receive) -> Response:
-        token = _typed_token(await _body(receive))
+        token = _token_of_form(await _body(receive))
         try:
             actor, is_slow = await self._attempts.in_form(client_of(request.scope), token)
         except TooManyTriesError as problem:
@@ -99,7 +99,7 @@ class LoginPage:
         return response
 
 
-def _typed_token(body: bytes) -> bytes:
+def _token_of_form(body: bytes) -> bytes:
     """The token in the body of a form, as bytes; empty if there is none."""
     try:
         form = parse_qs(body.decode("latin-1"), max_num_fields=_MAX_FIELDS, encoding="latin-1")

@@ -188,7 +188,7 @@ class Guard:
         try:
             self._check_sender(connection)
             send = await self._with_proof(connection, send)
-            marked = self._marked(send, self._rules.policy(path).replace("{nonce}", scope[NONCE]))
+            marked = self._with_policy(send, self._rules.policy(path).replace("{nonce}", scope[NONCE]))
             if self._login.is_needed and scope["type"] == "http" and path in (LOGIN_PATH, LOGOUT_PATH):
                 self._check_body(connection)
                 response = await self._login_page.answer(connection, receive)
@@ -202,8 +202,8 @@ class Guard:
                     await self._app(scope, limited, marked)
                 return
         except RefusedError as refusal:
-            response = self._refused(connection, refusal)
-        await response(scope, receive, self._marked(send, self._own_policy))
+            response = self._answer_refusal(connection, refusal)
+        await response(scope, receive, self._with_policy(send, self._own_policy))
 
     async def _with_proof(self, connection: HTTPConnection, send: Send) -> Send:
         """Adds the proof that a client of ours asks for before it sends its token."""
@@ -229,9 +229,7 @@ class Guard:
         if origin is None and self._needs_origin(connection):
             raise RefusedError(403, "The request must carry this server's own Origin header.", "foreign_origin")
         if origin is not None and _split(origin).netloc != host:
-            raise RefusedError(
-                403, f"The Origin header must be this server, but is “{short(origin)}”.", "foreign_origin"
-            )
+            raise RefusedError(403, f"The Origin header must be this server; got “{short(origin)}”.", "foreign_origin")
         site = headers.get("sec-fetch-site", "none")
         if site not in ("none", "same-origin") and not self._is_visit(connection):
             raise RefusedError(
@@ -313,10 +311,10 @@ class Guard:
             return True
         return is_any(host) and (name == socket.gethostname().lower() or name in own_addresses())
 
-    def _marked(self, send: Send, policy: str) -> Send:
+    def _with_policy(self, send: Send, policy: str) -> Send:
         return _with_headers(send, {**self._rules.headers, "content-security-policy": policy})
 
-    def _refused(self, connection: HTTPConnection, refusal: RefusedError) -> Response:
+    def _answer_refusal(self, connection: HTTPConnection, refusal: RefusedError) -> Response:
         headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {}
         if refusal.status == 401:
             given = connection.headers

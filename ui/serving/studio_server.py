@@ -21,9 +21,9 @@ SCRIPT = Path(__file__).parents[1] / "studio" / "app.py"
 
 
 def options(settings: Settings) -> dict[str, Any]:
-    """Streamlit's configuration: that of the file beside the script, and what depends on the settings or must hold.
+    """Streamlit's configuration: that of the file next to the script, and what depends on the settings or must hold.
 
-    Streamlit reads such a file beside the program that starts it, which is this module, not the script.
+    Streamlit reads such a file next to the program that starts it, which is this module, not the script.
     """
     from ui.addresses import STUDIO_HOST
     from ui.serving.security import MAX_UPLOAD_MIB
@@ -106,7 +106,7 @@ def _serve(settings: Settings) -> None:
 def studio_actor(settings: Settings) -> Callable[[], Actor]:
     """The user whose browser opened the web socket of the script that runs; nobody outside of one.
 
-    Looked up anew in each run of a script, so that a revoked user is out at once.
+    Looked up again in each run of a script, so that a revoked user is out at once.
     """
     import streamlit as st
 

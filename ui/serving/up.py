@@ -154,7 +154,7 @@ def greeting(settings: Settings) -> str:
     return "\n".join(["Expert Workbench is starting. Press Ctrl-C to stop all servers.", *lines, ""])
 
 
-def ready_words(settings: Settings) -> str:
+def ready_text(settings: Settings) -> str:
     """The text that `workbench up` prints once the studio answers, with a new login link if a login is needed."""
     if needs_token(settings):
         lines = [
@@ -163,10 +163,10 @@ def ready_words(settings: Settings) -> str:
         ]
     else:
         lines = [f"The studio is ready: {studio_address(settings)}"]
-    return "\n".join(["", *lines, *other_terminal_words(settings), "", ""])
+    return "\n".join(["", *lines, *describe_other_terminal(settings), "", ""])
 
 
-def other_terminal_words(settings: Settings) -> list[str]:
+def describe_other_terminal(settings: Settings) -> list[str]:
     """How another terminal finds the command and this workbench, where only this process's environment does."""
     activate, usual = Path(sys.prefix, "bin", "activate"), Settings.model_fields
     commands = [] if which("workbench") or not activate.is_file() else [f"source {shlex.quote(str(activate))}"]
@@ -183,7 +183,7 @@ def announce(settings: Settings, output: IO[str], is_over: Event, answers: Calla
     """Prints that the studio is ready once it answers, unless the servers are over before."""
     while not is_over.wait(_LOOK_SECONDS):
         if answers(settings):
-            output.write(ready_words(settings))
+            output.write(ready_text(settings))
             output.flush()
             return
 

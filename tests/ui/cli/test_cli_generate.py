@@ -10,7 +10,7 @@ import pytest
 
 from ui.cli.app import main
 from ui.cli.commands.generate import Generated, Palette, Piece, request_of
-from ui.cli.mix_options import Members, chosen, mix_request
+from ui.cli.mix_options import Members, mix_request, parse_experts
 from ui.generation import model_host
 from ui.present.charts.colours import in_order
 from workbench.errors import NotFoundError
@@ -126,11 +126,14 @@ def test_an_unknown_expert_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_experts_are_named_with_weights_or_without() -> None:
-    assert chosen(MEMBERS, "code=0.5,both/law") == (["both/code", "both/law"], {"both/code": 0.5, "both/law": 1.0})
-    assert chosen(MEMBERS, "law") == (["both/law"], None)
-    assert chosen(MEMBERS, "") == (None, None)
+    assert parse_experts(MEMBERS, "code=0.5,both/law") == (
+        ["both/code", "both/law"],
+        {"both/code": 0.5, "both/law": 1.0},
+    )
+    assert parse_experts(MEMBERS, "law") == (["both/law"], None)
+    assert parse_experts(MEMBERS, "") == (None, None)
     with pytest.raises(NotFoundError):
-        chosen(MEMBERS, "prose=1")
+        parse_experts(MEMBERS, "prose=1")
 
 
 def test_what_is_left_out_does_not_take_part() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ui.cli.app import main
-from ui.cli.job_progress import Lines
+from ui.cli.job_progress import ProgressLines
 
 
 class Clock:
@@ -20,7 +20,7 @@ class Clock:
 
 def test_lines_come_ever_farther_apart_with_what_is_left_and_the_last_state_is_printed() -> None:
     clock, lines = Clock(), list[str]()
-    progress = Lines(clock, lines.append)
+    progress = ProgressLines(clock, lines.append)
     for second in range(241):
         clock.now = float(second)
         progress.draw(f"step {second}", second / 250)
@@ -33,7 +33,7 @@ def test_lines_come_ever_farther_apart_with_what_is_left_and_the_last_state_is_p
 
 def test_the_last_state_is_printed_one_time_and_a_pace_is_that_of_this_command() -> None:
     clock, lines = Clock(), list[str]()
-    progress = Lines(clock, lines.append)
+    progress = ProgressLines(clock, lines.append)
     progress.draw("resumed", 0.5)
     clock.now = 10.0
     progress.draw("on", 0.6)

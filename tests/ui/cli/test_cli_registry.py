@@ -91,7 +91,7 @@ def test_with_a_shared_store_what_another_machine_deleted_is_no_fault_and_never_
     assert not any("deleted_at" in file.read_text() for file in (artifacts / "records").iterdir())
     capsys.readouterr()
     assert main(["verify"]) == 0
-    assert "Needed by no row, which is no fault" in capsys.readouterr().out
+    assert "Needed by no row, which is not a fault" in capsys.readouterr().out
     assert ask(capsys, "verify")["lost_rows"] == []
     assert finding("Artifacts").ok
     assert ask(capsys, "registry", "rebuild")["made"] == {}

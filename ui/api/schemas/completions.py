@@ -17,7 +17,7 @@ from ui.api.schemas.generation import (
     NeutralFields,
     Prompts,
     only,
-    unsupported,
+    unsupported_value,
 )
 from ui.present.forms.option_help import SAMPLING_HELP
 from workbench.requests.body import FieldError, RequestBody
@@ -48,7 +48,7 @@ class CompletionRequest(Generating):
     @model_validator(mode="after")
     def _consistent(self) -> CompletionRequest:
         if self.best_of not in (None, 1, self.n):
-            raise unsupported("best_of", self.n, self.best_of)
+            raise unsupported_value("best_of", self.n, self.best_of)
         if self.max_tokens == 0 and not self.echo:
             raise FieldError("max_tokens", "it must be at least 1 unless echo is true")
         if self.num_choices > MAX_PROMPTS:

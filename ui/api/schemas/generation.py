@@ -136,7 +136,7 @@ MEANT: Mapping[str, str] = {  # fields of other servers that change an answer, b
 
 
 class NeutralValues(dict[str, Any]):
-    """The part of a field's schema that lists its only values, all of which change nothing."""
+    """The part of a field's schema that lists its only values; none changes anything."""
 
 
 def only(text: str, *values: Any) -> Any:
@@ -152,11 +152,11 @@ class NeutralFields(Nullable):
         for name, field in type(self).model_fields.items():
             schema = field.json_schema_extra
             if isinstance(schema, NeutralValues) and getattr(self, name) not in schema["enum"]:
-                raise unsupported(name, schema["enum"][-1], getattr(self, name))
+                raise unsupported_value(name, schema["enum"][-1], getattr(self, name))
         return self
 
 
-def unsupported(name: str, neutral: Any, value: Any) -> FieldError:
+def unsupported_value(name: str, neutral: Any, value: Any) -> FieldError:
     """The error of a field that has another value than the one that changes nothing."""
     instead = f"; {INSTEAD[name]}" if name in INSTEAD else ""
     given = json.dumps(value)
@@ -164,7 +164,7 @@ def unsupported(name: str, neutral: Any, value: Any) -> FieldError:
     return FieldError(name, f"it must be {json.dumps(neutral)} or left out, but is {given} instead{instead}")
 
 
-PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
+PARTS = "active parts of an expert of MoDE; left out: all of them; empty: only its backbone."
 
 
 class ExpertWeight(RequestBody):
@@ -175,7 +175,7 @@ class ExpertWeight(RequestBody):
     parts: Names | None = Field(None, description=f"The {PARTS}")
 
 
-class Mixed(RequestBody):
+class MixFields(RequestBody):
     """Which experts of a model take part, and how they are weighed; all of it for this request only."""
 
     experts: list[ExpertWeight] | None = Field(
@@ -188,7 +188,7 @@ class Mixed(RequestBody):
     prior: str | None = Field(None, description="Name of a stored prior that weighs the experts taking part.")
 
     @model_validator(mode="after")
-    def _one_choice(self) -> Mixed:
+    def _one_choice(self) -> MixFields:
         if self.experts is not None and self.active is not None:
             raise FieldError("active", "give experts or active, not both")
         times = Counter(one.id for one in self.experts or ())
@@ -220,7 +220,7 @@ class StreamOptions(Nullable):
     )
 
 
-class Generating(NeutralFields, Mixed):
+class Generating(NeutralFields, MixFields):
     """The fields that requests for a completion and for an answer in a conversation have in common."""
 
     hints = HINTS
@@ -256,7 +256,7 @@ class Generating(NeutralFields, Mixed):
     )
     gate_weights: bool = Field(True, description="The weights inside experts of MoDE at each token.")
     return_token_ids: bool = Field(
-        False, description="Send the ids of prompts and answers, too; `workbench verify` needs them."
+        False, description="Also send the ids of prompts and answers; `workbench verify` needs them."
     )
     user: str | None = Field(None, description="Accepted and ignored.")
     length_penalty: float | None = only("1", 1)

@@ -230,7 +230,7 @@ def delete(comparison: ComparisonId) -> Outcome:
 def clear(
     older_than: Annotated[float, typer.Option("--older-than", min=0, help="Only what is older than so many days.")] = 0,
     with_votes: Annotated[
-        bool, typer.Option("--with-votes", help="Delete votes, too; else they stay without any text.")
+        bool, typer.Option("--with-votes", help="Also delete votes; else they stay without any text.")
     ] = False,
 ) -> Outcome:
     """Delete the prompts and answers of the history."""

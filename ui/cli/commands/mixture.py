@@ -245,7 +245,7 @@ def calibrate(
 ) -> Outcome:
     """Fit how much evidence counts in a mixture's posterior, its decay and power, from stored scores.
 
-    It reads dev text of the training domains alone, each with all experts and without its own, as if it were novel.
+    It reads only dev text of the training domains, each with all experts and without its own, as if it were novel.
     """
     answer = ask(CalibrationRequest(mixture=name).answer)
     if save:
@@ -335,7 +335,7 @@ def _print_with_version(card: MixtureCard) -> None:
     say(f"Version {card.version}.")
 
 
-def _named_settings(card: MixtureCard) -> dict[str, Any]:
+def _gate_settings(card: MixtureCard) -> dict[str, Any]:
     """The settings of its gate, with the name of the clustering that the gate knows by its id."""
     settings = {name: value for name, value in card.gate.items() if name != "kind" and value is not None}
     if "clustering" in settings:
@@ -344,7 +344,7 @@ def _named_settings(card: MixtureCard) -> dict[str, Any]:
 
 
 def _print_members(card: MixtureCard) -> None:
-    settings = _named_settings(card)
+    settings = _gate_settings(card)
     say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([shown(settings)] if settings else [])]))
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")

@@ -1,4 +1,4 @@
-"""MoDE: compose trained experts beside a frozen backbone, and show how their training went."""
+"""MoDE: compose trained experts next to a frozen backbone, and show how their training went."""
 
 from __future__ import annotations
 

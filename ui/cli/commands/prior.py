@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.mix_options import chosen
+from ui.cli.mix_options import parse_experts
 from ui.cli.options import naming_argument
 from ui.cli.output import day, print_json, print_table, say, shown
 from ui.cli.questions import takes_question
@@ -58,7 +58,7 @@ def set_prior(
     """Create a prior with given weights, which need not sum to one."""
     with transaction() as session:
         members = {expert.name: expert.domain for expert in list_experts(session)}
-        _, weights = chosen(members, ",".join(pairs))
+        _, weights = parse_experts(members, ",".join(pairs))
         return Outcome(give_prior(session, name, weights or {}), _print)
 
 

@@ -73,7 +73,7 @@ def adopt() -> Outcome:
 def sweep() -> Outcome:
     """Remove now what killed processes left behind, and move files that nothing refers to to the trash.
 
-    The scheduler does so by itself: leftovers of ended jobs within a minute, and every hour files without a row that
+    The scheduler does so unasked: leftovers of ended jobs within a minute, and every hour files without a row that
     have not changed for a day. Of a shared store, what nothing needs any more is removed.
     """
     settings = get_settings()

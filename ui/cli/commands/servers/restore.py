@@ -28,7 +28,7 @@ def restore(
     keep_damaged: Annotated[
         bool, typer.Option("--keep-damaged", help="Restore a damaged backup as far as it goes.")
     ] = False,
-    users: Annotated[bool, typer.Option("--users", help="Restore the users of a team and their tokens, too.")] = False,
+    users: Annotated[bool, typer.Option("--users", help="Also restore the users of a team and their tokens.")] = False,
     jobs: Annotated[bool, typer.Option("--jobs", help="Let unfinished jobs go on, instead of pausing them.")] = False,
     as_json: Json = False,
 ) -> Outcome:
@@ -52,12 +52,12 @@ def _print(result: RestoredWorkbench) -> None:
     print_store_check(result.check)
     for title in result.requeued:
         say(f"Queued again: {title}")
-    for sentence in _left_out(result):
+    for sentence in _describe_left_out(result):
         say(sentence)
     say(f"The workbench of {day(result.made_at)} is restored in {result.home}. Start it with `workbench up`.")
 
 
-def _left_out(result: RestoredWorkbench) -> Iterator[str]:
+def _describe_left_out(result: RestoredWorkbench) -> Iterator[str]:
     for title in result.paused:
         yield f"Paused: {title}"
     if result.paused:

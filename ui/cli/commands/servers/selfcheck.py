@@ -26,7 +26,7 @@ def selfcheck(as_json: Json = False) -> Outcome:
 
     settings = get_settings()
     prepare_process(settings.threads)
-    outcome = asdict(report(_checked(settings.device, quiet=as_json), settings.device))
+    outcome = asdict(report(_run_checks(settings.device, quiet=as_json), settings.device))
     _store(outcome)
     return Outcome(outcome, _print, outcome["ok"])
 
@@ -40,7 +40,7 @@ def _store(outcome: dict[str, Any]) -> None:
         keep_done(SelfCheck(), outcome)
 
 
-def _checked(device: str, quiet: bool) -> list[Checked]:
+def _run_checks(device: str, quiet: bool) -> list[Checked]:
     """The verdicts, with a progress bar on stderr."""
     checks: list[Checked] = []
     with progress_bar(quiet) as draw:

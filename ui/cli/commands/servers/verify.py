@@ -90,7 +90,7 @@ def print_store_check(result: StoreCheck) -> None:
     if result.lost_rows:
         say(f"Without a row: {_few(result.lost_rows)}. Run `workbench registry rebuild`.")
     if result.leftovers:
-        say(f"Needed by no row, which is no fault: {_few(result.leftovers)}. Garbage collection removes them in time.")
+        say(f"Needed by no row, which is not a fault: {_few(result.leftovers)}. Garbage collection removes them.")
     faults = len(result.faulty) + len(result.registry_faults) + len(result.lost_rows)
     verdict = pluralize(faults, "fault") if faults else "Everything is as it was written"
     say(
@@ -150,7 +150,7 @@ def _verify_training(settings: Settings, expert: str, as_json: bool) -> Outcome:
 
     training = find_training(settings, expert)
     plan = plan_replay(settings, training)
-    print_note(_plan_words(plan))
+    print_note(_describe_plan(plan))
     for change in plan.environment_changes:
         print_note(f"Not as in the training: {change}.")
     with progress_bar(as_json) as draw:
@@ -158,7 +158,7 @@ def _verify_training(settings: Settings, expert: str, as_json: bool) -> Outcome:
     return Outcome(result, print_replay, result.verdict == "equal")
 
 
-def _plan_words(plan: PlannedReplay) -> str:
+def _describe_plan(plan: PlannedReplay) -> str:
     steps = f"steps {plan.from_step + 1:,} to {plan.to_step:,}" if plan.from_step else f"all {plan.to_step:,} steps"
     why = "" if plan.from_step else ", since no checkpoint is kept"
     time_needed = "" if plan.seconds is None else f": about {duration(plan.seconds, to_minutes=True)}"
