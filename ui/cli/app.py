@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,7 +67,7 @@ def find_commands() -> dict[str, str]:
     package = import_module(BUILT_IN)
     names = [one.name for one in pkgutil.walk_packages(package.__path__, f"{BUILT_IN}.") if not one.ispkg]
     modules = {name.rpartition(".")[2].replace("_", "-"): name for name in names}
-    for point in _plugins():
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         if point.name in modules:
             sentence = f"Plug-in {point.value} defines the command “{point.name}”, which already exists."
             raise BadPluginError(sentence, "Rename it.")
@@ -75,16 +75,12 @@ def find_commands() -> dict[str, str]:
     return dict(sorted(modules.items()))
 
 
-def _plugins() -> list[EntryPoint]:
-    return sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-
-
 def help_of(name: str, module: str) -> str:
     """The first line of a command's docstring: its function's or, of several commands, its module's."""
     tree = ast.parse(_source(name, module))
     documented: ast.FunctionDef | ast.Module = tree
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == _function(name):
+        if isinstance(node, ast.FunctionDef) and node.name == name.replace("-", "_"):
             documented = node
     return (ast.get_docstring(documented) or "").partition("\n")[0]
 
@@ -112,13 +108,9 @@ def load_command(name: str, module: str) -> Command:
     if hasattr(source, "app"):
         parent.add_typer(source.app, name=name)
     else:
-        parent.command(name)(getattr(source, _function(name)))
+        parent.command(name)(getattr(source, name.replace("-", "_")))
     command: Command = get_group(parent).commands[name]  # type: ignore[assignment]
     return command
-
-
-def _function(name: str) -> str:
-    return name.replace("-", "_")
 
 
 PROBLEM = 2
@@ -181,7 +173,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in words
     try:
         _require_unicode(words)
-        return int(_run(words) or 0)
+        return int(app(words, standalone_mode=False, prog_name="workbench") or 0)
+    except typer.TyperException as error:
+        print_problem(_usage(error, words), as_json)
+        return PROBLEM
     except Problem as problem:
         print_problem(problem, as_json)
         return PROBLEM
@@ -200,13 +195,6 @@ def _require_unicode(arguments: Sequence[str]) -> None:
         readable = word.encode("utf-8", "replace").decode()
         if word != readable and not Path(word).exists():
             raise BadUsageError(f"The argument “{readable}” is not valid Unicode.", "Type it in UTF-8.")
-
-
-def _run(arguments: list[str]) -> Any:
-    try:
-        return app(arguments, standalone_mode=False, prog_name="workbench")
-    except typer.TyperException as error:
-        raise _usage(error, arguments) from None
 
 
 def _usage(error: typer.TyperException, arguments: Sequence[str]) -> BadUsageError:

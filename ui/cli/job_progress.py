@@ -148,12 +148,16 @@ def _print_state(card: JobCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
     elif card.state == "done":
-        say(f"{card.title}: done in {duration(_seconds(card))}. {_describe_result(card.result)}".rstrip())
+        seconds = (card.finished_at or time.time()) - (card.started_at or card.created_at)
+        say(f"{card.title}: done in {duration(seconds)}. {_describe_result(card.result)}".rstrip())
         if measured := card.result.get("throughput"):
             say(throughput_words(measured))
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
-        if card.state == "queued" and not _has_local_worker():
+        from ui.serving.processes import WORKER, runs
+        from workbench.settings import get_settings
+
+        if card.state == "queued" and not runs(WORKER, get_settings()):
             print_note("No worker runs on this machine. Start one with: workbench up")
 
 
@@ -163,13 +167,11 @@ def _describe_result(result: Mapping[str, Any]) -> str:
         return str(sentence)
     known = {name: value for name, value in result.items() if name not in MEASURED and value not in (None, "")}
     sentences = [value for value in known.values() if str(value).endswith(".")]  # they need no name
-    named = {_readable(name): value for name, value in known.items() if value not in sentences}
+    named = {
+        name.removeprefix("num_").replace("_", " "): value for name, value in known.items() if value not in sentences
+    }
     first = f"{shown(named)}{'.' if sentences else ''}" if named else ""
     return " ".join([first, *sentences]).strip()
-
-
-def _readable(name: str) -> str:
-    return name.removeprefix("num_").replace("_", " ")
 
 
 def follow(job_id: str, quiet: bool = False) -> JobCard:
@@ -235,20 +237,9 @@ def card_of(job_id: str) -> JobCard:
         return get_job(session, job_id)
 
 
-def _has_local_worker() -> bool:
-    from ui.serving.processes import WORKER, runs
-    from workbench.settings import get_settings
-
-    return runs(WORKER, get_settings())
-
-
 def watch_line(job_id: str) -> str:
     """The command that waits for a job."""
     return f"Wait for it with: workbench job wait {job_id}"
-
-
-def _seconds(card: JobCard) -> float:
-    return (card.finished_at or time.time()) - (card.started_at or card.created_at)
 
 
 def show_progress(ids: Sequence[str], in_process: bool, quiet: bool) -> None:

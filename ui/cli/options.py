@@ -225,7 +225,9 @@ def build(
     from workbench.errors import BadSpecError
 
     try:
-        return spec_of_options(spec, {name: _parse(value) for name, value in given.items() if value is not None})
+        values = {name: value for name, value in given.items() if value is not None}
+        lists = {name: split_commas(value) for name, value in values.items() if isinstance(value, list)}
+        return spec_of_options(spec, values | lists)
     except BadSpecError as bad:
         raise BadSpecError([_as_typed(one, arguments, flags or {}) for one in bad.given], bad.next_step) from None
 
@@ -284,7 +286,3 @@ def plain_type(annotation: Any) -> Any:
 def split_commas(values: Sequence[str]) -> list[str]:
     """The names in `a,b`, in repeated options, or in both."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
-
-
-def _parse(value: Any) -> Any:
-    return split_commas(value) if isinstance(value, list) else value

@@ -24,17 +24,14 @@ def print_json(value: Any) -> None:
     """Prints cards, lists and plain values as JSON on stdout; NaN and infinity become null."""
     from pydantic_core import to_json
 
-    print_json_text(to_json(value, indent=2, inf_nan_mode="null").decode())
-
-
-def print_json_text(text: str) -> None:
-    """Prints a JSON value as a line on stdout, at once; a program may wait for it."""
+    text = to_json(value, indent=2, inf_nan_mode="null").decode()
     sys.stdout.write(harmless_json(text) + "\n")
-    sys.stdout.flush()
+    sys.stdout.flush()  # at once: a program may wait for it
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
     """Prints a table on stdout, numbers aligned to the right; without rows, the sentence `empty`."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -48,7 +45,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
         table.add_column(harmless(title), justify="right" if numeric else "left", overflow="fold")
     for row in cells:
         table.add_row(*(Text(harmless(shown(value))) for value in row))
-    _console().print(table)
+    # A pipe has no width: wide enough that no line is wrapped.
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
@@ -133,10 +131,3 @@ def shown(value: Any) -> str:
 def day(at: float | None) -> str:
     """A timestamp in local time."""
     return DASH if at is None else datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    # A pipe has no width: wide enough that no line is wrapped.
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

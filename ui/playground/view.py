@@ -201,17 +201,14 @@ def _state(answer: Answer) -> str:
     if answer.done is None:
         return f'<p class="state">{tokens} so far, {speed}{CONTINUES}'
     reason = ENDINGS.get(answer.done.reason, answer.done.reason)
+    replay = f" <b>{html.escape(answer.replayed)}</b>" if answer.replayed else ""
     pace = f"{tokens} in {answer.seconds:.1f} s" + (f", {speed}" if speed else "")
-    return f'<p class="state" data-done="yes">Finished: {reason}. {pace}.{_seed(answer)}{_replay_html(answer)}</p>'
+    return f'<p class="state" data-done="yes">Finished: {reason}. {pace}.{_seed(answer)}{replay}</p>'
 
 
 def _seed(answer: Answer) -> str:
     seed = (answer.manifest.sampling or {}).get("seed")
     return "" if seed is None else f" Seed {int(seed)}."
-
-
-def _replay_html(answer: Answer) -> str:
-    return f" <b>{html.escape(answer.replayed)}</b>" if answer.replayed else ""
 
 
 def _weights_table(answer: Answer) -> str:

@@ -24,7 +24,8 @@ def as_forwarded(scope: Scope, has_proxy: bool) -> Scope:
         return scope
     given = dict(scope["headers"])  # of several, the last: the proxy's own
     scope["headers"] = headers
-    if not (has_proxy and _is_loopback(_peer(scope))):
+    peer = _address(_peer(scope))
+    if not has_proxy or peer is None or not peer.is_loopback:
         return scope
     scheme = _SCHEMES.get(given.get(b"x-forwarded-proto", b"").strip().lower())
     if scheme is not None:
@@ -57,8 +58,3 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(text.strip("[]"))
     except ValueError:
         return None
-
-
-def _is_loopback(peer: str) -> bool:
-    address = _address(peer)
-    return address is not None and address.is_loopback

@@ -154,7 +154,11 @@ def _verify_training(settings: Settings, expert: str, as_json: bool) -> Outcome:
     for change in plan.environment_changes:
         print_note(f"Not as in the training: {change}.")
     with progress_bar(as_json) as draw:
-        result = replay(settings, training, _step_progress(draw))
+
+        def see(step: int, first: int, last: int) -> None:
+            draw(f"step {step:,} of {last:,}", (step - first) / max(last - first, 1))
+
+        result = replay(settings, training, see)
     return Outcome(result, print_replay, result.verdict == "equal")
 
 
@@ -163,13 +167,6 @@ def _describe_plan(plan: PlannedReplay) -> str:
     why = "" if plan.from_step else ", since no checkpoint is kept"
     time_needed = "" if plan.seconds is None else f": about {duration(plan.seconds, to_minutes=True)}"
     return f"Training {steps} of “{plan.expert}” again{why}{time_needed}."
-
-
-def _step_progress(draw: Draw) -> Callable[[int, int, int], None]:
-    def see(step: int, first: int, last: int) -> None:
-        draw(f"step {step:,} of {last:,}", (step - first) / max(last - first, 1))
-
-    return see
 
 
 def print_replay(result: Replay) -> None:
