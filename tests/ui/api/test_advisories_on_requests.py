@@ -27,17 +27,6 @@ TOKEN = "a token with a good many characters"
 ASK = {"model": "both", "prompt": "the sea", "max_tokens": 2}
 
 
-@pytest.fixture
-def enter(mixed: Path, host: Any) -> Open:
-    """A client of a server with these settings."""
-
-    def enter(**changes: Any) -> TestClient:
-        app = create_app(Settings(home=mixed, **changes), host, playground=False)
-        return TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
-
-    return enter
-
-
 @pytest.fixture(scope="module")
 def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """With the playground's routes."""

@@ -42,13 +42,6 @@ def neutral_values(request_type: type[RequestBody]) -> dict[str, list[Any]]:
     return {name: schema["enum"][1:] for name, schema in schemas.items() if isinstance(schema, NeutralValues)}
 
 
-@pytest.fixture
-def api(mixed: Path, host: Any) -> Iterator[TestClient]:
-    app = create_app(Settings(home=mixed), host, playground=False)
-    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
-        yield client
-
-
 def complete(api: TestClient, **changes: Any) -> dict[str, Any]:
     """A completion that succeeds."""
     response = api.post("/v1/completions", json={**ASK, **changes})

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from ui.api.app import create_app
-from workbench.settings import Settings
-
 PATH = "/v1/workbench/aliases"
 LIVE = "sea/law@production"
-
-
-@pytest.fixture
-def api(mixed: Path, host: Any) -> Iterator[TestClient]:
-    app = create_app(Settings(home=mixed), host, playground=False)
-    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
-        yield client
 
 
 def model_of(api: TestClient, **changes: Any) -> str:

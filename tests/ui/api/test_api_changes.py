@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +9,15 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.ui.clusterings import fill_clustering
-from ui.api.app import create_app
 from workbench.registry.database import transaction
 from workbench.registry.reports import register_report
 from workbench.registry.seeds import register_seed
 from workbench.schema.tables import Artifact
-from workbench.settings import Settings, get_settings
+from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
 V1 = "/v1/workbench"
 LAW = "both/law"
-
-
-@pytest.fixture
-def api(mixed: Path, host: Any) -> Iterator[TestClient]:
-    app = create_app(Settings(home=mixed), host, playground=False)
-    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
-        yield client
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,6 @@ from workbench.settings import Settings
 PATH = "/v1/workbench/comparisons"
 RATINGS = "/v1/workbench/ratings"
 ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3, "seed": 11, "return_token_ids": True}
-
-
-@pytest.fixture
-def settings(mixed: Path) -> Settings:
-    return Settings(home=mixed)
-
-
-@pytest.fixture
-def api(settings: Settings, host: Any) -> Iterator[TestClient]:
-    app = create_app(settings, host, playground=False)
-    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
-        yield client
 
 
 def complete(api: TestClient, **changes: Any) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 from ui.addresses import own_addresses, require_safe_address
-from ui.api.app import create_app
 from ui.errors import UnsafeAddressError
 from ui.serving import security
 from ui.serving.login import Login
@@ -26,17 +25,6 @@ from workbench.settings import Settings
 
 Open = Callable[..., TestClient]
 LONG = "a token with a good many characters"
-
-
-@pytest.fixture
-def enter(mixed: Path, host: Any) -> Open:
-    """A client of a server with these settings."""
-
-    def enter(**changes: Any) -> TestClient:
-        app = create_app(Settings(home=mixed, **changes), host, playground=False)
-        return TestClient(app, base_url="http://127.0.0.1:8000")
-
-    return enter
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1:8000", "localhost:8000", "localhost", "[::1]:8000"])

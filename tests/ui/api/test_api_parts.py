@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from ui.api.app import create_app
 from workbench.settings import Settings
 
 ASK = {"model": "apps", "prompt": "the sea", "max_tokens": 2}
@@ -20,10 +18,8 @@ BACKBONE = {"backbone": [1.0, 1.0], "parts": {}}
 
 
 @pytest.fixture
-def api(composed: Path, host: Any) -> Iterator[TestClient]:
-    app = create_app(Settings(home=composed), host, playground=False)
-    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
-        yield client
+def settings(composed: Path) -> Settings:
+    return Settings(home=composed)
 
 
 def complete(api: TestClient, **changes: Any) -> dict[str, Any]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from ui.api.app import create_app
 from workbench.registry import experts
 from workbench.registry.database import transaction
-from workbench.settings import Settings
 
 BOTH = "/v1/workbench/mixtures/both"
 LAW = {"expert": "both/law"}
@@ -22,13 +18,6 @@ CHANGES: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "add": ("POST", f"{BOTH}/add", LAW),
     "delete": ("DELETE", BOTH, None),
 }
-
-
-@pytest.fixture
-def api(mixed: Path, host: Any) -> Iterator[TestClient]:
-    app = create_app(Settings(home=mixed), host, playground=False)
-    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
-        yield client
 
 
 def tag_of(api: TestClient) -> str:

@@ -27,7 +27,7 @@ def _ask(api: TestClient, times: int) -> None:
 
 
 def _objects() -> Counter[str]:
-    urllib.parse.clear_cache()  # the standard library's, which is within_answer_time
+    urllib.parse.clear_cache()  # the standard library's, which is bounded
     gc.collect()
     return Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
 

@@ -21,23 +21,6 @@ Open = Callable[..., TestClient]
 WaitUntil = Callable[[Callable[[], bool]], None]
 
 
-@pytest.fixture
-def enter(mixed: Path, host: Any) -> Open:
-    """A client of a server with these settings."""
-
-    def enter(**changes: Any) -> TestClient:
-        app = create_app(Settings(home=mixed, **changes), host, playground=False)
-        return TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
-
-    return enter
-
-
-@pytest.fixture
-def api(enter: Open) -> Iterator[TestClient]:
-    with enter() as client:
-        yield client
-
-
 def metrics(api: TestClient) -> dict[str, float]:
     """Every sample by its name and the values of its labels."""
     families = text_string_to_metric_families(api.get("/metrics").text)

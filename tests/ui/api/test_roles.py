@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from engine.plugins import BadPluginError
 from tests.ui.api.test_routes_are_guarded import routes_of
 from ui.addresses import USER_HEADER
 from ui.api import route_roles
-from ui.api.app import create_app
 from ui.api.route_roles import ROLES, role_of
 from ui.client import Client
 from ui.errors import ServerRefusedError
@@ -34,13 +32,6 @@ NOT_ROUTES = {"GET /", "GET /docs/assets"}  # of the playground, and of static f
 @pytest.fixture
 def settings(mixed: Path) -> Settings:
     return Settings(home=mixed, token=OWNERS)
-
-
-@pytest.fixture
-def api(settings: Settings, host: Any) -> Iterator[TestClient]:
-    app = create_app(settings, host, playground=False)
-    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
-        yield client
 
 
 @pytest.fixture
