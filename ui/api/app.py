@@ -71,7 +71,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     app.include_router(comparisons.ratings)
     add_handlers(app)
     add_schema(app)
-    app.add_api_route("/favicon.ico", _icon, include_in_schema=False)
+    app.add_api_route("/favicon.ico", lambda: FileResponse(ICON, media_type="image/svg+xml"), include_in_schema=False)
     if playground:
         _mount_playground(app, state)
     app.add_middleware(Guard, settings=settings, rules=api_rules(settings))
@@ -94,7 +94,3 @@ def _mount_playground(app: FastAPI, state: AppState) -> None:
     @app.get("/", include_in_schema=False)
     def front_door() -> RedirectResponse:
         return RedirectResponse("/play/")
-
-
-def _icon() -> FileResponse:
-    return FileResponse(ICON, media_type="image/svg+xml")

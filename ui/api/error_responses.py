@@ -95,7 +95,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(GoneError, _answer_nobody)
+    app.add_exception_handler(GoneError, lambda *_: Response(status_code=CLIENT_LEFT))
     app.add_exception_handler(Exception, _answer_error)
 
 
@@ -171,10 +171,6 @@ def _allow(request: Request, path: str = "") -> dict[str, str]:
     routes = [one for one in request.app.routes if not isinstance(one, Mount)]
     known = (name for name, scope in scopes.items() if any(one.matches(scope)[0] is Match.FULL for one in routes))
     return {"allow": ", ".join(known)}
-
-
-async def _answer_nobody(_: Request, _gone: Exception) -> Response:
-    return Response(status_code=CLIENT_LEFT)
 
 
 def _body(message: str, kind: str, code: str, param: str | None = None) -> dict[str, Any]:

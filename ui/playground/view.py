@@ -118,16 +118,12 @@ def _before(answer: Answer) -> list[Passage]:
 
 def _text(answer: Answer) -> str:
     """The prompt or the conversation, then the text without its tokens."""
-    before = "".join(
-        f'<span class="{passage["kind"]}">{_who(passage)}{html.escape(passage["text"])}</span>'
-        for passage in _before(answer)
-    )
-    words = html.escape(answer.generated)
-    return f'<div class="generated" tabindex="0" role="group" aria-label="Answer">{before}{words}</div>'
-
-
-def _who(passage: Passage) -> str:
-    return f"<b>{html.escape(passage['who'])}</b> " if passage["who"] else ""
+    parts = []
+    for passage in _before(answer):
+        who = f"<b>{html.escape(passage['who'])}</b> " if passage["who"] else ""
+        parts.append(f'<span class="{passage["kind"]}">{who}{html.escape(passage["text"])}</span>')
+    words = f"{''.join(parts)}{html.escape(answer.generated)}"
+    return f'<div class="generated" tabindex="0" role="group" aria-label="Answer">{words}</div>'
 
 
 def _tokens(answer: Answer) -> str:

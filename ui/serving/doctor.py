@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import Problem
@@ -51,7 +51,7 @@ OLDEST = (3, 11)
 class Finding:
     """The result of a check; `needed` is False if the workbench works without it."""
 
-    name: str
+    name: str = field(default="", kw_only=True)
     ok: bool
     finding: str
     next_step: str = ""
@@ -70,17 +70,17 @@ def is_well(findings: list[Finding]) -> bool:
 
 def _run_check(name: str, check: Callable[[Settings], Finding], settings: Settings) -> Finding:
     try:
-        return check(settings)
+        return replace(check(settings), name=name)
     except Problem as problem:
-        return Finding(name, False, problem.problem, problem.next_step)
+        return Finding(False, problem.problem, problem.next_step, name=name)
 
 
 def _python(_: Settings) -> Finding:
     installed, version = sys.version_info[:2], platform.python_version()
     if installed < OLDEST:
-        return Finding("Python", False, f"{version} is too old.", "Install Python 3.11 or newer.")
+        return Finding(False, f"{version} is too old.", "Install Python 3.11 or newer.")
     new = " (newer than the tested versions)" if installed > NEWEST_TESTED else ""
-    return Finding("Python", True, version + new)
+    return Finding(True, version + new)
 
 
 def _torch(settings: Settings) -> Finding:
@@ -89,7 +89,7 @@ def _torch(settings: Settings) -> Finding:
     from engine.device import choose_device, prepare_process
 
     prepare_process(settings.threads)
-    return Finding("PyTorch", True, f"{version('torch')}, device {choose_device(settings.device)}")
+    return Finding(True, f"{version('torch')}, device {choose_device(settings.device)}")
 
 
 def _disk(settings: Settings) -> Finding:
@@ -100,10 +100,8 @@ def _disk(settings: Settings) -> Finding:
         finding += f", {size(trash)} in the trash" if trash else ""
         variable = "WORKBENCH_ARTIFACTS" if folder == settings.artifacts_folder else "WORKBENCH_HOME"
         empty = "Run `workbench registry trash empty`. " if trash else ""
-        return Finding(
-            "Disk", False, f"Only {finding}.", f"{empty}Free disk space, or set {variable} to a larger disk."
-        )
-    return Finding("Disk", True, finding)
+        return Finding(False, f"Only {finding}.", f"{empty}Free disk space, or set {variable} to a larger disk.")
+    return Finding(True, finding)
 
 
 def _store(settings: Settings) -> Finding:
@@ -111,16 +109,16 @@ def _store(settings: Settings) -> Finding:
 
     store = object_store(settings.store)
     if store is None:
-        return Finding("Store", True, "none shared: artifacts are on this machine")
+        return Finding(True, "none shared: artifacts are on this machine")
     store.require_writable()
-    return Finding("Store", True, f"{settings.store} can be read and written")
+    return Finding(True, f"{settings.store} can be read and written")
 
 
 def _registry(settings: Settings) -> Finding:
     from workbench.registry.database import VERSION, require_registry
 
     require_registry(settings)
-    return Finding("Registry", True, f"version {VERSION} in {settings.root}")
+    return Finding(True, f"version {VERSION} in {settings.root}")
 
 
 def check_artifacts(settings: Settings) -> Finding:
@@ -137,21 +135,21 @@ def check_artifacts(settings: Settings) -> Finding:
         with reading(settings) as session:
             state = state_of(session, storage)
     except (NoRegistryError, StorageError) as problem:
-        return Finding("Artifacts", False, problem.problem, problem.next_step)
+        return Finding(False, problem.problem, problem.next_step)
     if (refused := refusal(state, storage)) is not None:
-        return Finding("Artifacts", False, refused.problem, refused.next_step)
+        return Finding(False, refused.problem, refused.next_step)
     if state.missing:
         finding = f"The registry has no rows for {pluralize(len(state.missing), 'artifact')}; the files exist."
-        return Finding("Artifacts", False, finding, "Run `workbench registry rebuild`.", needed=False)
-    return Finding("Artifacts", True, f"{len(state.known):,} in {storage.folder}")
+        return Finding(False, finding, "Run `workbench registry rebuild`.", needed=False)
+    return Finding(True, f"{len(state.known):,} in {storage.folder}")
 
 
 def _without_registry(storage: Storage) -> Finding:
     if not (num := len(storage.ids())):
-        return Finding("Artifacts", True, "none yet")
+        return Finding(True, "none yet")
     finding = f"There is no registry for the {pluralize(num, 'artifact')} in {storage.folder}."
     step = "Restore a backup, or run `workbench migrate` and `workbench registry rebuild`."
-    return Finding("Artifacts", False, finding, step)
+    return Finding(False, finding, step)
 
 
 def _trash(settings: Settings) -> Finding:
@@ -159,11 +157,9 @@ def _trash(settings: Settings) -> Finding:
 
     entries = trashed(settings)
     if not entries:
-        return Finding("Trash", True, "empty")
+        return Finding(True, "empty")
     total = size(sum(one.size_bytes for one in entries))
-    return Finding(
-        "Trash", True, f"{pluralize(len(entries), 'folder')}, {total}, the oldest from {clock(entries[0].at)}"
-    )
+    return Finding(True, f"{pluralize(len(entries), 'folder')}, {total}, the oldest from {clock(entries[0].at)}")
 
 
 def _backup(settings: Settings) -> Finding:
@@ -173,7 +169,7 @@ def _backup(settings: Settings) -> Finding:
     from workbench.store.storage import get_storage
 
     if not is_copied(settings):
-        return Finding("Backup", True, "no daily ones for PostgreSQL: use `workbench backup FOLDER`")
+        return Finding(True, "no daily ones for PostgreSQL: use `workbench backup FOLDER`")
     made = list_backups(settings)
     if has_registry(settings):  # without one, any backup may help
         with reading(settings) as session:
@@ -183,16 +179,16 @@ def _backup(settings: Settings) -> Finding:
             others_words = f"{pluralize(others, 'backup')} of another registry in {backups_folder(settings)}"
             finding = f"There is no backup of this registry, but {others_words}."
             step = "If that registry was yours, see docs/how_to/backups_and_trash.md."
-            return Finding("Backup", False, finding, step, needed=False)
+            return Finding(False, finding, step, needed=False)
     newest = next(iter(made), None)
     if newest is None and not get_storage(settings).ids():
-        return Finding("Backup", True, "none yet, and nothing to back up")
+        return Finding(True, "none yet, and nothing to back up")
     step = "Start the scheduler with `workbench up`, or run `workbench registry backup`."
     if newest is None:
-        return Finding("Backup", False, "There is no backup.", step, needed=False)
+        return Finding(False, "There is no backup.", step, needed=False)
     if time.time() - newest.at > 2 * EVERY_SECONDS:
-        return Finding("Backup", False, f"The newest backup was made {ago(newest.at)}.", step, needed=False)
-    return Finding("Backup", True, f"made {ago(newest.at)}: {newest.path}")
+        return Finding(False, f"The newest backup was made {ago(newest.at)}.", step, needed=False)
+    return Finding(True, f"made {ago(newest.at)}: {newest.path}")
 
 
 def _broker(settings: Settings) -> Finding:
@@ -205,8 +201,8 @@ def _broker(settings: Settings) -> Finding:
             connection.connect()
     except (OSError, *connection.connection_errors) as error:
         step = "Start the broker, or leave WORKBENCH_BROKER_URL empty."
-        return Finding("Queue", False, f"{where} does not respond ({error}).", step)
-    return Finding("Queue", True, where)
+        return Finding(False, f"{where} does not respond ({error}).", step)
+    return Finding(True, where)
 
 
 def _worker(settings: Settings) -> Finding:
@@ -216,19 +212,18 @@ def _worker(settings: Settings) -> Finding:
 
     missing = [name for name in (WORKER, SCHEDULER) if not runs(name, settings)]
     if not missing:
-        return Finding("Worker", True, f"worker and scheduler run on this machine for {settings.root}")
+        return Finding(True, f"worker and scheduler run on this machine for {settings.root}")
     with reading(settings) as session:
         counts = count_by_state(session)
     waiting = counts.get("queued", 0) + counts.get("interrupted", 0)
     start = "Start all servers with `workbench up`."
     if waiting:
         return Finding(
-            "Worker",
             False,
             f"{pluralize(waiting, 'job')} in the queue, but {' and '.join(missing)} not running on this machine.",
             start,
         )
-    return Finding("Worker", True, f"not running, and the queue is empty. {start}")
+    return Finding(True, f"not running, and the queue is empty. {start}")
 
 
 def _api(settings: Settings) -> Finding:
@@ -237,27 +232,25 @@ def _api(settings: Settings) -> Finding:
     require_safe_address(settings)
     with Client(settings) as client, suppress(ServerDownError):
         client.health()
-        return Finding("API", True, f"running at {api_address(settings)}")
+        return Finding(True, f"running at {api_address(settings)}")
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
-    return Finding("API", True, f"not running; port {settings.api_port} is free")
+    return Finding(True, f"not running; port {settings.api_port} is free")
 
 
 def _studio(settings: Settings) -> Finding:
     from ui.serving.browser import studio_answers
 
     if studio_answers(settings):
-        return Finding("Studio", True, f"running at {studio_address(settings)}")
+        return Finding(True, f"running at {studio_address(settings)}")
     require_free_port(settings.studio_port, "WORKBENCH_STUDIO_PORT")
-    return Finding("Studio", True, f"not running; port {settings.studio_port} is free")
+    return Finding(True, f"not running; port {settings.studio_port} is free")
 
 
 def _browser(_: Settings) -> Finding:
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path:
-        return Finding("Browser for tests", True, path, needed=False)
-    return Finding(
-        "Browser for tests", False, "not installed.", "Install chromium if you run the browser tests.", needed=False
-    )
+        return Finding(True, path, needed=False)
+    return Finding(False, "not installed.", "Install chromium if you run the browser tests.", needed=False)
 
 
 CHECKS: dict[str, Callable[[Settings], Finding]] = {
