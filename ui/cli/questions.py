@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, get_origin
 
 import typer
@@ -11,9 +12,9 @@ import typer
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.cli.mix_options import with_rule
-from ui.cli.options import Command, Json, Knob, build, group_knobs, keyword, knobs, split_commas, with_parameters
-from ui.cli.output import print_fields, print_json, print_rows, say
-from ui.cli.verbs import read
+from ui.cli.options import Knob, build, group_knobs, knobs, split_commas, with_parameters
+from ui.cli.output import print_fields, print_rows, say
+from ui.cli.verbs import Outcome, read, verb
 from ui.errors import BadUsageError
 from workbench.answers.base import Answer
 from workbench.answers.cards import MixtureCard
@@ -26,37 +27,36 @@ AnswerType = TypeVar("AnswerType", bound=Answer)
 
 
 def prints_answer(
-    question: type[Question[AnswerType]], *arguments: str, **flags: str
-) -> Callable[[Callable[[Any, AnswerType], None]], Command]:
-    """Makes a command of a function `(question, answer)` that prints an answer; with --json it is printed as JSON.
+    app: typer.Typer, question: type[Question[AnswerType]], *arguments: str, name: str = "", **flags: str
+) -> Callable[[Callable[[Any, AnswerType], None]], Callable[[Any, AnswerType], None]]:
+    """Adds a verb of a function `(question, answer)` that prints an answer; with --json it is printed as JSON.
 
     Each field becomes an option, or an argument if named; `flags` are those of options with another name.
     """
 
-    def decorate(function: Callable[[Any, AnswerType], None]) -> Command:
-        def command(question: Question[AnswerType], as_json: bool) -> None:
-            answer = ask(question.answer)
-            print_json(answer) if as_json else function(question, answer)
+    def decorate(function: Callable[[Any, AnswerType], None]) -> Callable[[Any, AnswerType], None]:
+        def answered(asked: Question[AnswerType]) -> Outcome:
+            return Outcome(ask(asked.answer), partial(function, asked))
 
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        return takes_question(question, *arguments, **flags)(command)
+        answered.__name__, answered.__doc__ = function.__name__, function.__doc__ or question.__doc__
+        verb(app, name)(takes_question(question, *arguments, **flags)(answered))
+        return function
 
     return decorate
 
 
 def takes_question(
     question: type[Question[Any]], *arguments: str, **flags: str
-) -> Callable[[Callable[[Any, bool], None]], Command]:
-    """The same of a function `(question, as_json)`, which asks and prints."""
+) -> Callable[[Callable[[Any], Outcome]], Callable[..., Outcome]]:
+    """Makes a function of a question one of its fields as options."""
     options = [*_options(question)]
 
-    def decorate(function: Callable[[Any, bool], None]) -> Command:
-        def command(**given: Any) -> None:
-            as_json = given.pop("as_json")
-            function(build(question, _values(question, given), arguments, flags), as_json)
+    def decorate(function: Callable[[Any], Outcome]) -> Callable[..., Outcome]:
+        def command(**given: Any) -> Outcome:
+            return function(build(question, _values(question, given), arguments, flags))
 
         parameters = [one.parameter(one.name in arguments, flags.get(one.name, "")) for one in options]
-        return with_parameters(command, function, [*parameters, keyword("as_json", Json)])
+        return with_parameters(command, function, parameters)
 
     return decorate
 
@@ -66,7 +66,7 @@ def add_questions(app: typer.Typer) -> None:
     for path, question in known_questions().items():
         if not question.__module__.startswith("workbench."):
             required = [name for name, field in question.model_fields.items() if field.is_required()]
-            app.command(path, help=question.__doc__)(prints_answer(question, *required)(_print))
+            prints_answer(app, question, *required, name=path)(_print)
 
 
 def _print(question: Question[Any], answer: Answer) -> None:

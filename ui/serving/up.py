@@ -119,11 +119,8 @@ def _unfinished_jobs(settings: Settings) -> str:
     with reading(settings) as session:
         counts = count_by_state(session)
     unfinished = sum(counts.get(state, 0) for state in ACTIVE)
-    return (
-        f"{unfinished} unfinished job{'s go' if unfinished > 1 else ' goes'} on, and nothing new is started."
-        if unfinished
-        else ""
-    )
+    jobs = f"{unfinished} unfinished job{'s go' if unfinished > 1 else ' goes'}"
+    return f"{jobs} on, and nothing new is started." if unfinished else ""
 
 
 def addresses(settings: Settings) -> dict[str, str]:

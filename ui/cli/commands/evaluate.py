@@ -47,8 +47,7 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 add_job(app, "run MIXTURE", Evaluate)
 
 
-@app.command("show")
-@prints_answer(PerplexitiesRequest, "mixture")
+@prints_answer(app, PerplexitiesRequest, "mixture")
 def show(question: PerplexitiesRequest, answer: PerplexityTable) -> None:
     """Show the perplexity and accuracy of each expert on each domain, and its ratio to the in-domain expert."""
     if not answer.domains:
@@ -68,8 +67,7 @@ def show(question: PerplexitiesRequest, answer: PerplexityTable) -> None:
         )
 
 
-@app.command("grid")
-@prints_answer(ClusterGridRequest, "mixture", temperatures="--temperature")
+@prints_answer(app, ClusterGridRequest, "mixture", temperatures="--temperature")
 def grid(question: ClusterGridRequest, answer: ClusterGrid) -> None:
     """Evaluate a cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
     rows = grid_rows(answer, answer.perplexity) if answer.domains else []
@@ -80,8 +78,7 @@ def grid(question: ClusterGridRequest, answer: ClusterGrid) -> None:
         say(temperature_words(answer.proposed))
 
 
-@app.command("forgetting")
-@prints_answer(ForgettingRequest, "before", "after")
+@prints_answer(app, ForgettingRequest, "before", "after")
 def forgetting(_: ForgettingRequest, answer: Forgetting) -> None:
     """Compare perplexities on each domain before and after training (DEMix table 13), from stored scores."""
     empty = "The two have no scores of the same text. Score each with: workbench evaluate run MIXTURE"
@@ -90,8 +87,7 @@ def forgetting(_: ForgettingRequest, answer: Forgetting) -> None:
         say(sentence)
 
 
-@app.command("retention")
-@prints_answer(RetentionRequest, "retain")
+@prints_answer(app, RetentionRequest, "retain")
 def retention(_: RetentionRequest, answer: Retention) -> None:
     """Compare learning with forgetting (MoDE table 1) for full fine-tuning, LoRA and MoDE, from stored scores."""
     if not answer.rows:
@@ -109,8 +105,7 @@ def retention(_: RetentionRequest, answer: Retention) -> None:
         say(f"{sentence} Create it with: {command}")
 
 
-@app.command("removal")
-@prints_answer(RemovalRequest, "mixture")
+@prints_answer(app, RemovalRequest, "mixture")
 def removal(_: RemovalRequest, answer: RemovalTable) -> None:
     """Compute what removing each expert costs on its own domain (DEMix table 7), from stored scores."""
     print_rows(perplexity_rows(answer.rows), empty="No rows.")
@@ -136,8 +131,7 @@ def classify(spec: Classify, run_options: RunOptions) -> None:
         say(f"Show the numbers with: workbench report show {card.result['report'][:8]}")
 
 
-@app.command("affinity")
-@prints_answer(AffinityRequest, "mixture")
+@prints_answer(app, AffinityRequest, "mixture")
 def affinity(question: AffinityRequest, answer: Affinity) -> None:
     """Correlate the experts' perplexity ratios on other domains with the bigram overlap of the domains."""
     rows = [(one.expert, one.domain, one.ratio, one.overlap) for one in answer.cells]
@@ -148,8 +142,7 @@ def affinity(question: AffinityRequest, answer: Affinity) -> None:
         say(sentence)
 
 
-@app.command("posteriors")
-@prints_answer(PosteriorMapRequest, "mixture")
+@prints_answer(app, PosteriorMapRequest, "mixture")
 def posteriors(question: PosteriorMapRequest, answer: PosteriorMap) -> None:
     """Show each domain's posterior over experts, from stored scores; with --json, block by block."""
     say(posterior_title(answer))
@@ -161,8 +154,7 @@ def posteriors(question: PosteriorMapRequest, answer: PosteriorMap) -> None:
     print_table(columns, rows, empty=_no_scores(question))
 
 
-@app.command("contrast")
-@prints_answer(ContrastRequest, "domain", "expert", "rival")
+@prints_answer(app, ContrastRequest, "domain", "expert", "rival")
 def contrast(_: ContrastRequest, answer: TokenComparison) -> None:
     """Show the passages of a domain on which an expert is worst and best against another, from stored scores."""
     say(contrast_words(answer))

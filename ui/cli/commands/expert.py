@@ -124,8 +124,7 @@ def note(
     return Outcome(get_card("expert", name), f"The notes and tags of “{name}” are saved.")
 
 
-@app.command("nearest")
-@prints_answer(NearestRequest, "domain")
+@prints_answer(app, NearestRequest, "domain")
 def nearest(_: NearestRequest, answer: ParentProposal) -> None:
     """Propose the parent of a new expert: the one with the highest posterior on the domain, from stored scores."""
     print_table(["Expert", "Mean posterior", "Perplexity"], proposal_rows(answer), empty="No expert.")

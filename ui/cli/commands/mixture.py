@@ -215,8 +215,7 @@ def perplexity(
     return Outcome(answer, lambda _: _print_scores(answer, name, request.active or members.active, split))
 
 
-@app.command("inference-modes")
-@prints_answer(InferenceModesRequest, "mixture")
+@prints_answer(app, InferenceModesRequest, "mixture")
 def inference_modes(question: InferenceModesRequest, answer: InferenceModeComparison) -> None:
     """Compare perplexities under each inference mode of the paper, under the saved gate, and of the oracle.
 
@@ -263,8 +262,7 @@ def _print_calibration(answer: EvidenceCalibration, name: str, save: bool) -> No
         say(f"Saved in “{name}”." if save else f"Not saved: {command} saves it.")
 
 
-@app.command("cost")
-@prints_answer(CostRequest, "mixture")
+@prints_answer(app, CostRequest, "mixture")
 def cost(_: CostRequest, answer: MixtureCosts) -> None:
     """Compute floating-point operations per token, of one expert, of the mixture and of its training."""
     say(cost_words(answer))

@@ -8,7 +8,7 @@ import typer
 
 from ui.cli.mix_options import parse_experts
 from ui.cli.options import naming_argument
-from ui.cli.output import day, print_json, print_table, say, shown
+from ui.cli.output import day, print_table, say, shown
 from ui.cli.questions import takes_question
 from ui.cli.verbs import Column, Outcome, add_delete, add_list, created_column, get_card, name_column, verb, write
 from workbench.answers.cards import PriorCard
@@ -40,12 +40,11 @@ add_list(
 )
 
 
-@app.command("estimate")
+@verb(app)
 @takes_question(PriorRequest, "name", "mixture", "domain")
-def estimate(question: PriorRequest, as_json: bool) -> None:
+def estimate(question: PriorRequest) -> Outcome:
     """Estimate a cached prior: the mean posterior over held-out blocks of a domain, from stored scores."""
-    card = write(keep_estimate, question.name, ask(question.answer))
-    print_json(card) if as_json else _print(card)
+    return Outcome(write(keep_estimate, question.name, ask(question.answer)), _print)
 
 
 @verb(app, "set")
