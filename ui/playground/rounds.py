@@ -50,59 +50,55 @@ def _chip(name: str, mark: str, number: int, is_on: bool, weight: float) -> dict
     }
 
 
+def _with_switches(chips: dict[str, Any], chosen: Mapping[str, tuple[bool, float]]) -> dict[str, Any]:
+    """The chips with which are on and with their weights, by name; those that are not named stay."""
+    experts = []
+    for chip in chips["experts"]:
+        is_on, weight = chosen.get(chip["name"], (chip["on"], chip["weight"]))
+        experts.append({**chip, "on": is_on, "weight": weight})
+    return {**chips, "experts": experts}
+
+
 def chips_as(chips: dict[str, Any], manifest: Manifest | None) -> dict[str, Any]:
     """The chips as they were in a stored answer."""
     if manifest is None:
         return chips
-    given = {one.name: one.weight for one in manifest.experts}
-    largest = max(given.values(), default=1.0) or 1.0
-    experts = [
-        {**one, "on": True, "weight": round(given[one["name"]] / largest, 2)}
-        if one["name"] in given
-        else {**one, "on": False}
-        for one in chips["experts"]
-    ]
-    return {**chips, "experts": experts}
+    largest = max((expert.weight for expert in manifest.experts), default=1.0) or 1.0
+    on = {expert.name: (True, round(expert.weight / largest, 2)) for expert in manifest.experts}
+    return _with_switches(chips, {chip["name"]: (False, chip["weight"]) for chip in chips["experts"]} | on)
 
 
 def chips_with(chips: dict[str, Any], values: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The chips as an address sets them, and a sentence for each value that cannot be used."""
     settings, faults = read_members(values, _stored(chips))
-    experts = [
-        {**one, "on": settings[one["name"]].is_on, "weight": settings[one["name"]].weight} for one in chips["experts"]
-    ]
-    return {**chips, "experts": experts}, faults
+    return _with_switches(chips, {name: (one.is_on, one.weight) for name, one in settings.items()}), faults
 
 
 def chips_chosen(chips: dict[str, Any], sent: Mapping[str, Any], without: str = "") -> dict[str, Any]:
     """The chips with what a browser chose: which are on, but never `without`, and their weights."""
     chosen = {one["name"]: (one["on"] and one["name"] != without, one["weight"]) for one in sent["experts"]}
-    experts = []
-    for one in chips["experts"]:
-        is_on, weight = chosen.get(one["name"], (one["on"], one["weight"]))
-        experts.append({**one, "on": is_on, "weight": min(HEAVIEST, max(0.0, weight))})
+    chips = _with_switches(chips, chosen)
+    experts = [{**chip, "weight": min(HEAVIEST, max(0.0, chip["weight"]))} for chip in chips["experts"]]
     return {**chips, "experts": experts}
 
 
-def chip_values(chips: Mapping[str, Any] | None) -> list[str]:
+def chip_values(chips: Mapping[str, Any]) -> list[str]:
     """What was switched and weighed, as an address has it. The largest stored weight is 1."""
-    experts = (chips or {}).get("experts", ())
-    now = {str(one["name"]): MemberSetting(bool(one["on"]), float(one["weight"])) for one in experts}
-    return member_values(_stored(chips or {}), now)
+    now = {str(one["name"]): MemberSetting(bool(one["on"]), float(one["weight"])) for one in chips["experts"]}
+    return member_values(_stored(chips), now)
 
 
 def _stored(chips: Mapping[str, Any]) -> dict[str, MemberSetting]:
     return {
-        str(one["name"]): MemberSetting(bool(one["active"]), float(one["stored"]), HEAVIEST)
-        for one in chips.get("experts", ())
+        str(one["name"]): MemberSetting(bool(one["active"]), float(one["stored"]), HEAVIEST) for one in chips["experts"]
     }
 
 
 def request_of(
-    model: str, chips: Mapping[str, Any] | None, num_members: int, parts: Mapping[str, Sequence[str]]
+    model: str, chips: Mapping[str, Any], num_members: int, parts: Mapping[str, Sequence[str]]
 ) -> MixtureRequest:
     """The request of a pane. Weights that nobody moved are left as they are stored."""
-    experts = list((chips or {}).get("experts", ()))
+    experts = chips["experts"]
     if num_members > len(experts):  # more than there are chips for
         return MixtureRequest(model, parts=parts)
     active = [str(one["name"]) for one in experts if one["on"]]

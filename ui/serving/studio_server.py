@@ -62,21 +62,16 @@ def main() -> int:
     """Runs the server; gives the exit code where it cannot. A problem is one sentence."""
     try:
         require_extras("studio")
-        settings = _settings()
+        from ui.addresses import require_safe_address
+        from workbench.settings import get_settings
+
+        settings = get_settings()
+        require_safe_address(settings)
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 2
     _serve(settings)
     return 0
-
-
-def _settings() -> Settings:
-    from ui.addresses import require_safe_address
-    from workbench.settings import get_settings
-
-    settings = get_settings()
-    require_safe_address(settings)
-    return settings
 
 
 def _serve(settings: Settings) -> None:
