@@ -49,7 +49,7 @@ FREE_FORM = {
         "workbench.answers.cards:ClusteringCard.config",
         "workbench.requests.body:gate_changes",
         "workbench.answers.cards:ExpertCard.config",
-        "workbench.analysis.changes.training_outcome:worse_than_before",
+        "workbench.analysis.changes.additions:worse_than_before",
         "workbench.answers.cards:ExpertCard.metrics",
         "workbench.answers.cards:MixtureCard.gate",
         "workbench.answers.cards:SeedCard.config",

@@ -30,8 +30,7 @@ from ui.playground.view import Answer, answer_html, diff_html, legend_html, next
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer
+from workbench.answers.posteriors import Manifest, StoredAnswer
 from workbench.requests.verification import changed_since
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.access.actor import OWNER, Actor, Role, require
-from workbench.answers.team import UserCard
+from workbench.answers.cards import UserCard
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.schema.names import by_name, clean_name
 from workbench.schema.tables import User

@@ -346,3 +346,24 @@ class EvaluationCard(Answer):
     perplexity: float
     accuracy: float | None = None  # the share of tokens that were the most probable ones; None: not counted
     created_at: float
+
+
+class UserCard(Answer):
+    """A user, without the token."""
+
+    name: str
+    role: str  # viewer | editor | admin
+    created_at: float
+    revoked_at: float | None = None
+
+
+class AuditCard(Answer):
+    """An entry of the audit log."""
+
+    id: int
+    at: float
+    user: str
+    action: str  # submit, add, change, delete, …
+    kind: str  # of the object; of a job its kind, such as train-expert
+    name: str
+    details: str = ""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from workbench.formatting.chart_label import full_label, label
+from workbench.formatting.number_format import full_label, label
 from workbench.formatting.palette import BASELINE_DASH, GREY, Look
 
 HEIGHT = 272  # pixels

@@ -33,8 +33,7 @@ from workbench.answers.history import (
     Turn,
     VoteCard,
 )
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer
+from workbench.answers.posteriors import Manifest, StoredAnswer
 from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
 from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of

@@ -20,7 +20,6 @@ from workbench.registry.reproducible import reproducible_from
 from workbench.registry.seeds import copies_of, made_of
 from workbench.schema.names import by_name, choose_look, clean_name, ensure_free
 from workbench.schema.tables import (
-    Artifact,
     Cluster,
     Corpus,
     Domain,
@@ -120,49 +119,16 @@ def first_of_line(row: Expert) -> Expert:
     return [row, *ancestors(row)][-1]
 
 
-def register_expert(
-    session: Session,
-    *,
-    id: str,
-    name: str,
-    method: str,
-    domain_id: str | None,
-    seed_id: str | None,
-    parent_id: str | None,
-    base: Artifact,
-    artifact: Artifact,
-    tokenizer_sha256: str,
-    data_sha256: str,
-    num_parameters: int,
-    config: dict[str, Any],
-    metrics: dict[str, Any],
-    code_version: str = "",
-    job_id: str | None = None,
-) -> ExpertCard:
-    """Registers a new expert whose files are stored already. Related rows are given by id: names may have changed."""
+def register_expert(session: Session, *, name: str, domain_id: str | None, **columns: Any) -> ExpertCard:
+    """Registers a new expert whose files are stored already; `columns` are the others of `Expert`.
+
+    Related rows are given by id: names may have changed.
+    """
     ensure_free(session, Expert, name)
     if domain_id is not None and session.get(Domain, domain_id) is None:
         raise NotFoundError("domain", domain_id, session.scalars(select(Domain.name)))
     colour_number, mark = choose_look(session, name)
-    row = Expert(
-        id=id,
-        name=name,
-        method=method,
-        domain_id=domain_id,
-        seed_id=seed_id,
-        parent_id=parent_id,
-        base=base,
-        artifact=artifact,
-        tokenizer_sha256=tokenizer_sha256,
-        data_sha256=data_sha256,
-        num_parameters=num_parameters,
-        config=config,
-        metrics=metrics,
-        colour_number=colour_number,
-        mark=mark,
-        code_version=code_version,
-        job_id=job_id,
-    )
+    row = Expert(name=name, domain_id=domain_id, colour_number=colour_number, mark=mark, **columns)
     session.add(row)
     session.flush()
     return _cards(session, [row])[0]

@@ -13,7 +13,7 @@ from workbench.answers.cards import SeedCard
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.schema.names import by_name, clean_name, ensure_free
-from workbench.schema.tables import Artifact, Clustering, Expert, Job, SeedModel
+from workbench.schema.tables import Clustering, Expert, Job, SeedModel
 from workbench.store.storage import Storage
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
@@ -78,31 +78,11 @@ def seed_row(session: Session, name: str) -> SeedModel:
     return by_name(session, SeedModel, name)
 
 
-def register_seed(
-    session: Session,
-    *,
-    name: str,
-    source: str,
-    family: str,
-    config: dict[str, Any],
-    num_parameters: int,
-    tokenizer_sha256: str,
-    artifact: Artifact,
-    job_id: str | None = None,
-) -> SeedCard:
-    """Registers a seed model whose folder is stored already."""
+def register_seed(session: Session, *, name: str, source: str, **columns: Any) -> SeedCard:
+    """Registers a seed model whose folder is stored already; `columns` are the others of `SeedModel`."""
     name = clean_name("seed model", name)
     ensure_free(session, SeedModel, name)
-    row = SeedModel(
-        name=name,
-        source=plain(source),
-        family=family,
-        config=config,
-        num_parameters=num_parameters,
-        tokenizer_sha256=tokenizer_sha256,
-        artifact=artifact,
-        job_id=job_id,
-    )
+    row = SeedModel(name=name, source=plain(source), **columns)
     session.add(row)
     session.flush()
     return _card(row)

@@ -15,8 +15,7 @@ from engine.events import Done, Token
 from workbench.answers.base import Answer
 from workbench.answers.history import ComparedAnswerCard, ComparisonCard, LinkedAnswer, OpenedLink
 from workbench.answers.mixture_request import MixtureRequest
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer, StoredChoice
+from workbench.answers.posteriors import Manifest, StoredAnswer, StoredChoice
 from workbench.errors import BadSpecError
 
 if TYPE_CHECKING:

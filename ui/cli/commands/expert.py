@@ -60,7 +60,7 @@ add_list(
 @app.command("show")
 def show(name: ExpertName, as_json: Json = False) -> None:
     """Show an expert with its parents and its training."""
-    from workbench.analysis.changes.training_outcome import worse_than_before
+    from workbench.analysis.changes.additions import worse_than_before
     from workbench.exports.old_masks import old_masks
     from workbench.registry.database import reading
     from workbench.registry.experts import get_expert

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 from sqlalchemy import select
@@ -13,13 +14,13 @@ from engine.errors import MixtureError
 from engine.files import ArtifactRef
 from engine.loading.plan import GenerationPlan
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.changes.training_outcome import worse_than_before
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
 from workbench.answers.cards import ReportCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import change
+from workbench.formatting.number_format import perplexity as perplexity_text
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports
@@ -27,7 +28,7 @@ from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
 
-KIND = "addition"
+ADDITIONS = "addition"
 
 
 class BesideParent(Answer):
@@ -242,3 +243,20 @@ def _single_score(
         .where(Evaluation.block_size == block_size, Evaluation.num_tokens <= max_tokens)
     )
     return session.scalar(statement.order_by(Evaluation.num_tokens.desc()).limit(1))
+
+
+AFTER, BEFORE = "dev_perplexity", "dev_perplexity_before"  # metrics of an expert
+
+
+def worse_than_before(metrics: Mapping[str, Any]) -> str:
+    """A sentence about an expert that its training made worse; empty for others, and where it was not measured."""
+    after, before = metrics.get(AFTER), metrics.get(BEFORE)
+    if after is None or before is None or after <= before:
+        return ""
+    return (
+        f"Its training made it worse: perplexity {perplexity_text(after)} on its held-out text, "
+        f"{perplexity_text(before)} before the first update. Train it again at a lower learning rate."
+    )
+
+
+KIND = ADDITIONS

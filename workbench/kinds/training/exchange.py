@@ -10,8 +10,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from engine.path_kinds import describe_path
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import amount, pluralize
-from workbench.kinds.kind import Kind, Result, ResultLink, expert_link, named, no_path, nothing
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Kind, Probe, Result, ResultLink, expert_link, named, no_path, nothing
 from workbench.specs.base import (
     HUB,
     ExpertName,

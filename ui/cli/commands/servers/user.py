@@ -10,7 +10,7 @@ import typer
 from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_json, say
-from workbench.answers.team import UserCard
+from workbench.answers.cards import UserCard
 from workbench.formatting.number_format import DASH
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
