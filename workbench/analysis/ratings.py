@@ -105,7 +105,7 @@ class _Ballot:
 def rating_tables(
     session: Session, *, domain: str = "", blind_only: bool = False, by_name: bool = False
 ) -> RatingTables:
-    """Ratings on all prompts and by domain, or of one domain alone.
+    """Ratings on all prompts and by domain, or of one domain only.
 
     With `by_name` all setups that had one name count as one model. Votes on two equal setups say nothing and are left
     out.

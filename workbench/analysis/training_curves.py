@@ -53,7 +53,7 @@ class TrainingHistory(Answer):
 def training_history(session: Session, expert: str) -> TrainingHistory:
     """The evaluations of an expert's training on each domain; it may still be in training.
 
-    Where several were trained at once, each was evaluated on its own domains alone. Raises NotFoundError.
+    Where several were trained at once, each was evaluated on its own domains only. Raises NotFoundError.
     """
     job = _job_of(session, expert)
     spec = parse_spec(job.spec)
@@ -110,7 +110,7 @@ def _job_of(session: Session, expert: str) -> Job:
 def gate_names(session: Session, job_id: str) -> list[str]:
     """The names behind a job's gate weights, the backbone first; none if the job is not of MoDE.
 
-    The parts of a composition from before their names were written down have numbers alone, until it is done.
+    The parts of a composition from before their names were written down have only numbers, until it is done.
     """
     job = session.get_one(Job, job_id)
     spec = parse_spec(job.spec)
@@ -159,7 +159,7 @@ _UNITS = {  # by the first part of the stored name
 
 
 def job_metrics(session: Session, job_id: str, names: Collection[str] = ()) -> JobMetrics:
-    """The points of a job by metric and step. `names` chooses metrics: `loss` stands for `loss/DOMAIN`, too.
+    """The points of a job by metric and step. `names` chooses metrics: `loss` also stands for `loss/DOMAIN`.
 
     Raises NotFoundError.
     """

@@ -60,7 +60,7 @@ class ImportReport(Stored):
     refused: list[RefusedRecord] = Field([])  # the first ones
     reasons: dict[str, int] = Field({})  # why records were refused -> how many
     file_reasons: dict[str, int] = Field({})
-    fields_not_read: dict[str, int] = Field({})  # beside conversations -> records
+    fields_not_read: dict[str, int] = Field({})  # of records, next to their conversations -> records
     notes: list[str] = Field([])
     bytes_read: int = 0
     anonymized: dict[str, int] = Field({})  # dummy tokens by category

@@ -178,7 +178,7 @@ class Change(Answer):
 
 
 class EvidenceCalibration(Answer):
-    """The setting that fits dev text of a mixture's training domains best, beside the setting of now."""
+    """The setting that fits dev text of a mixture's training domains best, and the present setting."""
 
     mixture: str
     experts: list[str]

@@ -122,7 +122,7 @@ def _how_it_was_made(facts: CardFacts) -> Iterator[str]:
             ("Expert", "Method", "Weight"), ((one.name, one.method_title, f"{weight:.6g}") for one, weight in rows)
         )
         yield ""
-        yield "The merged model was not scored; perplexities below are those of its experts by themselves."
+        yield "The merged model was not scored; perplexities below are those of its single experts."
     yield ""
     for one in facts.experts:
         yield f"- {plain(one.name)}: {', '.join(_origin(one))}"

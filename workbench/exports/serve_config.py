@@ -73,9 +73,9 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes
 def write_serve_config(session: Session, storage: Storage, mixture: str, folder: Path) -> ServeConfig:
     """Writes the script and the same as JSON into a new folder. The script exports the weights when it is run.
 
-    Needs a session that writes: a seed model with adapters becomes an expert, too.
+    Needs a session that writes: a seed model with adapters also becomes an expert.
 
-    Raises NotFoundError, and BadSpecError for a folder that exists and a mixture of which vLLM can serve nothing.
+    Raises NotFoundError, and BadSpecError for a folder that exists, and for a mixture with nothing that vLLM can serve.
     """
     if complaints := output_complaints(str(folder), "folder"):
         raise BadSpecError(complaints)
@@ -84,7 +84,7 @@ def write_serve_config(session: Session, storage: Storage, mixture: str, folder:
         because = " ".join(f"“{one.expert}” {one.because}." for one in config.left_out)
         raise BadSpecError([f"vLLM can serve no expert of “{mixture}”. {because}".strip()])
     for server in config.servers:
-        expert_or_seed(session, server.model)  # a seed model can be exported when it is an expert, too
+        expert_or_seed(session, server.model)  # only then can a seed model be exported
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(json.dumps(config.model_dump(), indent=2) + "\n", encoding="utf-8")
     (folder / SCRIPT).write_text(_script(config), encoding="utf-8")
@@ -112,7 +112,7 @@ def serve_config(storage: Storage, mixture: str, experts: Sequence[Expert], fold
 def _why_not(storage: Storage, expert: Expert) -> str:
     method = method_of(expert.method)
     if method.no_decoder_because:
-        return f"is no plain decoder: it {method.no_decoder_because}"
+        return f"is not a plain decoder: it {method.no_decoder_because}"
     if method.is_adapter and expert.seed is None:
         return "is an adapter whose seed model is deleted"
     if method.is_adapter and _rank(storage, expert) > _RANKS[-1]:

@@ -148,7 +148,7 @@ def training_probe(spec: Any, base: RegistryObject) -> Probe[Any]:
     """The probe of a spec whose field `training` says how it is trained, from a base in the registry."""
     training = spec.training
     num_steps = min(_STEPS, training.num_steps)
-    # A checkpoint before the last: with patience, that one has no best weights beside it.
+    # A checkpoint before the last: with patience, that one has no best weights next to it.
     short = replace(training, num_steps=num_steps, checkpoint_every=max(1, num_steps // 2))
     return Probe(
         short=spec.model_copy(update={"training": short}),

@@ -75,7 +75,7 @@ class NearestRequest(Question[ParentProposal]):
             methods = " and ".join(sorted({method_of(member.expert.method).title for member in row.members}))
             raise ScoresError(
                 f"“{self.mixture}” has no expert whose copy can be trained: experts of {methods} cannot be copied.",
-                "Train an expert of its own beside the backbone: workbench train mode.",
+                "Train an expert of its own next to the backbone: workbench train mode.",
             )
         scores = _scores(session, row, self.domain, self.split)
         if scores is None:

@@ -139,7 +139,7 @@ class RemovalRequest(Question[RemovalTable]):
     split: HeldOutSplit = Field("test", description="Which held-out part; priors are always of dev.")
 
     def answer(self, session: Session, storage: Storage) -> RemovalTable:
-        """Table 7: every expert that takes part, on its own domain; nothing is computed anew."""
+        """Table 7: every expert that takes part, on its own domain; nothing is computed again."""
         members = [expert for expert in taking_part(mixture_row(session, self.mixture)) if expert.domain is not None]
         homes = [expert.domain.name for expert in members if expert.domain is not None]
         for domain in self.retrained:

@@ -104,7 +104,7 @@ class RetentionRequest(Question[Retention]):
     split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> Retention:
-        """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
+        """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores.
 
         No experts named: all that were scored on `retain` and share the tokenizer that most of these have; no targets
         named: what trained them. The expert that their seed is a copy of stands with them and says what there was to

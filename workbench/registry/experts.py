@@ -327,7 +327,7 @@ def parameters_of(row: Expert) -> Parameters | None:
         return None
     method, origin = method_of(row.method), first_of_line(row)
     if method.in_place_of_base and method_of(origin.method).in_place_of_base:
-        method = method_of(origin.method)  # a copy of a mixture of experts is one, too
+        method = method_of(origin.method)  # a copy of a mixture of experts is one itself
     stored = StoredExpert(row.num_parameters, origin.config)
     return method.parameters(row.seed.num_parameters, row.seed.config, stored)
 

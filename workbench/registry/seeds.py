@@ -89,7 +89,7 @@ def register_seed(session: Session, *, name: str, source: str, **columns: Any) -
 
 
 def made_of(session: Session, seed: SeedModel | None) -> Expert | None:
-    """The expert of which a seed is a full copy; None for other seeds, and for None."""
+    """The expert that a seed is a full copy of; None for other seeds, and for None."""
     job = session.get(Job, seed.job_id) if seed and seed.job_id else None
     expert_id = job.result.get(MADE_OF) if job else None
     return session.get(Expert, expert_id) if expert_id else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ChoiceReplay(Answer):
-    """One text of a stored answer, beside the same made again."""
+    """One text of a stored answer, compared with the same made again."""
 
     index: int
     num_tokens: int
@@ -56,7 +56,7 @@ Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token 
 
 
 def read_answer(path: Path) -> StoredAnswer:
-    """The stored answer in a file; raises BadSpecError for what is none, or one that cannot be made again."""
+    """The stored answer in a file; raises BadSpecError for another file, and for one that cannot be made again."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise BadSpecError([f"{path} has more than {MAX_BYTES:,} bytes."], "Give the JSON of one answer.")
@@ -67,7 +67,7 @@ def read_answer(path: Path) -> StoredAnswer:
         raise BadSpecError([f"{path} cannot be read: {error.strerror}."], "Give the file of an answer.") from None
     except (ValidationError, ValueError, TypeError, EngineError) as error:
         raise BadSpecError(
-            [f"{path} is no answer of the API with a manifest."], "Store the JSON of a request without stream."
+            [f"{path} is not an answer of the API with a manifest."], "Store the JSON of a request without stream."
         ) from error
     if answer.manifest.sampling is None or any(
         choice.token_ids is None or choice.prompt_token_ids is None for choice in answer.choices

@@ -93,7 +93,7 @@ class Artifact(WithId, Dated, Base):
 
 
 class Tombstone(Base):
-    """An id of the shared store that is no artifact of this registry any more, or not yet; see `store.tombstones`."""
+    """An id of the shared store that is no longer, or not yet, an artifact of this registry; see `store.tombstones`."""
 
     __tablename__ = "tombstones"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)

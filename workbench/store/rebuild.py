@@ -1,4 +1,4 @@
-"""Rebuilds the rows of a lost or older registry from the records beside the artifacts and from their files.
+"""Rebuilds the rows of a lost or older registry from the records next to the artifacts and from their files.
 
 Existing rows are not changed, and no row is made twice. Only jobs that are recorded as done become done. Of machines
 with a shared store each rebuilds what it recorded; what one that came before called deleted does not return.

@@ -81,7 +81,7 @@ class Change:
 def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: HeldOutSplit) -> Addition:
     """The folders and domains that a certificate checks.
 
-    Raises MixtureError when the expert was not added to a model, or takes no part beside another expert.
+    Raises MixtureError when the expert was not added to a model, or does not take part together with another expert.
     """
     mixed, row = mixture_row(session, mixture), expert_row(session, expert)
     if not _was_added(row):
@@ -195,7 +195,7 @@ def _two_plans(
     others = [name for name in on if name != row.name]
     if row.name not in on or not others:
         raise MixtureError(
-            f"“{row.name}” does not take part in “{mixture.name}” beside another expert.",
+            f"“{row.name}” does not take part in “{mixture.name}” together with another expert.",
             f"Put it in with `workbench mixture add`, or switch it on; then certify it. In “{mixture.name}”: "
             f"{', '.join(on) or 'none'}.",
         )

@@ -83,7 +83,7 @@ def name_now(session: Session, expert: Expert, name: str) -> str:
 
 
 def retrained_without(session: Session, mixture: str, removed: Expert) -> Retrained:
-    """The mixture as a baseline without an expert's domain; raises MixtureError if it is none."""
+    """The mixture as a baseline without an expert's domain; raises MixtureError if it is not one."""
     experts = taking_part(mixture_row(session, mixture))
     if objection := _objection(session, experts, removed):
         raise MixtureError(
@@ -132,13 +132,13 @@ def unknown(session: Session, expert: Expert, *, with_bases: bool = True) -> str
 
 
 def seen_by_base(session: Session, expert: Expert, domain: Domain) -> str:
-    """As `seen`, for an expert's base alone, with everything that the base was made of."""
+    """As `seen`, for an expert's base only, with everything that the base was made of."""
     beneath = _first(seen(session, part, domain) for part in _beneath(session, expert))
     return beneath or _first(source.same_as(domain) for source in _of_bases(session, expert))
 
 
 def unknown_by_base(session: Session, expert: Expert) -> str:
-    """As `unknown`, for an expert's base alone."""
+    """As `unknown`, for an expert's base only."""
     beneath = _first(unknown(session, part) for part in _beneath(session, expert))
     return beneath or _first(_not_known(source) for source in _of_bases(session, expert))
 

@@ -115,7 +115,7 @@ class ExportExpert(Spec):
     folder: LocalPath = Field(min_length=1, description="Folder to write; it must not exist yet.")
     format: Literal["hf", "peft", "gguf"] = Field(
         "hf",
-        description="hf: the expert with its base as one model for transformers; peft: a LoRA adapter alone; gguf: "
+        description="hf: the expert with its base as one model for transformers; peft: only a LoRA adapter; gguf: "
         "the model for llama.cpp, by its converter.",
     )
 
@@ -132,7 +132,7 @@ def format_complaints(session: Session, expert: str, format: str) -> list[str]:
         return []
     method = method_of(row.method)
     if format == "peft" and not method.is_adapter:
-        return [f"“{expert}” is no LoRA adapter, its method is {method.title}: export it as hf."]
+        return [f"“{expert}” is not a LoRA adapter: its method is {method.title}: export it as hf."]
     if format != "peft" and method.no_decoder_because:
         return [f"“{expert}” cannot be exported as one model: it {method.no_decoder_because}."]
     return []
@@ -251,7 +251,7 @@ class PushExpert(Spec):
         try:
             validate_repo_id(value)
         except HFValidationError:
-            raise ValueError(f"“{value}” is no name of a repository: give NAME, or USER/NAME") from None
+            raise ValueError(f"“{value}” is not a repository name: give NAME, or USER/NAME") from None
         return value
 
 
@@ -290,7 +290,7 @@ class PackExpert(Spec):
     kind: Literal["pack-expert"] = "pack-expert"
     expert: ExpertName = Field(description="Expert to pack.")
     file: LocalPath = Field(min_length=1, description="File to write; it must not exist yet.")
-    with_seed: bool = Field(False, description="Pack its seed model, too, for workbenches that do not have it.")
+    with_seed: bool = Field(False, description="Also pack its seed model, for workbenches that do not have it.")
 
 
 def _pack_expert_complaints(session: Session, spec: PackExpert) -> list[str]:

@@ -161,7 +161,7 @@ def _probe(spec: TrainJoint) -> Probe[TrainJoint]:
 
 
 def _share_of_process(spec: TrainJoint) -> TrainJoint:
-    """What one of the processes trains alone: some of the experts, or some of one expert's sequences."""
+    """The part that one of the processes trains: some of the experts, or some of one expert's sequences."""
     training, num_experts = spec.training, len(spec.experts)
     if num_experts > 1:
         domains = spec.domains[: -(-num_experts // spec.num_gpus)]

@@ -1,4 +1,4 @@
-"""Train a MoDE expert beside a frozen seed model (MoDE, stage 1)."""
+"""Train a MoDE expert next to a frozen seed model (MoDE, stage 1)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TrainMode(Spec):
-    """Train an expert of transformer layers beside a frozen backbone (MoDE §3.2, stage 1)."""
+    """Train an expert of transformer layers next to a frozen backbone (MoDE §3.2, stage 1)."""
 
     kind: Literal["train-mode"] = "train-mode"
     name: Name = Field(

@@ -1,7 +1,7 @@
 """The inputs of a gate that weighs by nearness: its clustering's files, and the cluster of each expert.
 
 An expert is of a cluster by its domain, which was made of that cluster's documents as they are or as they were: an
-edit takes no mixture down before its models are trained anew.
+edit takes no mixture down before its models are trained again.
 """
 
 from __future__ import annotations
