@@ -71,7 +71,7 @@ FREE_FORM = {
         "workbench.answers.cards:EventCard.data",
         "workbench.answers.cards:JobCard.result",
         "workbench.answers.cards:JobCard.spec",
-        "workbench.registry.reproducible:environment_words",
+        "workbench.registry.reproducible:describe_environment",
         "workbench.kinds.parse_spec:parse_as",
         "workbench.kinds.parse_spec:parse_spec",
         "workbench.kinds.parse_spec:paths_read",

@@ -288,10 +288,10 @@ class Settings(BaseSettings):
     @field_validator("gpus")
     @classmethod
     def _are_numbers(cls, gpus: str) -> str:
-        for one in _listed(gpus):
-            match = _GPU_RANGE.fullmatch(one)
+        for numbers in _listed(gpus):
+            match = _GPU_RANGE.fullmatch(numbers)
             if match is None or int(match[2] or match[1]) < int(match[1]):
-                raise ValueError(f"must be numbers or ranges, such as 0-3 or 0,2; got “{one}”")
+                raise ValueError(f"must be numbers or ranges, such as 0-3 or 0,2; got “{numbers}”")
         return gpus
 
     @property

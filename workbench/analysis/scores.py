@@ -171,9 +171,9 @@ def mixed_perplexities(
     """The same of several texts, which are summed side by side."""
     from engine.inference.kept_scores import mixed_perplexities as mixed
 
-    artifacts = [[storage.kept(one.artifact) for one in evaluations] for evaluations in texts]
-    for one in chain.from_iterable(artifacts):
-        _checked(one)
+    artifacts = [[storage.kept(artifact.artifact) for artifact in evaluations] for evaluations in texts]
+    for artifact in chain.from_iterable(artifacts):
+        _checked(artifact)
     firsts = [evaluations[0] for evaluations in texts]
     distances: Sequence[ArtifactRef | None] = [None] * len(texts)
     if planned.route is not None:

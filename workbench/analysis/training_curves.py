@@ -90,7 +90,7 @@ def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
     return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))
 
 
-def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
+def count_retained(session: Session, experts: Sequence[str]) -> Counter[str]:
     """The number of these experts trained with each retained domain (`retain`)."""
     of_experts = select(Job).join(Expert, Expert.job_id == Job.id).where(Expert.name.in_(experts))
     return Counter(name for job in session.scalars(of_experts) for name in getattr(parse_spec(job.spec), "retain", ()))

@@ -93,18 +93,20 @@ def write_serve_config(session: Session, storage: Storage, mixture: str, folder:
 
 def serve_config(storage: Storage, mixture: str, experts: Sequence[Expert], folder: Path) -> ServeConfig:
     """One server for each model, and for each seed model with all of its adapters."""
-    left_out = [(one, _why_not(storage, one)) for one in experts]
-    servable = [one for one, because in left_out if not because]
+    left_out = [(expert, _why_not(storage, expert)) for expert in experts]
+    servable = [expert for expert, because in left_out if not because]
     adapters: dict[str, list[Expert]] = {}
-    for one in servable:
-        if method_of(one.method).is_adapter and one.seed is not None:
-            adapters.setdefault(f"{SEED}{one.seed.name}", []).append(one)
-    full_models = [one.name for one in servable if not method_of(one.method).is_adapter and one.name not in adapters]
+    for expert in servable:
+        if method_of(expert.method).is_adapter and expert.seed is not None:
+            adapters.setdefault(f"{SEED}{expert.seed.name}", []).append(expert)
+    full_models = [
+        expert.name for expert in servable if not method_of(expert.method).is_adapter and expert.name not in adapters
+    ]
     models = [(name, adapters.get(name, [])) for name in [*adapters, *full_models]]
     return ServeConfig(
         mixture=mixture,
         servers=[_server(storage, folder, number, len(models), *model) for number, model in enumerate(models)],
-        left_out=[LeftOut(expert=one.name, because=because) for one, because in left_out if because],
+        left_out=[LeftOut(expert=expert.name, because=because) for expert, because in left_out if because],
         lost=LOST,
     )
 

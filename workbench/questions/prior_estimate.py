@@ -64,7 +64,7 @@ class PriorRequest(Question[EstimatedPrior]):
         return EstimatedPrior(shares=shares, source=source)
 
 
-def cached_prior_of(
+def estimate_cached_prior(
     storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: AnyEvidence
 ) -> Tensor | None:
     """The prior of exactly so many blocks; None where fewer are scored."""

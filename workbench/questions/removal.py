@@ -227,15 +227,15 @@ def verdict(findings: Mapping[str, Any]) -> str:
     own, identity = findings["perplexity"][0], findings["identity"]
     heirs = ", ".join(f"“{name}”" for name in findings["heirs"])
     sentences = (
-        _identity_words(findings, identity),
+        _identity_sentence(findings, identity),
         f"Experts of its domain or copied from it remain: {heirs}." if heirs else "",
-        _cost_words(own),
-        _extraction_words(findings["extraction"]),
+        _cost_sentence(own),
+        _extraction_sentence(findings["extraction"]),
     )
     return " ".join(filter(None, sentences))
 
 
-def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
+def _identity_sentence(findings: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
     mixture, expert = findings["mixture"], findings["expert"]
     if identity["holds"]:
         return (
@@ -253,14 +253,14 @@ def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) ->
     )
 
 
-def _cost_words(own: Mapping[str, Any]) -> str:
+def _cost_sentence(own: Mapping[str, Any]) -> str:
     before, after, never = (own[name] for name in COLUMNS)
     rise = change(100 * (after / before - 1))
     sentences = f"Perplexity on {own['domain']} goes from {perplexity(before)} to {perplexity(after)} ({rise})"
     return f"{sentences}." if never is None else f"{sentences}; trained without the domain it is {perplexity(never)}."
 
 
-def _extraction_words(extraction: Mapping[str, Any]) -> str:
+def _extraction_sentence(extraction: Mapping[str, Any]) -> str:
     means, change = extraction["means"], extraction["changes"]["without_expert"]["match"]
     with_it, without = (percent(100 * means[name]["match"]["mean"]) for name in COLUMNS[:2])
     low, high = (number(change[bound] * 100, 1, signed=True) for bound in ("low", "high"))

@@ -16,14 +16,14 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import DomainMeasure, Measure, PerplexityTable, table_of
-from workbench.analysis.training_curves import retained_by
+from workbench.analysis.training_curves import count_retained
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis import Evaluate
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row, parameters_of
-from workbench.registry.seeds import made_of
+from workbench.registry.seeds import copied_expert
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.tables import Domain, Evaluation, Expert, MixtureMember
 from workbench.store.storage import Storage
@@ -153,7 +153,7 @@ def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefau
     learners = [row for row in rows if row not in known] or rows
     learned = Counter(name for row in learners for name in domains_of(row))
     scored = _times_scored(session, rows)
-    retained, knew = retained_by(session, experts), _learned_by(known, "")
+    retained, knew = count_retained(session, experts), _learned_by(known, "")
     domains = session.scalars(select(Domain.name).order_by(Domain.name))
     order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew, -scored[name]))
     return RetentionDefaults(retain=order, targets=list(learned))
@@ -189,7 +189,7 @@ def _scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Ex
 
 
 def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
-    return [one for one in dict.fromkeys(made_of(session, row.seed) for row in rows) if one is not None]
+    return [one for one in dict.fromkeys(copied_expert(session, row.seed) for row in rows) if one is not None]
 
 
 def _learned_by(rows: Sequence[Expert], retain: str) -> list[str]:

@@ -88,24 +88,24 @@ def register_seed(session: Session, *, name: str, source: str, **columns: Any) -
     return _card(row)
 
 
-def made_of(session: Session, seed: SeedModel | None) -> Expert | None:
+def copied_expert(session: Session, seed: SeedModel | None) -> Expert | None:
     """The expert that a seed is a full copy of; None for other seeds, and for None."""
     job = session.get(Job, seed.job_id) if seed and seed.job_id else None
     expert_id = job.result.get(MADE_OF) if job else None
     return session.get(Expert, expert_id) if expert_id else None
 
 
-def copied_experts(session: Session) -> dict[str, str]:
+def names_of_copied_experts(session: Session) -> dict[str, str]:
     """By seed model that is a copy of an expert, the name of that expert."""
     rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
-    made = {row.name: made_of(session, row) for row in rows}
+    made = {row.name: copied_expert(session, row) for row in rows}
     return {name: expert.name for name, expert in made.items() if expert is not None}
 
 
 def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
     """The seeds that are a copy of an expert, by name."""
     rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
-    return [row for row in rows if made_of(session, row) is expert]
+    return [row for row in rows if copied_expert(session, row) is expert]
 
 
 def delete_seed(session: Session, name: str) -> None:

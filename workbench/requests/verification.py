@@ -84,7 +84,7 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
-        changed=changed_since(answer.manifest, Manifest.of(plan)),
+        changed=changes_since(answer.manifest, Manifest.of(plan)),
         choices=choices,
     )
 
@@ -114,7 +114,7 @@ def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, st
     )
 
 
-def changed_since(stored: Manifest, now: Manifest) -> list[str]:
+def changes_since(stored: Manifest, now: Manifest) -> list[str]:
     """What changed since a manifest was written: files of experts, tokenizer, clustering, precision and packages."""
     hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
     changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
@@ -145,7 +145,7 @@ def _linked(
 ) -> LinkedAnswer:
     stored = StoredAnswer(manifest=answer.manifest, choices=[])
     try:
-        changed, problem = changed_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
+        changed, problem = changes_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
     except Problem as missing:
         changed, problem = [], missing.problem
     return LinkedAnswer(letter=answer.letter, request=_request(card, answer), changed=changed, problem=problem)

@@ -76,7 +76,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
     """
     if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused
-    moved, left = put_back(storage.trash, _with_bases(storage, entries), storage.folder)
+    moved, left = restore_entries(storage.trash, _with_bases(storage, entries), storage.folder)
     tombstones.forget(session, moved)
     for id in moved:
         storage.records.clear_deleted(id)
@@ -85,7 +85,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
     return report
 
 
-def put_back(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
+def restore_entries(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
     """Moves entries of the trash back into a folder, the newest for each id; returns moved ids and what was left.
 
     Raises StorageError when there is only one entry and it cannot be moved.

@@ -30,13 +30,13 @@ def make(
 ) -> None:
     """Make a task of held-out text of your domains, which no model was trained on; as many examples of each label."""
     from engine.analysis.fewshot.make_tasks import make_task
-    from workbench.analysis.sample_texts import labelled_text
+    from workbench.analysis.sample_texts import read_labelled_text
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
     place = _place(folder, name)
     with reading() as session:
-        pairs = labelled_text(session, get_storage(), split_commas(domains), by)
+        pairs = read_labelled_text(session, get_storage(), split_commas(domains), by)
     counts = make_task(pairs, place, most=most, characters=characters)
     if as_json:
         print_json({"task": name, "folder": str(place), "labels": counts})

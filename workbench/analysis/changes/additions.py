@@ -183,8 +183,8 @@ def verdict(
     return " ".join(filter(None, (same, changed, outcome)))
 
 
-def _signed(one: Change) -> str:
-    return change(one.percent)
+def _signed(measured: Change) -> str:
+    return change(measured.percent)
 
 
 def _two_plans(

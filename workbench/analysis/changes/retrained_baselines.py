@@ -17,9 +17,9 @@ from engine.methods.registry import method_of
 from workbench.errors import BadSpecError
 from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, put_together_of
+from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, source_experts
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
-from workbench.registry.seeds import made_of
+from workbench.registry.seeds import copied_expert
 from workbench.schema.tables import Domain, Expert, Job, Mixture
 
 OWN, OF_BASE = (
@@ -106,13 +106,13 @@ def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> 
         return "none of its experts is active"
     if removed.domain is None:
         return f"“{removed.name}” was trained on several domains"
-    for one in experts:
-        if one.tokenizer_sha256 != removed.tokenizer_sha256:
-            return f"“{one.name}” has another tokenizer, so perplexities per token are not comparable"
-        if name := seen(session, one, removed.domain):
-            return f"“{one.name}” or what it was trained from has seen it{name}"
-        if reason := unknown(session, one):
-            return f"it is not known whether “{one.name}” or what it was trained from has seen it: {reason}"
+    for expert in experts:
+        if expert.tokenizer_sha256 != removed.tokenizer_sha256:
+            return f"“{expert.name}” has another tokenizer, so perplexities per token are not comparable"
+        if name := seen(session, expert, removed.domain):
+            return f"“{expert.name}” or what it was trained from has seen it{name}"
+        if reason := unknown(session, expert):
+            return f"it is not known whether “{expert.name}” or what it was trained from has seen it: {reason}"
     return ""
 
 
@@ -155,25 +155,25 @@ def _not_known(source: Source) -> str:
 
 def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[Source]:
     """The training texts of an expert and its origins; without bases only the experts' own."""
-    for one in (expert, *origins(session, expert)):
-        yield from _own(session, one)
+    for origin in (expert, *origins(session, expert)):
+        yield from _own(session, origin)
         if with_bases:
-            yield from _of_base(session, one)
-        yield from _of_lost_copy(session, one)
+            yield from _of_base(session, origin)
+        yield from _of_lost_copy(session, origin)
 
 
 def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
     """The training texts of an expert's base, which is the parent's or a further trained copy of it."""
-    for one in (expert, *ancestors(expert)):
-        yield from _of_base(session, one)
-        yield from _of_lost_copy(session, one)
+    for origin in (expert, *ancestors(expert)):
+        yield from _of_base(session, origin)
+        yield from _of_lost_copy(session, origin)
 
 
 def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
     """The experts that the base was made of: those of an average, and the one that its seed is a copy of."""
-    for one in (expert, *ancestors(expert)):
-        yield from put_together_of(session, one, [AVERAGED])
-        if (copied := made_of(session, one.seed)) is not None:
+    for origin in (expert, *ancestors(expert)):
+        yield from source_experts(session, origin, [AVERAGED])
+        if (copied := copied_expert(session, origin.seed)) is not None:
             yield copied
 
 
@@ -181,7 +181,7 @@ def _of_lost_copy(session: Session, expert: Expert) -> list[Source]:
     """An unknown text if the seed is a copy of an expert that is no longer known."""
     seed = expert.seed
     is_copy = seed is not None and seed.source.startswith("expert:")
-    return [Source()] if is_copy and made_of(session, seed) is None else []
+    return [Source()] if is_copy and copied_expert(session, seed) is None else []
 
 
 def _own(session: Session, expert: Expert) -> list[Source]:
@@ -283,12 +283,12 @@ def _before_import(session: Session, experts: Iterable[Expert]) -> list[str]:
 
 def _expert_sentences(session: Session, removed: Expert, domain: Domain, remaining: Sequence[Expert]) -> list[str]:
     knowing, perhaps = list[str](), list[str]()
-    for one in remaining:
-        with_bases = one.base_id != removed.base_id
-        if seen(session, one, domain, with_bases=with_bases):
-            knowing.append(f"“{one.name}”")
-        elif unknown(session, one, with_bases=with_bases):
-            perhaps.append(f"“{one.name}”")
+    for other in remaining:
+        with_bases = other.base_id != removed.base_id
+        if seen(session, other, domain, with_bases=with_bases):
+            knowing.append(f"“{other.name}”")
+        elif unknown(session, other, with_bases=with_bases):
+            perhaps.append(f"“{other.name}”")
     names_by_text = {
         f"Remaining experts trained on “{domain.name}”, or started from one that was:": knowing,
         f"Remaining experts that may have been trained on “{domain.name}”:": perhaps,

@@ -130,19 +130,19 @@ def clustering_names(session: Session) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class ClusterWords:
+class ClusterLabel:
     """The name of a cluster, and its terms, the strongest first."""
 
     name: str
     terms: tuple[str, ...]
 
 
-def cluster_words(session: Session, gate: GateConfig) -> dict[int, ClusterWords]:
+def describe_clusters(session: Session, gate: GateConfig) -> dict[int, ClusterLabel]:
     """The name and terms of each cluster that a gate looks at, by its number; none for a gate that looks at none."""
     if not isinstance(gate, ClusteringGateConfig):
         return {}
     rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == gate.clustering)
-    return {number: ClusterWords(name, tuple(terms)) for number, name, terms in session.execute(rows)}
+    return {number: ClusterLabel(name, tuple(terms)) for number, name, terms in session.execute(rows)}
 
 
 def distances_key(
