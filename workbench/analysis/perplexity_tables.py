@@ -230,7 +230,7 @@ def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None]
     return min(scored)[1] if scored else None
 
 
-class Text(NamedTuple):
+class ScoredText(NamedTuple):
     """The scored text of a domain's split: exactly these tokens of a tokenizer, in blocks of this size."""
 
     num_tokens: int
@@ -247,10 +247,12 @@ def comparable(
     `tokenizers` are those of the experts by their ids; not needed where all have one, as in a mixture. Of texts that
     as many were scored on it is the longest, and of as long ones that with the longest blocks.
     """
-    texts: dict[str, dict[Text, dict[str, Evaluation]]] = {}
+    texts: dict[str, dict[ScoredText, dict[str, Evaluation]]] = {}
     for row in rows:
         of_domain = texts.setdefault(row.domain_id, {})
-        text = Text(row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0)
+        text = ScoredText(
+            row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0
+        )
         of_domain.setdefault(text, {})[row.expert_id] = row
     return {
         domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]

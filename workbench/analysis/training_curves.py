@@ -213,7 +213,7 @@ class TrainingBaseline:
 
 
 @dataclass(frozen=True)
-class _Training:
+class _EvaluatedTraining:
     """What a job's spec says of its evaluations."""
 
     domains: tuple[str, ...]
@@ -244,14 +244,14 @@ def _nothing_to_compare(job: JobCard) -> str:
     return "There is no parent and no dense model of the same tokenizer: train one with the method dense."
 
 
-def _training(spec: dict[str, Any]) -> _Training | None:
+def _training(spec: dict[str, Any]) -> _EvaluatedTraining | None:
     try:
         parsed = parse_spec(spec)
     except WorkbenchError:  # the package of an old job was uninstalled
         return None
     config = getattr(parsed, "training", None)
     domains = getattr(parsed, "domains", None) or list(filter(None, [getattr(parsed, "domain", None)]))
-    return _Training(tuple(domains), config) if config is not None and domains else None
+    return _EvaluatedTraining(tuple(domains), config) if config is not None and domains else None
 
 
 def _parent(session: Session, job: JobCard) -> Expert | None:
@@ -282,7 +282,7 @@ def _tokenizer(session: Session, job: JobCard) -> str | None:
         return None
 
 
-def _curve(session: Session, job: JobCard, training: _Training, expert: Expert) -> list[MetricPoint] | str:
+def _curve(session: Session, job: JobCard, training: _EvaluatedTraining, expert: Expert) -> list[MetricPoint] | str:
     """The comparable losses of the training that made an expert, or a sentence that says why there are none."""
     other_job = session.get(Job, expert.job_id) if expert.job_id else None
     other = _training(other_job.spec) if other_job else None

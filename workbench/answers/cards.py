@@ -14,7 +14,7 @@ from workbench.answers.posteriors import PriorSource
 from workbench.schema.job_states import ShownState
 
 
-class Stored(Answer):
+class StoredJson(Answer):
     """JSON of a row: fields that an older version did not write stay out of it, and those it does not know are kept."""
 
     model_config = ConfigDict(extra="allow")
@@ -48,7 +48,7 @@ class RefusedRecord(Answer):
     reason: str = ""
 
 
-class ImportReport(Stored):
+class ImportReport(StoredJson):
     """What an import read and what it left out."""
 
     num_documents: int = 0

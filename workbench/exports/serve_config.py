@@ -34,7 +34,7 @@ class ServedAdapter(Answer):
     folder: str
 
 
-class Server(Answer):
+class VllmServer(Answer):
     """A process of vLLM with one model, and adapters of it."""
 
     model: str
@@ -55,7 +55,7 @@ class ServeConfig(Answer):
     """The processes that serve the experts of a mixture, each expert under its own name."""
 
     mixture: str
-    servers: list[Server]
+    servers: list[VllmServer]
     left_out: list[LeftOut]
     lost: str = Field(description="What of the mixture is not served.")
 
@@ -134,7 +134,7 @@ def _rank(storage: Storage, expert: Expert) -> int:
 
 def _server(
     storage: Storage, folder: Path, number: int, num_servers: int, model: str, adapters: Sequence[Expert]
-) -> Server:
+) -> VllmServer:
     port, path = _FIRST_PORT + number, _place(folder, model)
     served = [ServedAdapter(name=one.name, folder=_place(folder, one.name)) for one in adapters]
     command = ["vllm", "serve", path, "--served-model-name", model, "--port", str(port)]
@@ -145,7 +145,7 @@ def _server(
         allowed = min(one for one in _RANKS if one >= rank)
         command += ["--enable-lora", "--max-loras", str(len(adapters)), "--max-lora-rank", str(allowed)]
         command += ["--lora-modules", *(f"{one.name}={one.folder}" for one in served)]
-    return Server(model=model, folder=path, port=port, adapters=served, command=command)
+    return VllmServer(model=model, folder=path, port=port, adapters=served, command=command)
 
 
 def _place(folder: Path, name: str) -> str:

@@ -90,7 +90,7 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class Column:
+class RemovalColumn:
     """A mixture on a domain: its perplexity, and the share of each expert (by id) in its prior."""
 
     perplexity: float
@@ -98,15 +98,15 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class RemovalRow:
     """All columns on the same tokens of one domain; `why` says what keeps one from being known."""
 
     domain: str
     num_tokens: int = 0
     block_size: int = 0
-    with_expert: Column | None = None
-    without_expert: Column | None = None
-    without_domain: Column | None = None
+    with_expert: RemovalColumn | None = None
+    without_expert: RemovalColumn | None = None
+    without_domain: RemovalColumn | None = None
     why: str = ""
 
     def answer(self) -> DomainRemoval:
@@ -194,7 +194,7 @@ def removal_row(
     block_size: int | None = None,
     evidence: AnyEvidence = "prefix",
     num_blocks: int = PAPER_BLOCKS,
-) -> Row:
+) -> RemovalRow:
     """All columns on one domain, on the longest text that was scored under all of them (of a block size, if given)."""
     domain_id, never = domain_row(session, domain).id, sides.without_domain
     why = ""
@@ -203,16 +203,16 @@ def removal_row(
         why, never = f"The retrained mixture is not scored on the same {split} text.", ()
         scored = shared_scores(session, sides.with_expert, domain_id, split, block_size)
     if scored is None:
-        return Row(domain, why=f"The {split} text is not scored under every expert that takes part.")
+        return RemovalRow(domain, why=f"The {split} text is not scored under every expert that takes part.")
     num_tokens, size = next((one.num_tokens, one.block_size) for one in scored.values())
-    columns: dict[str, Column] = {}
+    columns: dict[str, RemovalColumn] = {}
     for name, experts in zip(COLUMNS, (sides.with_expert, sides.without_expert, never), strict=True):
         priors = shared_scores(session, experts, domain_id, "dev", size, num_blocks)
         if priors is None:
             why = f"Fewer than {num_blocks} dev blocks of {size} tokens are scored under every expert that takes part."
         elif experts:
             columns[name] = _column(storage, experts, scored, priors, num_blocks, evidence)
-    return Row(domain, num_tokens, size, **columns, why=why)
+    return RemovalRow(domain, num_tokens, size, **columns, why=why)
 
 
 def removal_reports(session: Session, expert: str) -> list[ReportCard]:
@@ -279,7 +279,7 @@ def _column(
     dev: Mapping[str, Evaluation],
     num_blocks: int,
     evidence: AnyEvidence,
-) -> Column:
+) -> RemovalColumn:
     from engine.inference.scores import full_blocks, mixed_perplexity
     from engine.mixing.posterior import PosteriorGate, estimate_prior
 
@@ -290,4 +290,4 @@ def _column(
     evaluations = [scored[id] for id in ids]
     counted_X = counted(storage, evaluations[0])
     mixed = mixed_perplexity(cached, *load(storage, evaluations), counted_X=counted_X)
-    return Column(mixed, dict(zip(ids, shares, strict=True)))
+    return RemovalColumn(mixed, dict(zip(ids, shares, strict=True)))

@@ -120,7 +120,7 @@ class RetentionRequest(Question[Retention]):
         domains = [*(self.targets or _learned_by(learners, self.retain)), self.retain]
         for name in domains:
             domain_row(session, name)
-        scores = _Scores(table_of(session, rows, self.split), self.split)
+        scores = _ScoreTable(table_of(session, rows, self.split), self.split)
         missing = [*_missing(session, rows, scores, domains)]
         return Retention(
             retain=self.retain,
@@ -165,7 +165,7 @@ def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
     return Counter(name for name, _ in session.execute(pairs.distinct()))
 
 
-class _Scores:
+class _ScoreTable:
     """The table of evaluations by names."""
 
     def __init__(self, table: PerplexityTable, split: HeldOutSplit) -> None:
@@ -212,7 +212,7 @@ def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
         )
 
 
-def _row(row: Expert, scores: _Scores, domains: Sequence[str], *, is_seed: bool) -> RetentionRow:
+def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: bool) -> RetentionRow:
     accuracy = {domain: scores.get("accuracy", row.name, domain) for domain in domains}
     perplexity = {domain: scores.get("perplexity", row.name, domain) for domain in domains}
     *targets, retain = domains
@@ -280,7 +280,7 @@ class _Gap:
 
 
 def _missing(
-    session: Session, rows: Sequence[Expert], scores: _Scores, domains: Sequence[str]
+    session: Session, rows: Sequence[Expert], scores: _ScoreTable, domains: Sequence[str]
 ) -> Iterator[MissingScores]:
     """The missing scores by the command that adds them: evaluations of one mixture for one reason."""
     mixtures = _mixtures(session, rows)
@@ -298,7 +298,7 @@ def _missing(
 
 
 def _evaluations(
-    session: Session, rows: Sequence[Expert], scores: _Scores, missing: Sequence[MissingScores]
+    session: Session, rows: Sequence[Expert], scores: _ScoreTable, missing: Sequence[MissingScores]
 ) -> Iterator[SuggestedEvaluation]:
     """One evaluation for each reason; if no other expert was scored on as much text, all are scored."""
     mixtures = _mixtures(session, rows)
@@ -316,7 +316,7 @@ def _evaluations(
             yield SuggestedEvaluation(spec=spec, command=_command(spec))
 
 
-def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _Scores, *, again: bool) -> Evaluate:
+def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _ScoreTable, *, again: bool) -> Evaluate:
     """An evaluation with the measure of the longest text among these scores."""
     most = max(scores.measures.values(), key=lambda measure: measure.num_tokens, default=None)
     measure = {"block_size": most.block_size, "max_tokens": max(100, most.num_tokens)} if most else {}

@@ -63,7 +63,7 @@ class Addition:
 
 
 @dataclass(frozen=True)
-class Change:
+class MeasuredChange:
     """Perplexity per token of a domain before and after."""
 
     domain: str
@@ -114,7 +114,7 @@ def changes(
     split: HeldOutSplit,
     block_size: int,
     max_tokens: int,
-) -> list[Change]:
+) -> list[MeasuredChange]:
     """Each scored domain's perplexity under the mixture without the expert and with it, on the same tokens."""
     row = expert_row(session, expert)
     before, after = _two_plans(session, storage, mixture_row(session, mixture), row)
@@ -127,7 +127,7 @@ def changes(
             mixed_perplexity(session, storage, one, scored[domain])
             for one, scored in zip((before, after), sets, strict=True)
         ]
-        rows.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
+        rows.append(MeasuredChange(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
     return rows
 
 
@@ -161,7 +161,7 @@ def verdict(
     faults: Sequence[str],
     num_files: int,
     num_tensors: int,
-    measured: Sequence[Change],
+    measured: Sequence[MeasuredChange],
     later: Sequence[str] = (),
     outcome: str = "",
 ) -> str:
@@ -183,7 +183,7 @@ def verdict(
     return " ".join(filter(None, (same, changed, outcome)))
 
 
-def _signed(measured: Change) -> str:
+def _signed(measured: MeasuredChange) -> str:
     return change(measured.percent)
 
 

@@ -37,7 +37,7 @@ class Retrained:
 
 
 @dataclass(frozen=True)
-class Source:
+class TrainingText:
     """A training text with its name at that time; without an id the text is unknown."""
 
     name: str = ""
@@ -47,7 +47,7 @@ class Source:
     place: str = ""  # that it was imported from
 
     @classmethod
-    def of(cls, row: Domain) -> Source:
+    def of(cls, row: Domain) -> TrainingText:
         """The text of a domain."""
         return cls(row.name, row.id, row.data_sha256, row.corpus_id, row.corpus.source)
 
@@ -67,10 +67,10 @@ class Source:
         return ""
 
 
-def sources_of(session: Session, domain_ids: Iterable[str]) -> list[Source]:
+def sources_of(session: Session, domain_ids: Iterable[str]) -> list[TrainingText]:
     """The texts of these domains; an unknown one for each domain that is gone."""
     rows = (session.get(Domain, id) for id in domain_ids)
-    return [Source.of(row) if row else Source() for row in rows]
+    return [TrainingText.of(row) if row else TrainingText() for row in rows]
 
 
 def name_now(session: Session, expert: Expert, name: str) -> str:
@@ -147,13 +147,13 @@ def _first(reasons: Iterable[str]) -> str:
     return next(filter(None, reasons), "")
 
 
-def _not_known(source: Source) -> str:
+def _not_known(source: TrainingText) -> str:
     if source.id:
         return ""
     return f"which text “{source.name}” was is not recorded" if source.name else "which text trained it is not recorded"
 
 
-def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[Source]:
+def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[TrainingText]:
     """The training texts of an expert and its origins; without bases only the experts' own."""
     for origin in (expert, *origins(session, expert)):
         yield from _own(session, origin)
@@ -162,7 +162,7 @@ def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[Source]
         yield from _of_lost_copy(session, origin)
 
 
-def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
+def _of_bases(session: Session, expert: Expert) -> Iterator[TrainingText]:
     """The training texts of an expert's base, which is the parent's or a further trained copy of it."""
     for origin in (expert, *ancestors(expert)):
         yield from _of_base(session, origin)
@@ -177,22 +177,22 @@ def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
             yield copied
 
 
-def _of_lost_copy(session: Session, expert: Expert) -> list[Source]:
+def _of_lost_copy(session: Session, expert: Expert) -> list[TrainingText]:
     """An unknown text if the seed is a copy of an expert that is no longer known."""
     seed = expert.seed
     is_copy = seed is not None and seed.source.startswith("expert:")
-    return [Source()] if is_copy and copied_expert(session, seed) is None else []
+    return [TrainingText()] if is_copy and copied_expert(session, seed) is None else []
 
 
-def _own(session: Session, expert: Expert) -> list[Source]:
+def _own(session: Session, expert: Expert) -> list[TrainingText]:
     if kept := expert.config.get(OWN):
-        return [Source(**one) for one in kept]
+        return [TrainingText(**one) for one in kept]
     if expert.domain is not None:
-        return [Source.of(expert.domain)]
-    return [_named(session, name, expert.created_at) for name in expert.config.get("domains", ())] or [Source()]
+        return [TrainingText.of(expert.domain)]
+    return [_named(session, name, expert.created_at) for name in expert.config.get("domains", ())] or [TrainingText()]
 
 
-def _of_base(session: Session, expert: Expert) -> list[Source]:
+def _of_base(session: Session, expert: Expert) -> list[TrainingText]:
     """The training texts of an expert's base; none if the base is an unchanged seed."""
     if expert.base.kind == "seed":
         return []
@@ -201,7 +201,7 @@ def _of_base(session: Session, expert: Expert) -> list[Source]:
         return []
     on_it = session.scalars(select(Expert).where(Expert.base_id == expert.base_id).order_by(Expert.name)).all()
     if kept := next((one.config[OF_BASE] for one in on_it if one.config.get(OF_BASE)), None):
-        return [Source(**one) for one in kept]
+        return [TrainingText(**one) for one in kept]
     return _of_older_base(session, on_it, job)
 
 
@@ -212,32 +212,32 @@ def _makes_seed(job: Job) -> bool:
         return False
 
 
-def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[Source]:
+def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[TrainingText]:
     """The training texts of a base of the previous version, from the experts trained with it and the job's names.
 
     Names count only if the experts do not cover all: a name may belong to another text now.
     """
     if job is None:
         sources = [source for one in on_it if _took_all(one) for source in _own(session, one)]
-        return sources or [Source()]
+        return sources or [TrainingText()]
     together = [one for one in on_it if one.job_id == job.id or (one.job_id is None and one.parent_id is None)]
     sources = list(dict.fromkeys(source for one in together for source in _own(session, one)))
     names = [name for name in (*job.spec.get("domains", ()), job.spec.get("domain")) if name]
     if len({source.id for source in sources if source.id}) < len(names):
         sources += [_named(session, name, job.finished_at) for name in names]
-    return sources or [Source()]
+    return sources or [TrainingText()]
 
 
 def _took_all(expert: Expert) -> bool:
     return bool(expert.config.get("full_model") or method_of(expert.method).only_expert)
 
 
-def _named(session: Session, name: str, at: float | None) -> Source:
+def _named(session: Session, name: str, at: float | None) -> TrainingText:
     """The text that had a name at a time; unknown if the domain was deleted, renamed or made later."""
     row = session.scalar(select(Domain).where(Domain.name == name))
     if row is None or (at is not None and row.created_at > at):
-        return Source(name)
-    return Source.of(row)
+        return TrainingText(name)
+    return TrainingText.of(row)
 
 
 _IMPORTED = ("folder:", "hub:", "packed")
