@@ -24,11 +24,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.errors import MixtureError
-from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, normalised_prior
-from engine.mixing.combine import mix
+from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, mix, normalised_prior
 from engine.mixing.evidence import READINGS, AnyEvidence, rule_of
-from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.mixing.score_sums import posterior_sums
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.mixing.gate_registry import gate_type
+from engine.mixing.gate_type import gate_type
 from workbench.answers.history import NewAnswer
 from workbench.schema.tables import Domain, Expert
 from workbench.specs.gates import load_gate

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_type_hints
 
 from pydantic import Discriminator, Field, Tag, create_model
 
-from engine.mixing.gate_registry import gate_types
-from engine.mixing.gate_type import GateType
+from engine.mixing.gate_type import GateType, gate_types
 from workbench.requests.body import RequestBody
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from engine.config import MOST, knob
+from engine.config import MOST, PAPER_DISTANCE_POWER, PAPER_TEMPERATURE, knob
 from engine.mixing.gate_type import ClusteringGateConfig, GateType
-from engine.mixing.papers import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate

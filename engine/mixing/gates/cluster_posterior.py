@@ -1,4 +1,4 @@
-"""A posterior whose prior follows the distances to clusters: `engine.mixing.cluster_posterior.ClusterPosteriorGate`."""
+"""A posterior whose prior follows the distances to clusters: `engine.mixing.cluster.ClusterPosteriorGate`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClusterPosteriorGateConfig(EvidenceConfig, DistanceConfig):
 
 
 def _build(config: ClusterPosteriorGateConfig, weights: Sequence[float], routing: Routing) -> Gate:
-    from engine.mixing.cluster_posterior import ClusterPosteriorGate
+    from engine.mixing.cluster import ClusterPosteriorGate
 
     return ClusterPosteriorGate(
         weights,

@@ -1,4 +1,4 @@
-"""The given weights at every token: `engine.mixing.fixed.FixedGate`."""
+"""The given weights at every token: `engine.mixing.base.FixedGate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FixedGateConfig(GateConfig):
 
 
 def _build(config: FixedGateConfig, weights: Sequence[float], _routing: Routing | None) -> Gate:
-    from engine.mixing.fixed import FixedGate
+    from engine.mixing.base import FixedGate
 
     return FixedGate(weights, config.top_k)
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from engine.config import knob
+from engine.config import PAPER_NEWEST_WEIGHT, knob
 from engine.mixing.gate_type import GateType
 from engine.mixing.gates.posterior import EvidenceConfig
-from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate

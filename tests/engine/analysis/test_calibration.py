@@ -20,7 +20,7 @@ from engine.analysis.calibration import (
 )
 from engine.errors import MixtureError
 from engine.mixing.base import Gate
-from engine.mixing.cluster_posterior import ClusterPosteriorGate
+from engine.mixing.cluster import ClusterPosteriorGate
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.posterior import PosteriorGate
 from tests.engine.clustered import tiny_distances, tiny_routing

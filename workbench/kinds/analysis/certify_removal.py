@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from engine.config import MOST_SEED, MOST_TOKENS, Evidence
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import MOST_SEED, MOST_TOKENS, PAPER_BLOCKS, Evidence
 from engine.text.split_names import HeldOutSplit
 from workbench.kinds.kind import Kind, expert_link, named, no_path, nothing
 from workbench.specs.base import ExpertName, Name

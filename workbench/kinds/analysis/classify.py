@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from engine.config import Normalise, TaskRouting
-from engine.mixing.papers import PAPER_NEWEST_WEIGHT
+from engine.config import PAPER_NEWEST_WEIGHT, Normalise, TaskRouting
 from workbench.kinds.kind import Kind, named, nothing
 from workbench.specs.base import ExpertName, LocalPath, Name, Spec
 
