@@ -92,7 +92,7 @@ def _views(text: DevText) -> list[list[int]]:
 
 
 def _nats(loss: Loss) -> float:
-    return float(loss.nats_N.sum() / loss.tokens_N.sum())
+    return float(loss.totals_N.sum() / loss.tokens_N.sum())
 
 
 def one_decay(texts: Sequence[DevText]) -> EvidenceRule:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from engine.config import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
 from engine.errors import MixtureError, NextStep, ScoresError
-from engine.mixing.base import block_chunks, keep_top, mix, normalised_prior
+from engine.mixing.base import BlockGate, Weigher, keep_top, normalised_prior
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.posterior import Belief, PosteriorGate, PosteriorStream
 
@@ -38,7 +38,7 @@ class Routing:
     follow: Callable[[], GrowingContext] | None = None
 
 
-class ClusterGate:
+class ClusterGate(BlockGate):
     """Weights depend on the text only; `prior` holds one weight for each expert, in any scale."""
 
     needs_logprobs = False
@@ -73,20 +73,9 @@ class ClusterGate:
             )
         return ClusterStream(self, self._follow())
 
-    def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        _, num_blocks, block_size = logprobs_ENT.shape
-        return self.nearness_weights(self.distances_or_raise(distances), range(num_blocks), block_size)
-
-    def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        frozen, block_size = self.distances_or_raise(distances), logprobs_ENT.shape[2]
-        pieces = (
-            mix(self.nearness_weights(frozen, blocks, block_size), some_ENT.double())
-            for blocks, some_ENT in block_chunks(logprobs_ENT)
-        )
-        return torch.cat(list(pieces))
-
-    def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
-        return float(self.mixed(logprobs_ENT, distances).sum())
+    def weigher(self, _logprobs_ENT: Tensor, distances: Distances | None) -> Weigher:
+        frozen = self.distances_or_raise(distances)
+        return lambda blocks, some_ENT: self.nearness_weights(frozen, blocks, some_ENT.shape[2])
 
     def distances_or_raise(self, distances: Distances | None) -> Distances:
         """The distances, frozen where the gate freezes; raises ScoresError when they are missing."""
@@ -189,36 +178,26 @@ class ClusterPosteriorGate(PosteriorGate):
             return stream
         return ClusterPosteriorStream(self, stream.belief, self.nearness.start())
 
-    def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        frozen = self._frozen(distances)
-        return self._weighed(logprobs_ENT, frozen, range(logprobs_ENT.shape[1]))
+    def weigher(self, logprobs_ENT: Tensor, distances: Distances | None) -> Weigher:
+        nearness = self.nearness
+        if nearness is None:
+            return super().weigher(logprobs_ENT, distances)
+        frozen = nearness.distances_or_raise(distances)
 
-    def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        frozen = self._frozen(distances)
-        pieces = (
-            mix(self._weighed(some_ENT, frozen, blocks), some_ENT.double())
-            for blocks, some_ENT in block_chunks(logprobs_ENT)
-        )
-        return torch.cat(list(pieces))
+        def weigh(blocks: range, some_ENT: Tensor) -> Tensor:
+            near_CNT = nearness.nearness_weights(frozen, blocks, some_ENT.shape[2])
+            return self.weigh(self.seen(some_ENT), self.log_prior(near_CNT))
+
+        return weigh
 
     def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
-        return float(self.mixed(logprobs_ENT, distances).sum())  # the sum does not telescope under a prior that changes
+        return BlockGate.total(self, logprobs_ENT, distances)  # the sum does not telescope under a prior that changes
 
     def log_prior(self, near: Tensor) -> Tensor:
         """The log-prior [E, …] from the cluster gate's log-weights [C, …]."""
         prior = self.log_prior_E.double().view(-1, *[1] * (near.dim() - 1)).repeat(1, *near.shape[1:])
         prior[self.places_C] = near + self._log_share
         return prior
-
-    def _frozen(self, distances: Distances | None) -> Distances | None:
-        return self.nearness.distances_or_raise(distances) if self.nearness else None
-
-    def _weighed(self, logprobs_ENT: Tensor, frozen: Distances | None, blocks: range) -> Tensor:
-        seen_ENT = self.seen(logprobs_ENT)
-        if self.nearness is None or frozen is None:
-            return self.weigh(seen_ENT, self.log_prior_E[:, None, None])
-        near_CNT = self.nearness.nearness_weights(frozen, blocks, logprobs_ENT.shape[2])
-        return self.weigh(seen_ENT, self.log_prior(near_CNT))
 
 
 class ClusterPosteriorStream(PosteriorStream):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import MOST, Checked, knob
 from engine.errors import MixtureError
-from engine.plugins import BadPlugin, find_plugins
+from engine.plugins import BadPlugin, find_plugins, load_object
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate
@@ -46,6 +46,21 @@ class ClusteringGateConfig(GateConfig):
 
 
 Build = Callable[[Any, Sequence[float], Any], "Gate"]  # of the gate's own config, weights, `Routing | None`
+
+
+def builder(path: str) -> Build:
+    """Builds the gate of a class, `module:Class`, which is imported then; its arguments are named like the settings."""
+
+    def build(config: GateConfig, weights: Sequence[float], routing: Routing | None) -> Gate:
+        settings = {one.name: getattr(config, one.name) for one in fields(config)}
+        del settings["kind"]
+        if isinstance(config, ClusteringGateConfig):
+            settings["routing"] = routing
+            del settings["clustering"]
+        gate: Gate = load_object(path)(weights, **settings)
+        return gate
+
+    return build
 
 
 @dataclass(frozen=True)
