@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.device import is_shapes_only
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 
 MANIFEST = "manifest.json"
 EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which one, and whose base
@@ -30,7 +30,7 @@ class ArtifactRef:
     record: Path | None = field(default=None, compare=False)  # of what was verified before; None: nothing is remembered
 
     def check(self) -> str:
-        """Verifies every file and returns the manifest's SHA-256; raises DamagedFile.
+        """Verifies every file and returns the manifest's SHA-256; raises DamagedFileError.
 
         With a `record` only files that changed since they were last verified.
         """
@@ -175,10 +175,10 @@ def write_manifest(folder: Path, hashes: Mapping[str, str] | None = None) -> str
 def verify_folder(folder: Path, sha256: str | None = None) -> str:
     """Checks every byte against the manifest (and the manifest against `sha256`); returns the manifest's SHA-256.
 
-    Raises DamagedFile that names the first file which is missing, cut short or changed.
+    Raises DamagedFileError that names the first file which is missing, cut short or changed.
     """
     for name, fault in faults_in(folder, sha256):
-        raise DamagedFile(f"{folder / name} {fault}", _RESTORE)
+        raise DamagedFileError(f"{folder / name} {fault}", _RESTORE)
     return sha256_of(folder / MANIFEST)
 
 

@@ -29,7 +29,7 @@ from engine.clusters.embedders.hidden_states import HiddenStateEmbedder, load_hi
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, load_tfidf
 from engine.clusters.kmeans import drawn_cluster
 from engine.clusters.sources import SourceDocument, as_ids, places_of
-from engine.errors import DamagedFile, EngineError
+from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress
 from engine.files import ArtifactRef, folder_size
 from engine.text.split_names import SPLITS
@@ -42,18 +42,18 @@ _MOST = 4  # clusterings in memory
 def load_embedder(folder: Path, seed: Path | None = None, device: str = "cpu") -> AnyEmbedder:
     """Loads an embedder that gives bit-identical vectors on the same device.
 
-    `seed` is the model's folder for a hidden-state embedder, and `device` names where it computes. Raises DamagedFile
-    for an invalid or changed embedder.
+    `seed` is the model's folder for a hidden-state embedder, and `device` names where it computes. Raises
+    DamagedFileError for an invalid or changed embedder.
     """
     try:
         kind = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))["kind"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
+        raise DamagedFileError(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if kind == HiddenStateEmbedder.kind:
         return load_hidden_states(folder, seed, device)
     if kind == TfidfEmbedder.kind:
         return load_tfidf(folder)
-    raise DamagedFile(f"The embedder in {folder} is of an unknown kind: “{kind}”.", "Cluster again.")
+    raise DamagedFileError(f"The embedder in {folder} is of an unknown kind: “{kind}”.", "Cluster again.")
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,12 @@ def load_clustering(folder: Path, seed: ArtifactRef | None = None, device: str =
         )
         ids = tuple(row.tobytes().hex() for row in tensors["document_ids"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
+        raise DamagedFileError(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
     if seed is not None:
         seed.check()
     embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None, device)
     if embedder.sha256 != card["embedder_sha256"]:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"The embedder in {folder} is not the one that its clusters were fitted with.", "Cluster again."
         )
     return Clustering(clusters, embedder, ids)

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.registry import methods
 from engine.methods.rows import BASE_CARD, CARD_METHOD, SHARED_FILE, RowMethod, base_card, is_seed, stored_placement
@@ -135,7 +135,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     try:
         card: dict[str, Any] = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
+        raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     return card
 
 
@@ -207,13 +207,13 @@ def load_multi_expert(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> 
 
 
 def read_limits(base: Path) -> Limits:
-    """The limits of a base, without its tensors; raises DamagedFile where they cannot be read."""
+    """The limits of a base, without its tensors; raises DamagedFileError where they cannot be read."""
     try:
         config = read_config(base)
         longest = longest_context(config) - row_method(stored_placement({}, base)).extra_positions
         return Limits(longest, int(config.vocab_size))
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DamagedFile(
+        raise DamagedFileError(
             f"{base} has no valid base of a model ({reason}).", "Restore it from a copy, or train it again."
         ) from None

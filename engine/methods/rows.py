@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.files import ArtifactRef
 from engine.methods.base import Method, SeedOrigin, StoredExpert
 from engine.models import flops
@@ -53,7 +53,7 @@ def base_card(base: Path) -> dict[str, Any]:
         card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         _ = card["experts_in"]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DamagedFile(f"{path} does not name the placement of experts.", "Restore it.") from error
+        raise DamagedFileError(f"{path} does not name the placement of experts.", "Restore it.") from error
     return card
 
 

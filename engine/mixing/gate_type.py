@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import MOST, Checked, knob
 from engine.errors import MixtureError
-from engine.plugins import BadPlugin, find_plugins, load_object
+from engine.plugins import BadPluginError, find_plugins, load_object
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate
@@ -80,7 +80,7 @@ class GateType:
     def __post_init__(self) -> None:
         incomplete = [one.name for one in fields(self.config) if one.default is MISSING or not _is_described(one)]
         if incomplete:
-            raise BadPlugin(
+            raise BadPluginError(
                 f"{self.config.__name__} has settings without a default or a description: {', '.join(incomplete)}.",
                 "Give `kind` a default, and make every other field with `engine.config.knob`.",
             )
@@ -107,7 +107,7 @@ def _is_described(field: Any) -> bool:
 
 @cache
 def gate_types() -> dict[str, GateType]:
-    """All gates by name. Raises BadPlugin."""
+    """All gates by name. Raises BadPluginError."""
     return find_plugins("engine.mixing.gates", "expert_workbench.gates", "GATE", GateType, lambda one: one.name)
 
 

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
-from engine.errors import DamagedFile, TrainingError
+from engine.errors import DamagedFileError, TrainingError
 from engine.files import aside_of, aside_pattern, new_folder, sha256_of, sync, verify_folder
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup, first_row, local_part, part_like
 
@@ -280,7 +280,7 @@ def state_at(root: Path, step: int) -> dict[str, Tensor]:
 def _is_intact(folder: Path) -> bool:
     try:
         verify_folder(folder)
-    except DamagedFile:
+    except DamagedFileError:
         return False
     return True
 

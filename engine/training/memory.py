@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.device import megabytes, most_main_memory, most_memory, shapes_only
-from engine.errors import DoesNotFit, TrainingError
+from engine.errors import DoesNotFitError, TrainingError
 from engine.events import Requirements
 from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
 from engine.models.compiled import compiled_layers, compiled_loss
@@ -128,13 +128,13 @@ def least_needs(
 def require_memory(
     needs: Needs, config: TrainingConfig, needs_with: Callable[[TrainingConfig], Needs] | None = None
 ) -> None:
-    """Raises DoesNotFit where needs exceed the memory, with the nearest options that may fit by `needs_with`."""
+    """Raises DoesNotFitError where needs exceed the memory, with the nearest options that may fit by `needs_with`."""
     excess = needs.excess()
     if not excess:
         return
     smaller = _fewer_bits(config) if needs_with else ()
     fits = next((options for options, one in smaller if needs_with and not needs_with(one).excess()), "")
-    raise DoesNotFit(excess, f"It may fit with {fits}." if fits else _SMALLER)
+    raise DoesNotFitError(excess, f"It may fit with {fits}." if fits else _SMALLER)
 
 
 def require_memory_to_build(
@@ -144,7 +144,7 @@ def require_memory_to_build(
     config: TrainingConfig,
     device: torch.device,
 ) -> None:
-    """Raises DoesNotFit before a model is built that cannot be trained; `build` is called for its shapes alone.
+    """Raises DoesNotFitError before a model is built that cannot be trained; `build` is called for its shapes alone.
 
     Models of small seeds are left to `require_memory`, when they are built.
     """
@@ -227,7 +227,7 @@ class MemorySaving:
         return least_needs(self._model, self._parameters, config, self._model.device)
 
     def requirements(self) -> Requirements:
-        """What the training takes at least; raises DoesNotFit where that is more memory than there is."""
+        """What the training takes at least; raises DoesNotFitError where that is more memory than there is."""
         require_memory(self._needs, self._config, self._needs_with if self._is_single else None)  # else no bits to save
         return self._needs.event(self._config, is_single=self._is_single)
 
