@@ -152,7 +152,7 @@ def test_only_seeds_that_have_everything_count_and_none_is_no_estimate() -> None
 def test_a_loss_sums_its_blocks_the_last_of_which_may_be_shorter() -> None:
     loss = Loss.of(np.array([-1.0, -2.0, -3.0, -4.0, -5.0]), 2, np.array([0, 0, 3]))
     assert (loss.totals_N.tolist(), loss.tokens_N.tolist()) == ([3.0, 7.0, 5.0], [2.0, 2.0, 1.0])
-    assert loss.perplexity == pytest.approx(np.exp(3.0))
+    assert loss.value == pytest.approx(np.exp(3.0))
 
 
 def test_a_hopeless_system_has_a_perplexity_that_json_can_hold() -> None:
