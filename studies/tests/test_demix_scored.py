@@ -89,17 +89,17 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
     result = measured(scores).losses
     for mode in MODES:
         loss = result[system(mode, reading), 0, domain]
-        assert loss.perplexity == pytest.approx(getattr(expected, mode), rel=1e-7)
+        assert loss.value == pytest.approx(getattr(expected, mode), rel=1e-7)
         assert (len(loss.totals_N), loss.tokens_N.sum()) == (TEST // BLOCK, TEST)
         assert loss.documents_N.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     naive = expected.label if domain == "law" else expected.naive  # the label where there is one, else the best
-    assert result[System("naive"), 0, domain].perplexity == pytest.approx(naive, rel=1e-7)
+    assert result[System("naive"), 0, domain].value == pytest.approx(naive, rel=1e-7)
 
 
 def test_each_single_expert_is_listed_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
     result = measured(scores).losses
     expected = np.exp(-rows(scores, "sea", "test").double().mean(1).numpy())
-    assert [result[single_expert(home), 0, "sea"].perplexity for home in SUBJECT.domains] == pytest.approx(
+    assert [result[single_expert(home), 0, "sea"].value for home in SUBJECT.domains] == pytest.approx(
         expected.tolist()
     )
 
@@ -169,7 +169,7 @@ def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counte
     np.save(scores[counted, "law", "test"].kept.folder / "hits.npy", right)
     result = text.hits(counted)
     assert result is not None
-    assert result.accuracy == pytest.approx(right.mean())
+    assert result.value == pytest.approx(right.mean())
     assert result.documents_N.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 
 

@@ -231,7 +231,7 @@ def test_accuracies_are_drawn_by_documents_in_pairs_and_averaged_over_domains() 
     by_itself, apart = result.average("b", ("x", "y")), result.difference("a", "b", ("x", "y"))
     assert by_itself is not None
     assert apart is not None
-    assert by_itself.value == pytest.approx(np.mean([measured["b", 0, domain].accuracy for domain in "xy"]))
+    assert by_itself.value == pytest.approx(np.mean([measured["b", 0, domain].value for domain in "xy"]))
     assert by_itself.low < by_itself.value < by_itself.high
     assert (apart.low, apart.value, apart.high) == pytest.approx((0.02, 0.02, 0.02))  # the same text for both
     tripled = {
