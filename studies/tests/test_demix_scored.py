@@ -99,9 +99,7 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
 def test_each_single_expert_is_listed_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
     result = measured(scores).losses
     expected = np.exp(-rows(scores, "sea", "test").double().mean(1).numpy())
-    assert [result[single_expert(home), 0, "sea"].value for home in SUBJECT.domains] == pytest.approx(
-        expected.tolist()
-    )
+    assert [result[single_expert(home), 0, "sea"].value for home in SUBJECT.domains] == pytest.approx(expected.tolist())
 
 
 def test_what_was_not_scored_is_left_out(scores: dict[ScoreKey, Stored]) -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def _method_sentences() -> str:
-    """Every method with its description, for the help."""
     return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
 
 
@@ -68,7 +67,6 @@ class TrainJoint(Spec):
     @field_validator("options", mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        """Parses the JSON text that the command line passes."""
         return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -178,7 +176,6 @@ def _share_of_process(spec: TrainJoint) -> TrainJoint:
 
 
 def _most_processes(spec: TrainJoint) -> int:
-    """Processes that all have a sequence of each batch."""
     domains_each = len(spec.domains) // len(spec.experts)
     return len(spec.experts) * domains_each * spec.training.sequences_per_domain
 
