@@ -29,7 +29,7 @@ FREE_FORM = {
         "engine.methods.base:Method.opens",
         "engine.methods.base:Method.parameters",
         "engine.methods.base:StoredExpert.config",
-        "engine.methods.recipe:Recipe.from_json",
+        "engine.methods.joint_training:Recipe.from_json",
         "engine.methods.registry:method_of_card",
         "engine.mixing.evidence:named",
         "engine.inference.scores:score_card",

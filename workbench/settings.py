@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from engine.config import RequestedPrecision
-from engine.training.launchers.remote_shell import SSH
+from engine.training.launchers import SSH
 from workbench.errors import BadSettingsError
 
 LONGEST_SECONDS = 86_400.0

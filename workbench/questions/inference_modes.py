@@ -10,7 +10,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
+from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from workbench.analysis.scores import counted, load, mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
 from workbench.questions.prior_estimate import estimate_cached_prior

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 from sqlalchemy.orm import Session
 
+from engine.config import PAPER_BLOCKS
 from engine.errors import ScoresError
 from engine.mixing.evidence import AnyEvidence
-from engine.mixing.papers import PAPER_BLOCKS
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.formatting.shell_command import evaluate_command

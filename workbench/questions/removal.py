@@ -14,9 +14,9 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.config import PAPER_BLOCKS
 from engine.errors import MixtureError
 from engine.mixing.evidence import AnyEvidence
-from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without, what_stays
 from workbench.analysis.scores import counted, load, shared_scores

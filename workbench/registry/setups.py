@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
-from engine.mixing.gate_registry import gate_type
+from engine.mixing.gate_type import gate_type
 from workbench.answers.history import NewAnswer
 from workbench.answers.posteriors import Manifest
 from workbench.registry.experts import part_names

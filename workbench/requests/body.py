@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from engine.mixing.gate_registry import gate_types
-from engine.mixing.gate_type import GateType
+from engine.mixing.gate_type import GateType, gate_types
 from workbench.specs.base import Sane
 
 MAX_NAMED = 1024  # experts of one request, or parts of one expert

@@ -10,8 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from engine.errors import MixtureError
 from engine.mixing.evidence import changed as changed_evidence
-from engine.mixing.gate_registry import gate_type, gate_types
-from engine.mixing.gate_type import GateConfig
+from engine.mixing.gate_type import GateConfig, gate_type, gate_types
 from engine.mixing.gates.posterior import PosteriorGateConfig
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.analysis.addition import add_and_compare
+from engine.analysis.removal import add_and_compare
 from engine.events import Event, Progress
 from engine.files import faults_in
 from jobs.attempt.work import Register, Work

@@ -18,9 +18,8 @@ import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from engine.analysis.fewshot.comparison import ROUTINGS, Answered, compare_routings
 from engine.analysis.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, max_prompt_tokens
-from engine.analysis.fewshot.routing import Answers, divisors
+from engine.analysis.fewshot.routing import ROUTINGS, Answered, Answers, compare_routings, divisors
 from engine.analysis.fewshot.scoring import score_options
 from engine.analysis.fewshot.tasks import Task, read_tasks
 from engine.clusters.artifact import open_clustering
@@ -28,7 +27,7 @@ from engine.errors import MixtureError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.loading.plan import GenerationPlan, PlannedExpert
-from engine.methods.row_registry import read_limits
+from engine.methods.multi_expert_files import read_limits
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.expert_model import ExpertModel

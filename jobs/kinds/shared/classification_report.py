@@ -8,11 +8,11 @@ from itertools import chain
 from statistics import fmean
 from typing import Any
 
-from engine.analysis.fewshot.comparison import Accuracies
 from engine.analysis.fewshot.prompts import Episode
+from engine.analysis.fewshot.routing import Accuracies
 from engine.analysis.fewshot.tasks import Task
 from engine.loading.plan import GenerationPlan
-from engine.statistics.intervals import student_mean
+from engine.statistics.estimates import student_mean
 from workbench.answers.posteriors import Manifest
 from workbench.kinds.analysis import Classify
 from workbench.registry.clusters.cluster_routing import ClusterLabel

@@ -13,8 +13,7 @@ from world import RunningWorkbench, eventually
 
 from engine.errors import LostNodeError
 from engine.gpus import Gpu
-from engine.training.launchers.base import LocalLauncher, SlurmLauncher
-from engine.training.launchers.remote_shell import Host, RemoteShellLauncher
+from engine.training.launchers import Host, LocalLauncher, RemoteShellLauncher, SlurmLauncher
 from jobs.attempt.attempt import take
 from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn, node_address
 from jobs.attempt.outcomes import outcome_of

@@ -187,7 +187,7 @@ class ExportMixture(Spec):
 def mixture_complaints(row: Mixture, format: str) -> list[str]:
     """Why a mixture cannot leave in a format; empty if nothing is against it that its rows show."""
     from engine.methods.registry import method_of
-    from engine.mixing.gate_registry import gate_type
+    from engine.mixing.gate_type import gate_type
     from workbench.specs.gates import load_gate
 
     complaints = []

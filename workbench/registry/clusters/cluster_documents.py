@@ -135,8 +135,7 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
 
     A deleted source has no documents.
     """
-    from engine.clusters.cutting import ids_when_cut
-    from engine.clusters.sources import document_ids
+    from engine.clusters.sources import document_ids, ids_when_cut
 
     row = clustering_row(session, name)
     known = _documents(storage.path(row.artifact_id))

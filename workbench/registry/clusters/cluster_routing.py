@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.loading.plan import Route
-from engine.mixing.gate_registry import gate_type
-from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig, gate_type
 from engine.text.split_names import HeldOutSplit
 from workbench.schema.names import free_name
 from workbench.schema.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
