@@ -34,12 +34,15 @@ def add_endpoints(state: AppState) -> None:
         top_k: int = 0,
         seed: int = 1,
     ) -> AsyncGenerator[str, None]:
-        """The text that a mixture or an expert writes on from a prompt, as it grows."""
+        """The text that a mixture or an expert writes on from a prompt, as it grows; without the prompt."""
         if not (isinstance(model, str) and isinstance(prompt, str)):
             raise BadUsageError("model and prompt are texts.")
         sampling = _sampling(max_tokens, temperature, top_p, seed, top_k)
-        async with aclosing(_texts(state, model, prompt, sampling)) as texts:
-            async for text in texts:
+        generations, text = state.generations, ""
+        plan = await run_in_threadpool(generations.plan, MixtureRequest(model))
+        async with aclosing(state.slots.stream(lambda: generations.stream(plan, prompt, sampling))) as tokens:
+            async for event in tokens:
+                text += event.text
                 yield text
 
     api(models, api_name="models")
@@ -53,13 +56,3 @@ def _sampling(max_tokens: Any, temperature: Any, top_p: Any, seed: Any, top_k: A
     except (TypeError, ValueError, OverflowError):
         raise BadUsageError("max_tokens, top_k and seed are whole numbers, temperature and top_p numbers.") from None
     return SamplingConfig(*numbers)
-
-
-async def _texts(state: AppState, model: str, prompt: str, sampling: SamplingConfig) -> AsyncGenerator[str, None]:
-    """The growing text without the prompt."""
-    generations, text = state.generations, ""
-    plan = await run_in_threadpool(generations.plan, MixtureRequest(model))
-    async with aclosing(state.slots.stream(lambda: generations.stream(plan, prompt, sampling))) as tokens:
-        async for event in tokens:
-            text += event.text
-            yield text

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -292,7 +293,10 @@ class Player:
         plan = replace(plan, evidence_from=evidence_from)
         prompt: Prompt = ids or ()
         if ids is None:
-            plan, prompt = await run_in_threadpool(self._prompt, plan, answer)
+            prompt = answer.prompt
+            if answer.turns:
+                render = partial(generations.conversation, values=answer.values)
+                plan, prompt = await run_in_threadpool(render, plan, answer.turns)
         answer = await run_in_threadpool(self._begin, plan, answer, sampling)
         yield answer
         started = time.monotonic()
@@ -308,11 +312,6 @@ class Player:
                 async for one_less in losses:
                     answer = replace(answer, without=(*answer.without, one_less))
                     yield answer
-
-    def _prompt(self, plan: GenerationPlan, answer: Answer) -> tuple[GenerationPlan, Prompt]:
-        if answer.turns:
-            return self._state.generations.conversation(plan, answer.turns, values=answer.values)
-        return plan, answer.prompt
 
     def _begin(self, plan: GenerationPlan, answer: Answer, sampling: SamplingConfig) -> Answer:
         names = [expert.name for expert in plan.experts]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PlainValidator, Tag, model_validator
@@ -298,18 +299,7 @@ class Generating(NeutralFields, MixFields):
         return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or ())
 
     def _sampling(self, max_tokens: int, num_candidates: int) -> SamplingConfig:
-        return SamplingConfig(
-            max_tokens,
-            self.temperature,
-            self.top_p,
-            None if self.seed == -1 else self.seed,
-            top_k=max(0, self.top_k),
-            min_p=self.min_p,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
-            logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
-            ignore_eos=self.ignore_eos,
-            num_candidates=num_candidates,
-            speculate=self.speculate,
-        )
+        given = {one.name: getattr(self, one.name) for one in fields(SamplingConfig) if hasattr(self, one.name)}
+        given |= {"seed": None if self.seed == -1 else self.seed, "top_k": max(0, self.top_k)}
+        given["logit_bias"] = {int(token): bias for token, bias in (self.logit_bias or {}).items()}
+        return SamplingConfig(**given | {"max_tokens": max_tokens, "num_candidates": num_candidates})
