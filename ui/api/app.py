@@ -68,7 +68,6 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     operations.watch(state)
     for module in (operations, completions, insight, comparisons, jobs, registry):
         app.include_router(module.router)
-    app.include_router(comparisons.ratings)
     add_handlers(app)
     add_schema(app)
     app.add_api_route("/favicon.ico", lambda: FileResponse(ICON, media_type="image/svg+xml"), include_in_schema=False)

@@ -23,22 +23,21 @@ from workbench.answers.history import (
 from workbench.registry import comparisons
 from workbench.requests.verification import ComparisonVerification, linked_comparison, verify_comparison
 
-router = APIRouter(prefix="/v1/workbench/comparisons")
-ratings = APIRouter(prefix="/v1/workbench/ratings")
+router = APIRouter(prefix="/v1/workbench")
 CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 MOST = 200  # of one answer
 Search = Annotated[str, Query(max_length=1000, description="Words that must stand in the prompt or in an answer.")]
 Named = Annotated[str, Query(max_length=200)]
 
 
-@router.post("", status_code=201)
+@router.post("/comparisons", status_code=201)
 def store_comparison(body: NewComparison, state: State) -> ComparisonCard:
     """Stores a prompt with the answers to it, as the API gave them; without their text if the history is off."""
     days = state.settings.history_days
     return state.write_by_viewer(comparisons.store_comparison, body, days)
 
 
-@router.get("")
+@router.get("/comparisons")
 def list_comparisons(
     state: State,
     search: Search = "",
@@ -59,7 +58,7 @@ def list_comparisons(
     )
 
 
-@router.delete("")
+@router.delete("/comparisons")
 def delete_history(
     state: State,
     older_than_days: Annotated[float, Query(ge=0, le=36_500, description="0: all of it.")] = 0.0,
@@ -69,25 +68,25 @@ def delete_history(
     return state.write(comparisons.delete_history, older_than_days=older_than_days, with_votes=with_votes)
 
 
-@router.get("/{id}")
+@router.get("/comparisons/{id}")
 def show_comparison(id: str, state: State) -> ComparisonCard:
     """One comparison: everything that makes its texts again. Each of its answers is one for `workbench verify`."""
     return state.read(comparisons.get_comparison, id, state.settings.history_days)
 
 
-@router.delete("/{id}")
+@router.delete("/comparisons/{id}")
 def delete_comparison(id: str, state: State) -> HistoryDeletion:
     """Deletes a comparison with its votes."""
     return state.write(comparisons.delete_comparison, id)
 
 
-@router.get("/{id}/link")
+@router.get("/comparisons/{id}/link")
 def open_link(id: str, state: State) -> OpenedLink:
     """What a link to a comparison opens: the request that makes each text again, and what of it differs today."""
     return linked_comparison(show_comparison(id, state), state.generations.plan)
 
 
-@router.post("/{id}/verify")
+@router.post("/comparisons/{id}/verify")
 async def verify(id: str, request: Request, state: State) -> ComparisonVerification:
     """Generates every answer of a comparison again by its manifest, and compares the tokens."""
     stored = comparisons.replayable(await run_in_threadpool(show_comparison, id, state))
@@ -95,19 +94,19 @@ async def verify(id: str, request: Request, state: State) -> ComparisonVerificat
     return await unless_gone(request, state.slots.call(verify_comparison, stored, host.plan, host.stream))
 
 
-@router.post("/{id}/vote")
+@router.post("/comparisons/{id}/vote")
 def vote(id: str, body: NewVote, state: State) -> ComparisonCard:
     """Records which of two answers is better; another vote on the same two replaces it."""
     return state.write_by_viewer(comparisons.vote, id, body)
 
 
-@router.delete("/{id}/vote")
+@router.delete("/comparisons/{id}/vote")
 def withdraw_vote(id: str, state: State, a: Letter = "A", b: Letter = "B") -> ComparisonCard:
     """Deletes the vote on two answers."""
     return state.write_by_viewer(comparisons.withdraw_vote, id, a, b)
 
 
-@ratings.get("", response_model=RatingTables, responses=CSV)
+@router.get("/ratings", response_model=RatingTables, responses=CSV)
 def show_ratings(
     state: State,
     domain: Annotated[str, Query(max_length=200, description="Only prompts of this domain.")] = "",
