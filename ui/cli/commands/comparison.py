@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,7 +22,15 @@ from ui.present.ratings_csv import ratings_csv
 from ui.present.text.formatting import pluralize
 from ui.present.text.ratings import interval_text, rating_text
 from workbench.analysis.ratings import RatingTables, rating_tables
-from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer, NewComparison, NewVote, VoteCard
+from workbench.answers.history import (
+    ComparisonCard,
+    ComparisonHead,
+    Letter,
+    NewAnswer,
+    NewComparison,
+    NewVote,
+    VoteCard,
+)
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.registry import comparisons
@@ -37,34 +44,13 @@ NEWEST = 50
 _EXCERPT = 60  # characters of a prompt in a list
 
 
-class Better(StrEnum):
-    """The outcome of a vote."""
-
-    A = "a"
-    B = "b"
-    TIE = "tie"
-    BOTH_BAD = "both-bad"
-
-
-class AnswerLetter(StrEnum):
-    """The answers of a comparison."""
-
-    A = "A"
-    B = "B"
-    C = "C"
-    D = "D"
-
-
+Better = Literal["a", "b", "tie", "both-bad"]
 ComparisonId = Annotated[str, naming_argument("Id of a comparison, or its first digits.", "comparison")]
 PromptDomain = Annotated[
     str, naming_option("The prompt's domain; left out: that of the posterior.", "domain", flag="--domain")
 ]
-FirstAnswer = Annotated[
-    AnswerLetter, typer.Option("--first", help="The answer that is called a.", case_sensitive=False)
-]
-SecondAnswer = Annotated[
-    AnswerLetter, typer.Option("--second", help="The answer that is called b.", case_sensitive=False)
-]
+FirstAnswer = Annotated[Letter, typer.Option("--first", help="The answer that is called a.", case_sensitive=False)]
+SecondAnswer = Annotated[Letter, typer.Option("--second", help="The answer that is called b.", case_sensitive=False)]
 
 _COLUMNS = (
     Column("ID", lambda one: one.id, lambda id: id[:8]),
@@ -155,7 +141,7 @@ def _answer(generations: ModelHost, name: str, prompt: str, sampling: SamplingCo
 def show(
     comparison: ComparisonId,
     answer: Annotated[
-        AnswerLetter | None,
+        Letter | None,
         typer.Option(help="Only this answer; with --json as `workbench verify` reads it.", case_sensitive=False),
     ] = None,
 ) -> Outcome:
@@ -163,7 +149,7 @@ def show(
     card = _card(comparison)
     if answer is None:
         return Outcome(card, _print)
-    chosen = comparisons.answer_of(card, answer.value)
+    chosen = comparisons.answer_of(card, answer)
     return Outcome(chosen, chosen.text)
 
 
@@ -199,8 +185,8 @@ def _print_verifications(result: ComparisonVerification) -> None:
 def vote(
     comparison: ComparisonId,
     choice: Annotated[Better, typer.Argument(help="Which answer is better.", case_sensitive=False)],
-    first: FirstAnswer = AnswerLetter.A,
-    second: SecondAnswer = AnswerLetter.B,
+    first: FirstAnswer = "A",
+    second: SecondAnswer = "B",
     blind: Annotated[bool, typer.Option("--blind", help="The names were hidden until the vote.")] = False,
     domain: PromptDomain = "",
 ) -> Outcome:
@@ -211,11 +197,9 @@ def vote(
 
 
 @verb(app)
-def withdraw(
-    comparison: ComparisonId, first: FirstAnswer = AnswerLetter.A, second: SecondAnswer = AnswerLetter.B
-) -> Outcome:
+def withdraw(comparison: ComparisonId, first: FirstAnswer = "A", second: SecondAnswer = "B") -> Outcome:
     """Withdraw the vote on two answers."""
-    card = write(comparisons.withdraw_vote, comparison, first.value, second.value)
+    card = write(comparisons.withdraw_vote, comparison, first, second)
     return Outcome(card, f"The vote on {first} and {second} is withdrawn.")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +16,7 @@ from workbench.registry.database import reading, transaction
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
+RoleName = Literal["viewer", "editor", "admin"]
 UserName = Annotated[str, typer.Argument(help="Name of a user.")]
 _COLUMNS = (
     name_column(),
@@ -24,12 +24,6 @@ _COLUMNS = (
     created_column(day),
     Column("Revoked", lambda user: user.revoked_at, lambda at: day(at) if at else DASH),
 )
-
-
-class RoleName(StrEnum):
-    VIEWER = "viewer"
-    EDITOR = "editor"
-    ADMIN = "admin"
 
 
 @app.command("list")
@@ -41,13 +35,11 @@ def list_all() -> list[UserCard]:
 
 
 @verb(app)
-def add(
-    name: UserName, role: Annotated[RoleName, typer.Option(help="What the user may do.")] = RoleName.VIEWER
-) -> Outcome:
+def add(name: UserName, role: Annotated[RoleName, typer.Option(help="What the user may do.")] = "viewer") -> Outcome:
     """Add a user, and print the user's token, which is shown this one time."""
     with transaction(needs=Role.ADMIN) as session:
-        new = users.add_user(session, name, role.value)
-    sentence = f"“{new.card.name}” has the role {role.value}. The token is shown this one time:\n{new.token}"
+        new = users.add_user(session, name, role)
+    sentence = f"“{new.card.name}” has the role {role}. The token is shown this one time:\n{new.token}"
     return Outcome({**new.card.model_dump(), "token": new.token}, sentence)
 
 
