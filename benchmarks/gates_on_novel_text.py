@@ -224,7 +224,7 @@ def _row(resampled: Resampled, name: str, baseline: str, domains: Sequence[str])
 def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
     """The stored scores of a mixture in a workbench's folder."""
 
-    from ui.generation.mix_names import with_clustering_id
+    from ui.generation.model_host import with_clustering_id
     from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
     from workbench.answers.mixture_request import MixtureRequest
     from workbench.registry.database import reading

@@ -14,7 +14,7 @@ from pydantic import Field, create_model
 from starlette.responses import Response
 
 from ui.api.deps import State
-from ui.generation.mix_names import with_clustering_id
+from ui.generation.model_host import with_clustering_id
 from workbench.access import audit
 from workbench.answers.card_lists import AuditList, DeviceList, ListAnswer, ReportList, ViewList
 from workbench.answers.cards import AliasCard, ClusteringCard, ExpertCard, MixtureCard, PriorCard, ReportCard, ViewCard

@@ -40,7 +40,7 @@ from ui.cli.verbs import (
     verb,
     write,
 )
-from ui.generation.mix_names import find_member, with_clustering_id
+from ui.generation.model_host import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.missing_scores import gap_words
 from ui.present.text.calibration import how_to_read, proposal_words, surface_rows, text_words, verdict_words
