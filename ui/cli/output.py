@@ -78,6 +78,12 @@ def say(sentence: str) -> None:
     print_text(sentence + "\n")
 
 
+def say_each(*sentences: str) -> None:
+    """Prints those sentences that are not empty, each on a line of stdout."""
+    for sentence in filter(None, sentences):
+        say(sentence)
+
+
 def print_text(text: str) -> None:
     """Prints text on stdout as it is, without a line's end of its own, at once."""
     sys.stdout.write(harmless(text))

@@ -10,7 +10,7 @@ import typer
 from engine.config import MOST
 from engine.text.split_names import Split
 from ui.cli.options import naming_argument, naming_option
-from ui.cli.output import day, print_fields, print_table, say
+from ui.cli.output import day, print_fields, print_table, say, say_each
 from ui.cli.verbs import (
     Column,
     Outcome,
@@ -111,8 +111,7 @@ def _print_report(card: CorpusCard) -> None:
     from ui.present.next_step_text import with_options
 
     print_fields(card.report.model_dump(exclude={"refused", "reasons", "file_reasons", "fields_not_read", "notes"}))
-    for sentence in card.report.sentences():
-        say(sentence)
+    say_each(*card.report.sentences())
     rows = [(one.path, one.line, with_options(one.reason)) for one in card.report.refused]
     if rows or card.report.is_complete:
         print_table(["File", "Line", "Reason"], rows, empty="Nothing was skipped.")

@@ -8,7 +8,7 @@ import typer
 
 from ui.cli.job_progress import submit
 from ui.cli.options import RunOptions, takes
-from ui.cli.output import print_rows, print_table, say
+from ui.cli.output import print_rows, print_table, say, say_each
 from ui.cli.questions import add_questions, prints_answer
 from ui.cli.verbs import add_job, add_jobs
 from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
@@ -55,8 +55,7 @@ def show(question: PerplexitiesRequest, answer: PerplexityTable) -> None:
         say(f"There are no scores{of_mixture} yet. Create them with: {_how_to_score(question)}")
         return
     _print("Perplexity (lower is better)", answer, answer.perplexity)
-    if words := table_measure_words(answer):
-        say(words)
+    say_each(table_measure_words(answer))
     _show_accuracy(question.mixture, answer)
     if answer.specialization:
         say("")
@@ -83,8 +82,7 @@ def forgetting(_: ForgettingRequest, answer: Forgetting) -> None:
     """Compare perplexities on each domain before and after training (DEMix table 13), from stored scores."""
     empty = "The two have no scores of the same text. Score each with: workbench evaluate run MIXTURE"
     print_rows(forgetting_rows(answer), empty=empty)
-    for sentence in forgetting_words(answer):
-        say(sentence)
+    say_each(*forgetting_words(answer))
 
 
 @prints_answer(app, RetentionRequest, "retain")
@@ -98,9 +96,7 @@ def retention(_: RetentionRequest, answer: Retention) -> None:
     print_rows(verdict_rows(answer), empty="")
     say("")
     print_rows(domain_rows(answer), empty="")
-    for sentence in (text_words(answer), left_out_words(answer), retention_words(answer, number_of(answer))):
-        if sentence:
-            say(sentence)
+    say_each(text_words(answer), left_out_words(answer), retention_words(answer, number_of(answer)))
     for sentence, command in missing_words(answer):
         say(f"{sentence} Create it with: {command}")
 
@@ -115,8 +111,7 @@ def removal(_: RemovalRequest, answer: RemovalTable) -> None:
     if any(row.why for row in answer.rows):
         options = f"--split dev --max-tokens of at least {answer.num_blocks} x the block size"
         say(f"Score what is missing with: {evaluate_command(answer.mixture)}, and for the priors with {options}.")
-    for sentence in not_removed(answer.rows):
-        say(sentence)
+    say_each(*not_removed(answer.rows))
 
 
 add_jobs(app, "evaluate")
@@ -138,8 +133,7 @@ def affinity(question: AffinityRequest, answer: Affinity) -> None:
     columns = ["Expert", "Domain", "Ratio to the in-domain expert", "Bigram overlap"]
     print_table(columns, rows, empty=_no_scores(question))
     say("")
-    for sentence in affinity_words(answer):
-        say(sentence)
+    say_each(*affinity_words(answer))
 
 
 @prints_answer(app, PosteriorMapRequest, "mixture")
@@ -190,8 +184,7 @@ def _show_accuracy(mixture: str | None, answer: PerplexityTable) -> None:
         say("")
         shares = [[*map(in_percent, row)] for row in answer.accuracy]
         _print("Accuracy: % of tokens that were the most probable one (higher is better)", answer, shares)
-    if words := unknown_accuracy_words(answer, mixture or "MIXTURE"):
-        say(words)
+    say_each(unknown_accuracy_words(answer, mixture or "MIXTURE"))
 
 
 def _print(title: str, answer: PerplexityTable, values: list[list[float | None]]) -> None:

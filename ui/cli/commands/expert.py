@@ -12,7 +12,7 @@ from ui.cli.options import (
     naming_argument,
     split_commas,
 )
-from ui.cli.output import day, print_fields, print_note, print_table, say
+from ui.cli.output import day, print_fields, print_note, print_table, say, say_each
 from ui.cli.questions import prints_answer
 from ui.cli.verbs import (
     Column,
@@ -83,8 +83,7 @@ def _print(card: ExpertCard) -> None:
     print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | readable)
     if worse := worse_than_before(card.metrics):
         print_note(worse)
-    if warning := read(old_masks, get_storage(), card.name):
-        say(warning)
+    say_each(read(old_masks, get_storage(), card.name))
 
 
 def _switch(names: list[str], enabled: bool) -> Outcome:

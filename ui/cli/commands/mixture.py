@@ -25,7 +25,7 @@ from ui.cli.mix_options import (
     takes_gate,
 )
 from ui.cli.options import HeldOut, naming_argument, split_commas
-from ui.cli.output import day, print_rows, print_table, say, shown
+from ui.cli.output import day, print_rows, print_table, say, say_each, shown
 from ui.cli.questions import prints_answer, say_temperature
 from ui.cli.verbs import (
     Column,
@@ -130,8 +130,7 @@ def create(
 def _print_new(made: NewMixture) -> None:
     _print_members(made)
     say_temperature(made)
-    if words := proposal_words(made):
-        say(words)
+    say_each(proposal_words(made))
 
 
 @verb(app, "gate")
@@ -226,12 +225,11 @@ def inference_modes(question: InferenceModesRequest, answer: InferenceModeCompar
     rows += [(mean.title, None, *(mean.by_mode[mode] for mode in modes)) for mean in means(answer)]
     columns = ["Domain", "Tokens", *(mode_title(mode).capitalize() for mode in modes)]
     print_table(columns, rows, empty=NO_SCORES)
-    for sentence in [*legend(modes), trained_words(answer)] if rows else []:
-        say(sentence)
+    if rows:
+        say_each(*legend(modes), trained_words(answer))
     if len(answer.experts) == 1:
         say(SINGLE_EXPERT)
-    if words := missing_words(answer, question.num_blocks):
-        say(words)
+    say_each(missing_words(answer, question.num_blocks))
 
 
 @verb(app)
@@ -255,8 +253,7 @@ def calibrate(
 
 def _print_calibration(answer: EvidenceCalibration, name: str, save: bool) -> None:
     print_rows(surface_rows(answer), empty="")
-    for sentence in (how_to_read(answer), text_words(answer), verdict_words(answer)):
-        say(sentence)
+    say_each(how_to_read(answer), text_words(answer), verdict_words(answer))
     if not answer.keeps:
         command = shell_command("mixture", "calibrate", name)
         say(f"Saved in “{name}”." if save else f"Not saved: {command} saves it.")
@@ -319,8 +316,7 @@ def _domains(card: MixtureCard) -> dict[str, str]:
 
 def _print(card: MixtureCard) -> None:
     _print_members(card)
-    if words := calibration_words(card):
-        say(words)
+    say_each(calibration_words(card))
 
 
 def _print_with_temperature(card: MixtureCard) -> None:
@@ -346,8 +342,7 @@ def _print_members(card: MixtureCard) -> None:
     say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([shown(settings)] if settings else [])]))
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
-    if words := inside_words(card):
-        say(words)
+    say_each(inside_words(card))
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: HeldOutSplit) -> None:

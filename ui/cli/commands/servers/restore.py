@@ -11,7 +11,7 @@ import typer
 from ui.cli.commands.servers.verify import print_store_check, store_progress
 from ui.cli.job_progress import progress_bar
 from ui.cli.options import Json
-from ui.cli.output import day, say
+from ui.cli.output import day, say, say_each
 from ui.cli.verbs import Outcome, prints
 from ui.present.terminal import harmless
 from workbench.formatting.number_format import pluralize
@@ -52,8 +52,7 @@ def _print(result: RestoredWorkbench) -> None:
     print_store_check(result.check)
     for title in result.requeued:
         say(f"Queued again: {title}")
-    for sentence in _describe_left_out(result):
-        say(sentence)
+    say_each(*_describe_left_out(result))
     say(f"The workbench of {day(result.made_at)} is restored in {result.home}. Start it with `workbench up`.")
 
 
