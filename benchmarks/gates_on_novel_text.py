@@ -226,12 +226,12 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
 
     from ui.generation.mix_names import with_clustering_id
     from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.registry.database import reading
     from workbench.registry.experts import domains_of
     from workbench.requests.planning import plan
     from workbench.schema.tables import Expert
     from workbench.settings import read_settings
+    from workbench.specs.requests import MixtureRequest
     from workbench.store.storage import get_storage
 
     settings = read_settings(home.absolute())
@@ -270,12 +270,12 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
     from engine.text.split import read_split
     from engine.text.tokenizer import load_tokenizer
     from workbench.analysis.scores import places, scored_domains
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.registry.database import reading
-    from workbench.registry.tokenizers import tokens_key
+    from workbench.registry.experts import tokens_key
     from workbench.requests.planning import plan
     from workbench.schema.tables import Domain
     from workbench.settings import read_settings
+    from workbench.specs.requests import MixtureRequest
     from workbench.store.artifacts import find_artifact
     from workbench.store.storage import get_storage
 

@@ -39,7 +39,7 @@ FREE_FORM = {
         "workbench.specs.gates:changed_gate",
         "workbench.specs.gates:dump_gate",
         "workbench.specs.gates:load_gate",
-        "workbench.answers.mixture_request:MixtureRequest.gate",
+        "workbench.specs.requests:MixtureRequest.gate",
         "workbench.schema.mode_composition:ModePart.shape",
         "workbench.answers.cards:ClusteringCard.config",
         "workbench.requests.body:gate_changes",

@@ -18,9 +18,8 @@ from workbench.settings import get_settings
 from workbench.specs.requests import MixtureSpec
 from workbench.store import ownership
 from workbench.store.rebuild import rebuild
-from workbench.store.records import DELETED_AT, Record, Records
 from workbench.store.row_records import write_records
-from workbench.store.storage import Storage, get_storage
+from workbench.store.storage import DELETED_AT, Record, Records, Storage, get_storage
 
 
 def lose_all_rows(session: Session, but: str = "") -> None:

@@ -25,8 +25,7 @@ from workbench.analysis.perplexity_tables import comparable
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.registry.clusters.clusterings import SourceFiles, clustering_files
-from workbench.registry.experts import expert_row
-from workbench.registry.tokenizers import tokens_key
+from workbench.registry.experts import expert_row, tokens_key
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage

@@ -15,8 +15,8 @@ from engine.loading.plan import GenerationPlan
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.text.split_names import HeldOutSplit, Split
 from workbench.answers.base import Answer, JsonObject
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.specs.gates import dump_gate
+from workbench.specs.requests import MixtureRequest
 
 Weights = list[list[float]]  # token × expert
 

@@ -20,7 +20,6 @@ from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.question import Question
@@ -30,7 +29,7 @@ from workbench.registry.mixtures import create_mixture, get_mixture, save_calibr
 from workbench.requests.planning import plan
 from workbench.schema.tables import Evaluation, Expert
 from workbench.settings import Settings, get_settings
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.storage import Storage, get_storage
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis import Evaluate
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import domains_of, expert_row, parameters_of
+from workbench.registry.experts import domains_of, expert_row, parameters_of, with_another_tokenizer
 from workbench.registry.seeds import copied_expert
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.tables import Domain, Evaluation, Expert, MixtureMember
 from workbench.store.storage import Storage
 

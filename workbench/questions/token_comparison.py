@@ -18,8 +18,7 @@ from workbench.analysis.scores import counted, load, places
 from workbench.answers.base import Answer
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import expert_row
-from workbench.registry.tokenizers import chat_tokens_key, tokens_key
+from workbench.registry.experts import chat_tokens_key, expert_row, tokens_key
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage

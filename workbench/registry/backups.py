@@ -22,10 +22,9 @@ from workbench.registry import database
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 from workbench.store import ownership
-from workbench.store.records import remove_leftovers
 from workbench.store.row_copy import copy_rows
 from workbench.store.row_records import claim_unowned
-from workbench.store.storage import get_storage, noticing_full_disk
+from workbench.store.storage import get_storage, noticing_full_disk, remove_leftovers
 from workbench.store.trash import STAMP, seconds_of, stamp_now
 
 EVERY_SECONDS = 24 * 3600.0

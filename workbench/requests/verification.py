@@ -14,9 +14,9 @@ from engine.errors import EngineError, Problem
 from engine.events import Done, Token
 from workbench.answers.base import Answer
 from workbench.answers.history import ComparedAnswerCard, ComparisonCard, LinkedAnswer, OpenedLink
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest, StoredAnswer, StoredChoice
 from workbench.errors import BadSpecError
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan

@@ -18,7 +18,6 @@ from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
 from workbench.answers.cards import ReportCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import change
 from workbench.formatting.number_format import perplexity as perplexity_text
 from workbench.registry.experts import domains_of, expert_row
@@ -26,6 +25,7 @@ from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports
 from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert, Mixture
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import Storage
 
 ADDITIONS = "addition"
