@@ -66,11 +66,8 @@ class Manifest(Answer):
     def of(cls, plan: GenerationPlan, sampling: SamplingConfig | None = None) -> Manifest:
         """That of a plan and of how tokens are drawn; `sampling` is None where nothing is sampled."""
         experts = [
-            ManifestExpert(
-                id=expert.id,
-                name=expert.name,
-                sha256=expert.sha256,
-                weight=expert.weight,
+            ManifestExpert.of_row(
+                expert,
                 base_sha256=expert.base.sha256,
                 parts=None if expert.parts is None else list(expert.parts),
             )
