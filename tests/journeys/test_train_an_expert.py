@@ -167,7 +167,7 @@ def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_on_r
     with reading() as session:
         assert perplexity_tables.perplexity_table(session, "small") == before
         rows = session.scalars(select(Evaluation)).all()
-        counted = [scores.hits(get_storage(), row) for row in rows]
+        counted = [scores.load_hits(get_storage(), row) for row in rows]
         stored = [row.num_correct for row in rows]
     assert [int(hits.sum()) for hits in counted if hits is not None] == stored
 

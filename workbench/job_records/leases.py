@@ -59,7 +59,7 @@ def renew(session: Session, job_id: str, fence: int, lease_seconds: float) -> st
     statement = _mine(job_id, fence).values(lease_until=until).returning(Job.stop_requested)
     stop_request: str | None = session.execute(without_sync(statement)).scalar_one_or_none()
     if stop_request is None:
-        raise _lost(job_id, fence)
+        raise _lease_lost(job_id, fence)
     return stop_request
 
 
@@ -175,10 +175,10 @@ def _mine(job_id: str, fence: int) -> Update:
 def _write(session: Session, job_id: str, fence: int, values: dict[str, Any]) -> None:
     statement = _mine(job_id, fence).values(**values).returning(Job.id)
     if session.execute(without_sync(statement)).scalar_one_or_none() is None:
-        raise _lost(job_id, fence)
+        raise _lease_lost(job_id, fence)
 
 
-def _lost(job_id: str, fence: int) -> LeaseLostError:
+def _lease_lost(job_id: str, fence: int) -> LeaseLostError:
     return LeaseLostError(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
 
 

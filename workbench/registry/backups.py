@@ -96,7 +96,7 @@ def back_up(settings: Settings) -> Backup:
         registry_id = ownership.registry_id(session)
     path = backups_folder(settings) / f"registry-{registry_id}-{stamp_now()}.db"
     with noticing_full_disk(settings.artifacts_folder):
-        _put_copy(settings, path)
+        _write_copy(settings, path)
     remove_leftovers(backups_folder(settings))
     made = list_backups(settings, registry_id)
     for old in set(made) - set(_to_keep(made)):
@@ -110,7 +110,7 @@ def _to_keep(made: list[Backup]) -> list[Backup]:
     return [*days[0][:NUM_KEPT], *(some[0] for some in days[1:NUM_KEPT])]
 
 
-def _put_copy(settings: Settings, path: Path) -> None:
+def _write_copy(settings: Settings, path: Path) -> None:
     """Copies the registry into a file that is complete or absent; only its owner may read it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with new_file(path, private=True) as aside:

@@ -69,7 +69,7 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
     gate = changed_gate(model.gate, request.gate) if request.gate else model.gate
     return GenerationPlan(
         model.name,
-        tuple(_planned(storage, member, request.parts) for member in chosen),
+        tuple(_plan_expert(storage, member, request.parts) for member in chosen),
         tuple(member.expert.id for member in model.members),
         experts[0].tokenizer_sha256,
         gate,
@@ -153,7 +153,7 @@ def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
     )
 
 
-def _planned(storage: Storage, member: _PlannedMember, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
+def _plan_expert(storage: Storage, member: _PlannedMember, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
     expert = member.expert
     return PlannedExpert(
         expert.id,

@@ -217,13 +217,13 @@ class Storage:
         """The path and hash of an artifact, to be checked when no transaction waits."""
         path = self.path(artifact.id)
         if self.shared is None:
-            return ArtifactRef(path, artifact.sha256, self._verified(artifact.id))
+            return ArtifactRef(path, artifact.sha256, self._verified_record(artifact.id))
         shared, name = self.shared, f"{ARTIFACTS}/{artifact.id}"
         return CachedArtifact(
-            path, artifact.sha256, self._verified(artifact.id), lambda: _fetch_again(shared, name, path)
+            path, artifact.sha256, self._verified_record(artifact.id), lambda: _fetch_again(shared, name, path)
         )
 
-    def _verified(self, artifact_id: str) -> Path:
+    def _verified_record(self, artifact_id: str) -> Path:
         return self.folder / _VERIFIED / artifact_id
 
     def ids(self) -> set[str]:
