@@ -143,13 +143,6 @@ def load_places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.in
     return block_starts(folder), block_documents(folder)
 
 
-def load_hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
-    """Which tokens were the expert's most probable ones [tokens]; None if not stored."""
-    from engine.inference.scores import token_hits
-
-    return token_hits(_checked(storage.kept(evaluation.artifact)))
-
-
 def load_counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
     """Which of the scored tokens count in perplexities [tokens]; None: all."""
     from engine.inference.scores import counted_tokens

@@ -314,11 +314,11 @@ def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
     return EventCard.of_row(event) if event else None
 
 
-def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
+def metrics(session: Session, job_id: str, name: str | None = None) -> list[MetricPoint]:
     """The metrics of a job, by name and step."""
     _row(session, job_id)
     columns = select(Metric.name, Metric.step, Metric.value)  # a million points are not made objects of the session
-    statement = columns.where(Metric.job_id == job_id, Metric.step > after_step)
+    statement = columns.where(Metric.job_id == job_id)
     if name is not None:
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))

@@ -286,16 +286,10 @@ def _set(job: Job, values: dict[str, Any]) -> None:
 
 
 def add_event(
-    session: Session,
-    job_id: str,
-    message: str,
-    attempt: int | None = None,
-    *,
-    kind: str | None = None,
-    data: dict[str, Any] | None = None,
+    session: Session, job_id: str, message: str, *, kind: str | None = None, data: dict[str, Any] | None = None
 ) -> None:
     """Adds an event to a job's history: a message for people; `kind` and `data` hold what the code reads."""
     session.flush()
-    now_at: Any = attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
-    event = insert(JobEvent).values(job_id=job_id, at=database_clock.now(session), attempt=now_at)
+    attempt = select(Job.attempt).where(Job.id == job_id).scalar_subquery()
+    event = insert(JobEvent).values(job_id=job_id, at=database_clock.now(session), attempt=attempt)
     session.execute(event.values(message=plain(message), kind=kind, data=data))

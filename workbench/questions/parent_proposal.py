@@ -20,10 +20,10 @@ from workbench.schema.tables import Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
 
 
-def unscored_parents(session: Session, mixture: str, domain: str, split: HeldOutSplit = "dev") -> tuple[list[str], int]:
+def unscored_parents(session: Session, mixture: str, domain: str) -> tuple[list[str], int]:
     """The possible parents that `nearest_parent` lacks a score of, and how many are scored on one text."""
     possible = _possible(mixture_row(session, mixture))
-    scored = most_shared_scores(session, possible, domain_row(session, domain).id, split, num_blocks=1)
+    scored = most_shared_scores(session, possible, domain_row(session, domain).id, "dev", num_blocks=1)
     return [one.name for one in possible if one.id not in scored], len(scored)
 
 
