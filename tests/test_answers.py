@@ -45,7 +45,7 @@ FREE_FORM = {
         "workbench.specs.gates:load_gate",
         "workbench.answers.mixture_request:MixtureRequest.gate",
         "workbench.answers.mixture_request:RequestChanges.gate",
-        "workbench.schema.mode_composition:ModePart.shape",
+        "workbench.schema.composition:ComposedPart.shape",
         "workbench.registry.cards:ClusteringCard.config",
         "workbench.requests.gate_changes:gate_changes",
         "workbench.registry.cards:ExpertCard.config",

@@ -2,65 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from engine.errors import TrainingError
-from engine.files import ArtifactRef
-from engine.methods.base import Method, StoredExpert
 from engine.methods.mode import flops
 from engine.methods.mode.config import ModeConfig
+from engine.methods.parts.method import Learning, PartsMethod
 from engine.models.flops import Shape
 
 if TYPE_CHECKING:
-    import torch
-
-    from engine.methods.mode.active_experts import ActiveExperts
-    from engine.methods.mode.host import ModeHost
+    from engine.methods.mode.model import ModeModel
+    from engine.methods.mode.sharding.launch import ModeTraining
+    from engine.methods.parts.part_set import PartSet
+    from engine.methods.parts.training import TrainingData, TrainingRun
+    from engine.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mode(Method):
-    """Each expert is trained alone; composed, several are the parts of one."""
+class Mode(PartsMethod):
+    """Each expert is trained for itself; composed, several are the parts of one."""
 
-    def build(self, seed_folder: Path, keys: Sequence[str], config: Any = None, seed: int = 0) -> ActiveExperts:
-        from engine.methods.mode.active_experts import ActiveExperts
+    def new_model(self, lm: Any, config: ModeConfig) -> ModeModel:
         from engine.methods.mode.model import ModeModel
-        from engine.models.families import load_model
 
-        if len(keys) != 1:
-            raise TrainingError(f"MoDE trains one expert at a time, not {len(keys)}.", "Give one key.")
-        config = config or ModeConfig(seed=seed)
-        model = ModeModel(load_model(seed_folder), config.num_blocks)
-        model.add_expert(keys[0], config)
-        return ActiveExperts(model, keys, keys[0])
+        return ModeModel(lm, config.num_blocks)
 
-    def save_expert(self, model: Any, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
-        from engine.methods.mode.files import save_parts
+    def training(self, part_set: PartSet, data: TrainingData, run: TrainingRun, tokenizer: Tokenizer) -> ModeTraining:
+        from engine.methods.mode.sharding.launch import ModeTraining
 
-        parts = dict(zip(model.names, model.active, strict=True))
-        save_parts(model.model, parts, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
+        return ModeTraining(part_set, data, run, tokenizer)
 
-    def open(self, base: ArtifactRef, device: torch.device | str) -> ModeHost:
-        from engine.methods.mode.host import ModeHost
+    def base_complaints(self, config: ModeConfig, shape: Shape, seed: str) -> list[str]:
+        if config.num_blocks <= shape.num_layers:
+            return []
+        problem = f"Blocks of the backbone (--blocks) must be at most the {shape.num_layers} layers of “{seed}”"
+        return [f"{problem}, not {config.num_blocks}: choose fewer."]
 
-        return ModeHost(base, device)
+    def describe_part(self, config: ModeConfig) -> dict[str, Any]:
+        return {"blocks": config.num_blocks, "layers in each block": config.expert_layers}
 
-    def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
-        return flops.forward_flops(shape, context, _parts(expert.config))
+    def starts_alike(self, config: ModeConfig) -> bool:
+        return config.init == "copy"
 
-    def adapting_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
-        return flops.training_flops(shape, context, _parts(expert.config)[:1])
+    def count_forward_flops(self, shape: Shape, context: int, parts: Sequence[ModeConfig]) -> int:
+        return flops.forward_flops(shape, context, parts)
 
-    def composing_flops(self, shape: Shape, context: int, expert: StoredExpert) -> dict[str, int]:
-        parts = _parts(expert.config)
-        return {what: flops.training_flops(shape, context, parts, what) for what in get_args(flops.Learning)}
-
-
-def _parts(config: Mapping[str, Any]) -> list[ModeConfig]:
-    return [ModeConfig(**part["shape"]) for part in config["parts"]]
+    def count_training_flops(self, shape: Shape, context: int, parts: Sequence[ModeConfig], learning: Learning) -> int:
+        return flops.training_flops(shape, context, parts, learning)
 
 
 METHOD = Mode(
@@ -70,12 +59,9 @@ METHOD = Mode(
     paper="MoDE, §3",
     expert_words="layers and gates",
     shared_words="the backbone beside them",
-    is_joint=False,
-    base_is_frozen=True,
-    can_be_copied=False,
     no_decoder_because="stands beside one",
-    has_parts=True,
     artifact_kind="mode-expert",
     config=ModeConfig,
     config_field="shape",
+    base_fields=("num_blocks",),
 )
