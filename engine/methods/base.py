@@ -73,7 +73,6 @@ class Method:
     is_adapter: bool = False  # an expert can be exported as a PEFT adapter
     imports: str = ""  # what of another tool's folder becomes an expert: an adapter, the networks or the model
     has_parts: bool = False  # an expert has parts beside its base, which can be composed and switched
-    artifact_kind: str = "demix-expert"
     config: type[Any] | None = None  # dataclass of the settings that only this method has
     config_field: str = "options"  # the field of a spec that holds them
 
@@ -81,6 +80,11 @@ class Method:
     def copy_name(self) -> str:
         """The name of the method of an expert that is trained from a copy."""
         return self.method_of_copy or self.name
+
+    @property
+    def artifact_kind(self) -> str:
+        """The kind of the artifact of an expert."""
+        return "demix-expert"
 
     @property
     def is_full_model(self) -> bool:

@@ -60,7 +60,6 @@ METHOD = Mode(
     expert_words="layers and gates",
     shared_words="the backbone beside them",
     no_decoder_because="stands beside one",
-    artifact_kind="mode-expert",
     config=ModeConfig,
     config_field="shape",
     base_fields=("num_blocks",),

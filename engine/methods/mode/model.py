@@ -22,14 +22,10 @@ from engine.errors import ModelError
 from engine.methods.mode.block import Block, PartsCache, with_experts
 from engine.methods.mode.branches import BranchMaker
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.flops import training_flops
-from engine.methods.parts.method import Learning
 from engine.methods.parts.parts_model import PartsModel
 from engine.models.discovery import is_recurrent
 from engine.models.families import layout_of
-from engine.models.flops import Shape
 from engine.models.heads import decoder_of
-from engine.models.separation import separated
 
 
 class ModeModel(PartsModel):
@@ -58,12 +54,7 @@ class ModeModel(PartsModel):
         position_ids_BT: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         self._check_active(keys, cache)
-        text: dict[str, Any] = {"input_ids": input_ids_BT}
-        if position_ids_BT is not None:
-            text = separated(self.lm, input_ids_BT, position_ids_BT)
-        if mask_BS is not None:
-            places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
-            text |= {"attention_mask": mask_BS, "position_ids": places_BS[:, -input_ids_BT.shape[1] :]}
+        text = self.decoder_inputs(input_ids_BT, mask_BS, position_ids_BT)
         with with_experts(keys) as call:
             out = decoder_of(self.lm)(**text, past_key_values=cache, use_cache=cache is not None)
         if not keys:
@@ -72,10 +63,6 @@ class ModeModel(PartsModel):
 
     def new_modules(self, config: ModeConfig, *, is_empty: bool) -> dict[str, nn.Module]:
         return _by_block(self._maker.make(config, is_empty=is_empty))
-
-    def training_flops(self, keys: Sequence[str], context: int, learning: Learning) -> int:
-        shape = Shape.of(self.lm.config.to_dict())
-        return training_flops(shape, context, [self.shape_of(key) for key in keys], learning)
 
     def new_cache(self) -> PartsCache:
         return PartsCache()

@@ -39,12 +39,16 @@ Learning = Literal["experts", "gates"]  # gates learn in any case
 class PartsMethod(Method):
     """A method whose experts have parts. The subclass makes its model and counts its operations."""
 
-    config: type[Any]
+    config: type[Any]  # a dataclass; its field `seed` is that of what starts at random
     has_parts: bool = True
     is_joint: bool = False
     base_is_frozen: bool = True
     can_be_copied: bool = False
     base_fields: tuple[str, ...] = ()  # of its config: what they say of the base must be the same in a composition
+
+    @property
+    def artifact_kind(self) -> str:
+        return f"{self.name}-expert"
 
     def new_model(self, lm: Any, config: Any) -> PartsModel:
         """A model of this decoder without parts, for those with the `base_fields` of this config."""

@@ -16,17 +16,19 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from engine.errors import ModelError, first_of
-from engine.methods.parts.method import Learning
+from engine.methods.parts.method import Learning, get_parts_method
 from engine.models.families import max_positions
+from engine.models.flops import Shape
 from engine.models.heads import head_of
 from engine.models.likelihoods import TokenScores, token_scores
+from engine.models.separation import separated
 from engine.models.stored_tensors import fill
 
 
 class PartsModel(nn.Module):
     """A decoder with parts known by keys (no dots), in the order in which they were added.
 
-    A subclass gives `read`, `new_modules` and `training_flops`.
+    A subclass gives `read` and `new_modules`.
     """
 
     method_name: str  # in the cards of its experts
@@ -61,7 +63,21 @@ class PartsModel(nn.Module):
 
     def training_flops(self, keys: Sequence[str], context: int, learning: Learning) -> int:
         """Operations per token trained on, forward and backward, with these parts active."""
-        raise NotImplementedError
+        shape = Shape.of(self.lm.config.to_dict())
+        count = get_parts_method(self.method_name).count_training_flops
+        return count(shape, context, [self.shape_of(key) for key in keys], learning)
+
+    def decoder_inputs(
+        self, input_ids_BT: Tensor, mask_BS: Tensor | None, position_ids_BT: Tensor | None
+    ) -> dict[str, Any]:
+        """The arguments of `read` as the decoder takes them."""
+        if position_ids_BT is not None:
+            return separated(self.lm, input_ids_BT, position_ids_BT)
+        if mask_BS is None:
+            return {"input_ids": input_ids_BT}
+        places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
+        own_BT = places_BS[:, -input_ids_BT.shape[1] :]
+        return {"input_ids": input_ids_BT, "attention_mask": mask_BS, "position_ids": own_BT}
 
     def new_cache(self) -> Any:
         """An empty cache for the keys and values of a text."""

@@ -1,4 +1,4 @@
-"""Training a MoDE expert."""
+"""Training an expert with parts: of MoDE, or of an installed method."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from functools import partial
 import streamlit as st
 
 from engine.methods.mode.config import ModeConfig
+from engine.methods.parts.method import parts_methods
 from ui.kinds.screen import Outcome, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL, UNTRAINED
+from ui.kinds.training.method_choice import choose_method, option_widgets
 from ui.kinds.training.mode_sentence import mode_sentence
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import is_untrained, num_layers
@@ -26,6 +28,7 @@ _command = partial(command_line, "train mode", TrainMode, ("name",))
 
 
 def _draw(offers: Offers) -> None:
+    choice = choose_method("train-mode", parts_methods())
     drop_unknown("train-mode.seed_model", offers["seed_model"])
     seed_model = st.session_state.get("train-mode.seed_model", offers["seed_model"][0])
     if is_untrained(seed_model):
@@ -36,7 +39,16 @@ def _draw(offers: Offers) -> None:
         if st.session_state.get(_BLOCKS, 1) > most:
             st.session_state[_BLOCKS] = most
     limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
-    show_job_form("train-mode", offers, "Train the expert", command=_command, limits=limits)
+    show_job_form(
+        "train-mode",
+        offers,
+        "Train the expert",
+        command=_command,
+        limits=limits,
+        skip=choice.skip,
+        given=choice.given,
+        complaints=choice.faults,
+    )
 
 
 def _usual_blocks(seed_model: str) -> int:
@@ -52,6 +64,7 @@ SCREEN = Screen(
         about="A few transformer layers and a gate, in parallel to a seed model that stays as it is "
         "(MoDE §3.2, stage 1).",
         draw=_draw,
+        widgets_of=partial(option_widgets, "train-mode"),
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
             Outcome(
