@@ -34,9 +34,7 @@ class Heads(PartsMethod):
     def count_forward_flops(self, shape: Shape, context: int, parts: Sequence[HeadConfig]) -> int:
         return forward_flops(shape, context) + sum(2 * shape.width * (2 * one.size + 1) for one in parts)
 
-    def count_training_flops(
-        self, shape: Shape, context: int, parts: Sequence[HeadConfig], learning: Learning
-    ) -> int:
+    def count_training_flops(self, shape: Shape, context: int, parts: Sequence[HeadConfig], learning: Learning) -> int:
         maps = sum(2 * shape.width * (2 * one.size if learning == "experts" else 0) for one in parts)
         return self.count_forward_flops(shape, context, parts) + shape.ends + 2 * maps
 

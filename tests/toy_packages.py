@@ -1,0 +1,98 @@
+"""What the tests of the toys share: their packages, as if pip had installed them, and a home to use them in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import plugins
+from engine.errors import Problem
+from engine.methods.registry import methods
+from engine.mixing.gate_registry import gate_types
+from jobs.queue.submit import run_now
+from ui.pages.catalog import all_pages
+from ui.reports.catalog import report_types
+from workbench.job_records import jobs
+from workbench.kinds.catalog import known_kinds
+from workbench.questions.question import known_questions
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading
+
+ROOT = Path(__file__).parents[1]
+SHAPE = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64, "max_positions": 128}
+WORDS = {
+    "court": "the court held that this statute applies and the appeal is dismissed ",
+    "sea": "waves broke over the grey rocks as gulls cried above the harbour ",
+}
+
+
+@pytest.fixture
+def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package in the test's folder, installed for this process and those that it starts."""
+    folder = request.path.parent
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", _path_with(folder))
+    forget(folder)
+    yield
+    monkeypatch.undo()
+    forget(folder)
+
+
+def _path_with(folder: Path) -> str:
+    return os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+
+
+def forget(folder: Path) -> None:
+    """Plug-ins are searched again, and the modules of a folder are imported again, but for those of tests."""
+    for found in (methods, gate_types, all_pages, report_types, known_kinds, known_questions):
+        found.cache_clear()
+    plugins._entry_points.cache_clear()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if file.startswith(f"{folder}/") and not name.startswith("tests."):
+            del sys.modules[name]
+
+
+def run_tests_with(folder: Path, *tests: str) -> str:
+    """The output of these tests in a process that has the folder's package installed; they must pass."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": _path_with(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, f"{ended.stdout[-8000:]}\n{ended.stderr[-2000:]}"
+    return ended.stdout
+
+
+def do(spec: dict[str, Any]) -> JobCard:
+    """Runs a job in this process to its end; its card."""
+    job_id, events = run_now(spec)
+    with suppress(Problem):  # the card says why
+        for _ in events:
+            pass
+    with reading() as session:
+        card = jobs.get_job(session, job_id)
+    assert card.state == "done", (card.error, card.next_step)
+    return card
+
+
+@pytest.fixture
+def seeded(home: Path, tmp_path: Path) -> Path:
+    """A home with two domains and a seed."""
+    for name, words in WORDS.items():
+        (tmp_path / name).mkdir()
+        for number in range(40):
+            (tmp_path / name / f"{number}.txt").write_text(f"{number} {words * 8}", encoding="utf-8")
+        do({"kind": "import-corpus", "name": name, "path": str(tmp_path / name)})
+    do({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE})
+    return home
