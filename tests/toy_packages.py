@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workbench.kinds.catalog import known_kinds
 
 from engine import plugins
 from engine.errors import Problem
@@ -19,10 +20,9 @@ from engine.mixing.gate_registry import gate_types
 from jobs.queue.submit import run_now
 from ui.pages.catalog import all_pages
 from ui.reports.catalog import report_types
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
-from workbench.kinds.catalog import known_kinds
 from workbench.questions.question import known_questions
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
 ROOT = Path(__file__).parents[1]

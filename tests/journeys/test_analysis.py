@@ -21,6 +21,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.analysis.perplexity_tables import perplexity_table
+from workbench.answers.cards import JobCard
 from workbench.questions.costs import mixture_costs
 from workbench.questions.forgetting import ForgettingRequest
 from workbench.questions.inference_modes import InferenceModesRequest
@@ -28,7 +29,6 @@ from workbench.questions.parent_proposal import NearestRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.questions.posteriors import PosteriorMapRequest
 from workbench.questions.token_comparison import ContrastRequest
-from workbench.registry.cards import JobCard
 from workbench.registry.corpora import domain_row, preview_documents
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row

@@ -13,10 +13,10 @@ from tests.toy_packages import WORDS, do, run_tests_with
 from tests.ui.studio.visits import named, open_page
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.analysis.curves.training_history import training_history
 from workbench.analysis.expert_parts import parts_of
 from workbench.analysis.perplexity_tables import perplexity_table
-from workbench.errors import BadSpec
+from workbench.analysis.training_curves import training_history
+from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import parse_spec
 from workbench.questions.costs import mixture_costs
 from workbench.registry.database import reading
@@ -90,7 +90,7 @@ def test_its_settings_are_checked_by_its_own_config() -> None:
         ({"method": "mode", "options": {"size": 2}}, "set shape instead"),
         ({"method": "lora"}, "choose one of mode, heads"),
     ):
-        with pytest.raises(BadSpec, match=message):
+        with pytest.raises(BadSpecError, match=message):
             parse_spec({**spec, **changes})
 
 
@@ -105,7 +105,7 @@ def test_parts_of_two_methods_are_not_composed() -> None:
             "shape": {"num_blocks": 2, "expert_layers": 1},
         }
     )
-    with pytest.raises(BadSpec, match="“blocks/sea” is of another method than “court/court”"):
+    with pytest.raises(BadSpecError, match="“blocks/sea” is of another method than “court/court”"):
         do({**COMPOSE, "name": "x", "experts": ["court/court", "blocks/sea"]})
 
 

@@ -12,16 +12,16 @@ from ui.api.deps import State, read, write
 from ui.api.etags import tagged
 from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress
 from ui.generation.mix_names import with_clustering_id
-from workbench.answers.documents import TextChanges
+from workbench.answers.card_lists import DeviceList, ListAnswer, ReportList, ViewList
+from workbench.answers.cards import AliasCard, MixtureCard, ReportCard, ViewCard
+from workbench.answers.posteriors import TextChanges
 from workbench.job_records import devices
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions import new_mixtures
 from workbench.registry import aliases, mixtures, reports, views
-from workbench.registry.card_lists import DeviceList, ListAnswer, ReportList, ViewList
-from workbench.registry.cards import AliasCard, MixtureCard, ReportCard, ViewCard
 from workbench.registry.clusters import cluster_documents
 from workbench.registry.things import THINGS, Thing
-from workbench.requests.gate_changes import gate_changes
+from workbench.requests.body import gate_changes
 from workbench.specs.gates import changed_gate, default_gate, dump_gate
 from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage

@@ -7,7 +7,7 @@ most probable depends on all tokens. So an accuracy is always that of one expert
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,12 +18,12 @@ from sqlalchemy.orm import Session, joinedload
 from engine.statistics.perplexity import perplexity_of
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
-from workbench.errors import BadSpec
-from workbench.registry.cards import EvaluationCard
+from workbench.answers.cards import EvaluationCard
+from workbench.errors import BadSpecError
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
-from workbench.schema.tables import Artifact, Evaluation, Expert
+from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
 
 USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
 
@@ -76,9 +76,9 @@ def register_evaluation(
     `num_correct` counts those of them that it found the most probable ones; None where that is not known.
     """
     if num_counted == 0:
-        raise BadSpec(["No token of an answer was scored."], "Score more tokens.")
+        raise BadSpecError(["No token of an answer was scored."], "Score more tokens.")
     if num_tokens < 1 or not math.isfinite(log_likelihood):
-        raise BadSpec(
+        raise BadSpecError(
             [f"Scores need tokens and a finite log-likelihood, not {num_tokens} tokens with {log_likelihood} nats."]
         )
     measure = {
@@ -275,3 +275,52 @@ def comparable(
         domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]
         for domain_id, of_domain in texts.items()
     }
+
+
+Measured = tuple[int, int]  # block size, number of tokens
+
+
+def in_domain_scores(session: Session, split: HeldOutSplit) -> dict[str, EvaluationCard]:
+    """By expert, its score on its own domain's text of a split: the one that most experts share, or its newest."""
+    own = (Evaluation.expert_id == Expert.id) & (Evaluation.domain_id == Expert.domain_id)
+    statement = select(Evaluation, Expert.name, Domain.name).join(Expert, own).join(Domain)
+    shared, scores = _most_shared(session, split), dict[str, EvaluationCard]()
+    ranks = dict[str, tuple[bool, float]]()
+    for row, expert, domain in session.execute(statement.where(Evaluation.split == split)).tuples():
+        rank = (shared[row.domain_id] == (row.block_size, row.num_tokens), row.created_at)
+        if expert not in scores or rank > ranks[expert]:
+            scores[expert], ranks[expert] = _in_domain_scores_card(row, expert, domain), rank
+    return scores
+
+
+def scored_domains(session: Session) -> Mapping[str, Mapping[str, int]]:
+    """By expert and split, on how many domains it was scored; nothing of experts without a score."""
+    columns = (Expert.name, Evaluation.split, func.count(Evaluation.domain_id.distinct()))
+    statement = select(*columns).join(Expert, Evaluation.expert_id == Expert.id).group_by(Expert.id, Evaluation.split)
+    counts: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, split, count in session.execute(statement.order_by(Evaluation.split)).tuples():
+        counts[name][split] = count
+    return counts
+
+
+def _most_shared(session: Session, split: HeldOutSplit) -> dict[str, Measured]:
+    """By domain id the text that most experts were scored on, and of these the newest (as `comparable` chooses)."""
+    measure = (Evaluation.domain_id, Evaluation.block_size, Evaluation.num_tokens)
+    counted = select(*measure, func.count(), func.max(Evaluation.created_at)).where(Evaluation.split == split)
+    best: dict[str, tuple[int, float, Measured]] = {}
+    for domain, block, tokens, count, newest in session.execute(counted.group_by(*measure)).tuples():
+        best[domain] = max(best.get(domain, (0, 0.0, (0, 0))), (count, newest, (block, tokens)))
+    return {domain: measured for domain, (_, _, measured) in best.items()}
+
+
+def _in_domain_scores_card(row: Evaluation, expert: str, domain: str) -> EvaluationCard:
+    return EvaluationCard(
+        expert=expert,
+        domain=domain,
+        split=row.split,
+        block_size=row.block_size,
+        num_tokens=row.num_tokens,
+        perplexity=perplexity(row),
+        accuracy=accuracy(row),
+        created_at=row.created_at,
+    )

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, String, case, literal, select
 from sqlalchemy.orm import Session
 
+from workbench.answers.cards import DeviceCard, JobCard
 from workbench.job_records.devices import list_devices, need_of, waits_for
 from workbench.job_records.leases import has_expired, is_expired
 from workbench.kinds.parse_spec import unreadable_reason
-from workbench.registry.cards import DeviceCard, JobCard
 from workbench.schema import database_clock
 from workbench.schema.job_states import ACTIVE, UPLOAD
 from workbench.schema.tables import Job, JobDependency, JobEvent

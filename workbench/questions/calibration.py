@@ -16,8 +16,8 @@ from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
-from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.question import Question
 from workbench.registry.experts import domains_of

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import Field
 
 from engine.errors import MixtureError, ScoresError
-from workbench.answers.calibrations import EvidenceCalibration
+from workbench.answers.cards import MixtureCard
+from workbench.answers.posteriors import EvidenceCalibration
 from workbench.questions.calibration import calibrate_evidence
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import create_mixture, get_mixture, save_calibration
 from workbench.settings import Settings, get_settings

@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.curves.training_history import retained_by
 from workbench.analysis.perplexity_tables import DomainMeasure, Measure, PerplexityTable, table_of
+from workbench.analysis.training_curves import retained_by
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row, parameters_of

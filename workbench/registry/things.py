@@ -13,7 +13,8 @@ from typing import Any, Literal, get_type_hints
 from sqlalchemy import select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from workbench.registry import aliases, cards, corpora, experts, mixtures, priors, reports, seeds, views
+from workbench.answers.base import Answer
+from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.clusters import clusterings
 from workbench.schema import tables
 
@@ -50,9 +51,9 @@ class Thing:
     shown: str = ""  # sentence of the route that shows one, if not the usual
 
     @property
-    def card(self) -> type[cards.Card]:
+    def card(self) -> type[Answer]:
         """The type of its cards."""
-        card: type[cards.Card] = get_type_hints(self.get)["return"]
+        card: type[Answer] = get_type_hints(self.get)["return"]
         return card
 
     @property

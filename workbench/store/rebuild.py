@@ -16,8 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
-from workbench.schema.expert_looks import choose_look
-from workbench.schema.names import free_name
+from workbench.schema.names import choose_look, free_name
 from workbench.schema.tables import Artifact, Base, Expert, Job, JobEvent
 from workbench.specs.gates import upgraded_gate
 from workbench.store import ownership, tombstones
@@ -86,7 +85,7 @@ def rebuild(
 def restore(session: Session, storage: Storage, entries: Collection[Trashed]) -> Rebuilt:
     """Restores artifacts from the trash, experts with their base, and rebuilds their rows.
 
-    What cannot be moved is reported. Raises RegistryMismatch when the artifacts belong to another registry.
+    What cannot be moved is reported. Raises RegistryMismatchError when the artifacts belong to another registry.
     """
     if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused

@@ -18,7 +18,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.errors import DamagedFile, EngineError, ModelError
+from engine.errors import DamagedFileError, EngineError, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.parts.method import PartsMethod, part_file, parts_methods
 from engine.methods.parts.parts_model import PartsModel
@@ -44,7 +44,7 @@ class PartsCard:
 
     @classmethod
     def read(cls, folder: Path) -> PartsCard:
-        """Raises ModelError for an expert of a method without parts, DamagedFile when the card cannot be read."""
+        """Raises ModelError for an expert of a method without parts, DamagedFileError when the card cannot be read."""
         try:
             card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
             name = card["method"]
@@ -52,7 +52,9 @@ class PartsCard:
                 shapes = {part["name"]: method.config(**part["shape"]) for part in card["parts"]}
                 return cls(method, card["base_sha256"], shapes)
         except (OSError, ValueError, KeyError, TypeError, EngineError) as error:
-            raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
+            raise DamagedFileError(
+                f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert."
+            ) from error
         raise ModelError(
             f"The expert in {folder} has no parts: its method is “{name}”.",
             "Mix it on the base that it was trained on.",
@@ -99,7 +101,7 @@ def read_parts(expert: ArtifactRef, base_sha256: str, names: Collection[str] | N
 
     Switching domain reads no more than this.
 
-    Raises ModelError where it is of another backbone, DamagedFile where the folder is not what was written.
+    Raises ModelError where it is of another backbone, DamagedFileError where the folder is not what was written.
     """
     expert.check()
     card = PartsCard.read(expert.folder)

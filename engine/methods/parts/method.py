@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from safetensors import SafetensorError, safe_open
 
-from engine.errors import DamagedFile, ModelError, TrainingError
+from engine.errors import DamagedFileError, ModelError, TrainingError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.base import Method, StoredExpert
 from engine.methods.registry import methods
@@ -155,12 +155,12 @@ def part_file(number: int) -> str:
 
 
 def part_sizes(folder: Path) -> dict[str, int]:
-    """The number of parameters of each part, gates included, by name; raises DamagedFile. No tensor is read."""
+    """The number of parameters of each part, gates included, by name; raises DamagedFileError. No tensor is read."""
     try:
         card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
         return {part["name"]: _size(folder / part_file(number)) for number, part in enumerate(card["parts"])}
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} with its parts.", "Restore it.") from error
+        raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} with its parts.", "Restore it.") from error
 
 
 def _size(file: Path) -> int:

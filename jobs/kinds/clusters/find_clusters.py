@@ -22,7 +22,7 @@ from jobs.kinds.shared.clusters.description import facts, measures
 from jobs.kinds.shared.tokens import DomainFiles
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters import FindClusters
 from workbench.registry.clusters.clusterings import register_clustering
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering

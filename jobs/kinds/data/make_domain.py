@@ -22,7 +22,7 @@ from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
 from jobs.kinds.shared.clusters.text_files import folders_of
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.data import MakeDomain
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files
 from workbench.registry.corpora import register_corpus
 from workbench.schema.names import ensure_free

@@ -31,7 +31,7 @@ from workbench.registry.experts import expert_row
 from workbench.registry.seeds import CHANGES, MADE_OF, register_seed
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import SeedModel
-from workbench.specs.hub_names import hub_name, hub_source
+from workbench.specs.base import hub_name, hub_source
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from ui.api.app import create_app
-from workbench.errors import NotFound
-from workbench.registry.cards import Card
+from workbench.answers.base import Answer
+from workbench.errors import NotFoundError
 from workbench.registry.database import transaction
 from workbench.registry.things import THINGS, ThingKind, names_from
 from workbench.settings import Settings
@@ -22,8 +22,8 @@ def test_every_thing_has_a_list_names_and_a_card() -> None:
             assert names_from(session, kind, "") == []
             if thing := THINGS.get(kind):
                 assert list(thing.list_all(session)) == []
-                assert issubclass(thing.card, Card)
-                with pytest.raises(NotFound, match="nobody"):
+                assert issubclass(thing.card, Answer)
+                with pytest.raises(NotFoundError, match="nobody"):
                     thing.get(session, "nobody")
 
 

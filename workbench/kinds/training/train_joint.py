@@ -11,13 +11,14 @@ from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
-from workbench.kinds.training.context import too_long_blocks
 from workbench.kinds.training.default_rate import advice, with_rate
 from workbench.kinds.training.method_settings import OPTIONS, MethodSettings
 from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, require_others
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+    from workbench.schema.tables import SeedModel
 
 
 def _method_sentences() -> str:
@@ -92,6 +93,20 @@ class TrainJoint(MethodSettings):
         if only := get_method(self.method).only_expert:
             return {f"{self.name}/{only}": self.domains}
         return {f"{self.name}/{domain}": [domain] for domain in self.domains}
+
+
+_LONGEST = ("max_position_embeddings", "n_positions")  # in a model's config.json, by family
+
+
+def too_long_blocks(seed: SeedModel | None, block_size: int) -> list[str]:
+    """A complaint where blocks exceed the context; none where the seed model is not there yet, or names no context."""
+    longest = next((int(seed.config[name]) for name in _LONGEST if name in seed.config), None) if seed else None
+    if seed is None or longest is None or block_size <= longest:
+        return []
+    return [
+        f"Block size (--block-size) must be at most {longest:,}, the context of “{seed.name}” in tokens, not "
+        f"{block_size:,}: choose a smaller one."
+    ]
 
 
 def _complaints(session: Session, spec: TrainJoint) -> list[str]:
