@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from engine.inference import generate
 from engine.inference.sampling import make_generator
+from tests.toy_packages import SHAPE, WORDS, do, forget, path_with
 from ui.generation import model_host
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
@@ -48,6 +49,30 @@ def _same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = itertools.count(1)
     monkeypatch.setattr(generate, "make_generator", lambda seed: make_generator(next(seeds) if seed is None else seed))
     monkeypatch.setattr(model_host, "new_seed", lambda: 1)
+
+
+@pytest.fixture
+def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package in the test's folder, installed for this process and those that it starts."""
+    folder = request.path.parent
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", path_with(folder))
+    forget(folder)
+    yield
+    monkeypatch.undo()
+    forget(folder)
+
+
+@pytest.fixture
+def seeded(home: Path, tmp_path: Path) -> Path:
+    """A home with two domains and the model `seed`."""
+    for name, words in WORDS.items():
+        (tmp_path / name).mkdir()
+        for number in range(40):
+            (tmp_path / name / f"{number}.txt").write_text(f"{number} {words * 8}", encoding="utf-8")
+        do({"kind": "import-corpus", "name": name, "path": str(tmp_path / name)})
+    do({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE})
+    return home
 
 
 @pytest.fixture(scope="session")

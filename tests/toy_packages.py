@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-import pytest
-from workbench.kinds.catalog import known_kinds
 
 from engine import plugins
 from engine.errors import Problem
@@ -22,10 +18,12 @@ from ui.pages.catalog import all_pages
 from ui.reports.catalog import report_types
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
+from workbench.kinds.kind import known_kinds
 from workbench.questions.question import known_questions
 from workbench.registry.database import reading
 
 ROOT = Path(__file__).parents[1]
+PLUGINS = (methods, gate_types, all_pages, report_types, known_kinds, known_questions)
 SHAPE = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64, "max_positions": 128}
 WORDS = {
     "court": "the court held that this statute applies and the appeal is dismissed ",
@@ -33,25 +31,14 @@ WORDS = {
 }
 
 
-@pytest.fixture
-def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package in the test's folder, installed for this process and those that it starts."""
-    folder = request.path.parent
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", _path_with(folder))
-    forget(folder)
-    yield
-    monkeypatch.undo()
-    forget(folder)
-
-
-def _path_with(folder: Path) -> str:
+def path_with(folder: Path) -> str:
+    """PYTHONPATH with a folder before all others."""
     return os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
 
 
 def forget(folder: Path) -> None:
     """Plug-ins are searched again, and the modules of a folder are imported again, but for those of tests."""
-    for found in (methods, gate_types, all_pages, report_types, known_kinds, known_questions):
+    for found in PLUGINS:
         found.cache_clear()
     plugins._entry_points.cache_clear()
     for name, module in list(sys.modules.items()):
@@ -65,7 +52,7 @@ def run_tests_with(folder: Path, *tests: str) -> str:
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": _path_with(folder)},
+        env=os.environ | {"PYTHONPATH": path_with(folder)},
         capture_output=True,
         text=True,
         check=False,
@@ -84,15 +71,3 @@ def do(spec: dict[str, Any]) -> JobCard:
         card = jobs.get_job(session, job_id)
     assert card.state == "done", (card.error, card.next_step)
     return card
-
-
-@pytest.fixture
-def seeded(home: Path, tmp_path: Path) -> Path:
-    """A home with two domains and a seed."""
-    for name, words in WORDS.items():
-        (tmp_path / name).mkdir()
-        for number in range(40):
-            (tmp_path / name / f"{number}.txt").write_text(f"{number} {words * 8}", encoding="utf-8")
-        do({"kind": "import-corpus", "name": name, "path": str(tmp_path / name)})
-    do({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE})
-    return home

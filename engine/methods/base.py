@@ -65,6 +65,7 @@ class Method:
     balanced: bool = True  # as many sequences of each domain in every batch
     is_trainable: bool = True  # False: made of trained experts
     is_joint: bool = True  # experts of several domains are trained together, by the job that does so
+    is_seed: bool = False  # an expert is its seed model as it is
     in_place_of_base: bool = False  # an expert stands in the place of as many parameters of its seed, not beside them
     base_is_frozen: bool = False  # the seed does not change, and is the base of the experts
     can_be_copied: bool = True  # a copy of an expert can be trained on another domain

@@ -27,7 +27,6 @@ from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.database import reading
 from workbench.schema.tables import Report
 
-pytest_plugins = ("tests.toy_packages",)
 FOLDER = str(Path(__file__).parent)
 JOBS = "/v1/workbench/jobs"
 SPEC = {"kind": "count-words", "domain": "law"}

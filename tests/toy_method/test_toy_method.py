@@ -23,7 +23,6 @@ from workbench.settings import Settings
 from workbench.store.storage import get_storage
 
 FOLDER = Path(__file__).parent
-pytest_plugins = ("tests.toy_packages",)
 pytestmark = pytest.mark.usefixtures("installed")
 STUDIO = Path(__file__).parents[2] / "ui" / "studio" / "app.py"
 TRAIN: dict[str, Any] = {

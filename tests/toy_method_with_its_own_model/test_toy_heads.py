@@ -24,7 +24,6 @@ from workbench.registry.experts import get_expert
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
 
-pytest_plugins = ("tests.toy_packages",)
 FOLDER = Path(__file__).parent
 TRAINING = {"num_steps": 30, "block_size": 32, "learning_rate": 5e-2, "clip": 1.0, "evaluate_every": 15}
 TRAIN: dict[str, Any] = {"kind": "train-mode", "seed_model": "seed", "method": "heads", "training": TRAINING}

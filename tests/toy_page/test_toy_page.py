@@ -15,7 +15,6 @@ from ui.cli.command_table import CommandTable
 from ui.pages.catalog import all_pages, pages_of
 from workbench.kinds.data import ImportCorpus
 
-pytest_plugins = ("tests.toy_packages",)
 FOLDER = Path(__file__).parent
 
 

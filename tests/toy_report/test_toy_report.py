@@ -17,7 +17,6 @@ from workbench.registry.database import transaction
 from workbench.registry.reports import register_report
 from workbench.settings import Settings
 
-pytest_plugins = ("tests.toy_packages",)
 FINDINGS: dict[str, Any] = {"domain": "law", "num_words": 1200}
 
 

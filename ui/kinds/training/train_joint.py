@@ -63,6 +63,7 @@ SCREEN = Screen(
         "model on all domains: the baselines that the DEMix paper compares with (§4.2).",
         draw=_draw,
         widgets_of=partial(option_widgets, "train-joint"),
+        methods=joint_methods,
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
             _outcome("LoRA", 20, "A cheaper expert", "a low-rank change of a frozen seed model", "bit-identical"),

@@ -65,6 +65,7 @@ SCREEN = Screen(
         "(MoDE §3.2, stage 1).",
         draw=_draw,
         widgets_of=partial(option_widgets, "train-mode"),
+        methods=parts_methods,
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
             Outcome(

@@ -167,6 +167,7 @@ KIND = Kind(
     advice=lambda session, spec: advice(session, spec, spec.method),
     probe=_probe,
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
+    first_step="experts",
     uses_gpu=True,
     uses_processes=True,
 )

@@ -124,6 +124,7 @@ KIND = Kind(
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
+    first_step="experts",
     uses_gpu=True,
     uses_processes=True,
 )
