@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from engine import plugins
 from engine.errors import Problem
@@ -21,6 +24,7 @@ from workbench.job_records import jobs
 from workbench.kinds.kind import known_kinds
 from workbench.questions.question import known_questions
 from workbench.registry.database import reading
+from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = (methods, gate_types, all_pages, report_types, known_kinds, known_questions)
@@ -29,6 +33,17 @@ WORDS = {
     "court": "the court held that this statute applies and the appeal is dismissed ",
     "sea": "waves broke over the grey rocks as gulls cried above the harbour ",
 }
+
+
+@contextmanager
+def plugged_in(folder: Path) -> Iterator[None]:
+    """A folder's packages are installed, for this process and those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setenv("PYTHONPATH", path_with(folder))
+        forget(folder)
+        yield
+    forget(folder)
 
 
 def path_with(folder: Path) -> str:
@@ -61,13 +76,13 @@ def run_tests_with(folder: Path, *tests: str) -> str:
     return ended.stdout
 
 
-def do(spec: dict[str, Any]) -> JobCard:
+def do(spec: dict[str, Any], settings: Settings | None = None) -> JobCard:
     """Runs a job in this process to its end; its card."""
-    job_id, events = run_now(spec)
+    job_id, events = run_now(spec, settings)
     with suppress(Problem):  # the card says why
         for _ in events:
             pass
-    with reading() as session:
+    with reading(settings) as session:
         card = jobs.get_job(session, job_id)
     assert card.state == "done", (card.error, card.next_step)
     return card

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from engine.methods.registry import methods
-from tests.toy_packages import WORDS, do, run_tests_with
+from tests.toy_packages import WORDS, do, plugged_in, run_tests_with
 from tests.ui.studio.visits import named, open_page
 from ui.api.app import create_app
 from ui.cli.app import main
@@ -19,7 +20,7 @@ from workbench.analysis.training_curves import training_history
 from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import parse_spec
 from workbench.questions.costs import mixture_costs
-from workbench.registry.database import reading
+from workbench.registry.database import close_engines, reading
 from workbench.registry.experts import get_expert
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
@@ -30,13 +31,24 @@ TRAIN: dict[str, Any] = {"kind": "train-mode", "seed_model": "seed", "method": "
 COMPOSE: dict[str, Any] = {"kind": "compose-mode", "name": "both", "experts": ["court/court", "sea/sea"]}
 
 
-@pytest.fixture
-def composed(installed: None, seeded: Path) -> Path:
+@pytest.fixture(scope="module")
+def composed_home(seeded_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a head for each domain, and the two composed as `both/composed`, whose gates were trained."""
-    for domain in WORDS:
-        do({**TRAIN, "name": domain, "domains": [domain], "options": {"size": 4}})
-    do({**COMPOSE, "domains": list(WORDS), "frozen": True, "training": TRAINING})
-    return seeded
+    home = tmp_path_factory.mktemp("composed") / "home"
+    shutil.copytree(seeded_home, home)
+    settings = Settings(home=home)
+    with plugged_in(FOLDER):
+        for domain in WORDS:
+            do({**TRAIN, "name": domain, "domains": [domain], "options": {"size": 4}}, settings)
+        do({**COMPOSE, "domains": list(WORDS), "frozen": True, "training": TRAINING}, settings)
+    close_engines()
+    return home
+
+
+@pytest.fixture
+def composed(installed: None, home: Path, composed_home: Path) -> Path:
+    """A copy of that home."""
+    return Path(shutil.copytree(composed_home, home, dirs_exist_ok=True))
 
 
 @pytest.mark.usefixtures("composed")
