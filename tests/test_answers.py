@@ -38,7 +38,7 @@ FREE_FORM = {
         "engine.mixing.evidence:named",
         "engine.inference.scores:score_card",
         "engine.models.flops:Shape.of",
-        "workbench.questions.new_mixtures:names_evidence",
+        "workbench.questions.calibration:names_evidence",
         "workbench.answers.posteriors:Manifest.gate",
         "workbench.specs.gates:changed_gate",
         "workbench.specs.gates:dump_gate",

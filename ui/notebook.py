@@ -46,8 +46,7 @@ from workbench.answers.posteriors import EvidenceCalibration
 from workbench.job_records import jobs
 from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_as
-from workbench.questions.calibration import calibrate_evidence
-from workbench.questions.new_mixtures import make_mixture, names_evidence
+from workbench.questions.calibration import calibrate_evidence, make_mixture, names_evidence
 from workbench.questions.perplexities import PerplexitiesRequest, mix_scores
 from workbench.questions.question import AnswerType, Question, ask
 from workbench.registry import corpora, experts, mixtures, seeds

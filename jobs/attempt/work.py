@@ -24,7 +24,6 @@ from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
 from workbench.kinds.kind import Kind, kind_named
 from workbench.registry import database
-from workbench.schema.names import Row, ensure_free
 from workbench.settings import Settings
 from workbench.store import tombstones
 from workbench.store.artifacts import find_artifact, register_artifact
@@ -107,10 +106,6 @@ class Work:
     def log(self) -> Path:
         """The log file of the job, for the output of the processes that it starts."""
         return log_path(self.settings, self.job_id)
-
-    def ensure_free(self, session: Session, table: type[Row], what: str, name: str) -> None:
-        """Raises NameTakenError if a row has a result's name, BadSpecError if the command line would misread it."""
-        ensure_free(session, table, what, name)
 
     @cached_property
     def checkpoints(self) -> StoredCheckpoints | None:

@@ -106,7 +106,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
 
 def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
     """The fit, every shard, and the final job; only the final job if one shard is enough."""
-    ensure_free(session, Clustering, "clustering", spec.name)
+    ensure_free(session, Clustering, spec.name)
     names = spec.domains or training_domains(session)
     spec = spec.model_copy(update={"domains": names})  # so that all parts use the same text
     counted = session.scalar(select(func.sum(Domain.num_documents)).where(Domain.name.in_(names))) or 0

@@ -250,7 +250,7 @@ def test_a_proposal_that_gains_is_named_with_the_command_that_accepts_it(
 ) -> None:
     given = fitted().model_dump() | {"best": {"decay": 0.8, "power": 0.2}, "keeps": False, "mixture": "my mix"}
     monkeypatch.setattr(
-        "workbench.questions.new_mixtures.calibrate_evidence",
+        "workbench.questions.calibration.calibrate_evidence",
         lambda *_: EvidenceCalibration.model_validate(given),
     )
     assert main(["mixture", "create", "my mix", "--experts", ",".join(BOTH)]) == 0

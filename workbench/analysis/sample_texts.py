@@ -54,7 +54,6 @@ def _readers(mixture: Mixture) -> Sequence[Expert]:
 
 
 def _as_long_as_fits(cut: Callable[[float], str], storage: Storage, experts: Sequence[Expert]) -> str:
-    """The longest share of a text that all experts can read."""
     bases = {storage.path(expert.base_id) for expert in experts}
     share = 1.0
     while (text := cut(share)) and (fits := min(_fitting(base, text) for base in bases)) < 1:

@@ -15,7 +15,7 @@ from engine.events import BACKBONE
 from engine.methods.registry import method_of
 from workbench.answers.base import Answer
 from workbench.answers.cards import JobCard, MetricPoint
-from workbench.errors import NotFoundError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.job_records.jobs import events, get_job, metrics
 from workbench.job_records.preconditions import creates
 from workbench.kinds.parse_spec import parse_spec
@@ -26,6 +26,7 @@ from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
 from workbench.schema.job_states import ACTIVE, PARENT, PARTS, UNFINISHED
+from workbench.schema.names import not_found
 from workbench.schema.tables import Domain, Expert, Job
 from workbench.specs.base import Spec
 
@@ -96,7 +97,6 @@ def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
 
 
 def _job_of(session: Session, expert: str) -> Job:
-    """The job that trained an expert or is training it."""
     row = session.scalar(select(Expert).where(Expert.name == expert))
     if row is not None and row.job_id is not None and (job := session.get(Job, row.job_id)):
         return job
@@ -104,7 +104,7 @@ def _job_of(session: Session, expert: str) -> Job:
     for job in session.scalars(unfinished):
         if ("expert", expert) in creates(parse_spec(job.spec)):
             return job
-    raise NotFoundError("expert", expert, session.scalars(select(Expert.name).order_by(Expert.name).limit(20)))
+    raise not_found(session, Expert, expert)
 
 
 def gate_names(session: Session, job_id: str) -> list[str]:
@@ -123,13 +123,11 @@ def gate_names(session: Session, job_id: str) -> list[str]:
 
 
 def _recorded_parts(session: Session, job_id: str) -> list[str]:
-    """The parts that a job recorded when its training last started; none where it recorded none."""
     recorded = (event.data for event in reversed(events(session, job_id)) if event.kind == PARTS)
     return next((list(data["parts"]) for data in recorded if data), [])
 
 
 def _numbered(session: Session, job_id: str) -> list[str]:
-    """A number for each part that was measured."""
     numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
     return [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
 

@@ -121,7 +121,6 @@ def _why_not(storage: Storage, expert: Expert) -> str:
 
 
 def _rank(storage: Storage, expert: Expert) -> int:
-    """The largest rank of an adapter's maps."""
     from safetensors import safe_open
 
     ranks = [1]

@@ -17,8 +17,6 @@ from workbench.schema.job_states import ACTIVE, UPLOAD
 from workbench.schema.tables import Job, JobDependency, JobEvent
 from workbench.settings import get_settings
 
-_COMPUTED = ("state", "after", "gpus", "waits_for")  # fields of a card that are no columns
-
 
 def shown_state(now: float) -> ColumnElement[str]:
     """The state of a job as its card shows it."""
@@ -96,5 +94,4 @@ def _upload_hosts(session: Session, queued: list[Job]) -> dict[str, str]:
 
 
 def _card(job: Job, now: float, **computed: Any) -> JobCard:
-    same = {name: getattr(job, name) for name in JobCard.model_fields if name not in _COMPUTED}
-    return JobCard(**same, state="interrupted" if is_expired(job, now) else job.state, **computed)
+    return JobCard.of_row(job, state="interrupted" if is_expired(job, now) else job.state, **computed)

@@ -73,7 +73,6 @@ def complaints_of(error: ValidationError) -> list[Complaint]:
 
 
 def _complaint(details: ErrorDetails) -> str:
-    """The message of one validation error, without its field."""
     context = details.get("ctx", {})
     match details["type"]:
         case "missing":

@@ -60,7 +60,6 @@ def _differs(given: Sequence[str] | None, stored: Sequence[str] | None) -> bool:
 
 
 def _shares(weights: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-    """The weights of some experts on the scale of their sum."""
     total = sum(weights[name] for name in names) or 1.0
     return {name: round(weights[name] / total, _DECIMALS) for name in names}
 

@@ -101,7 +101,6 @@ def _setting(name: str, gates: Sequence[GateType]) -> Any:
 
 
 def _change_model(gate: GateType) -> type[GateChange]:
-    """The settings of one gate, with its kind."""
     kind: Any = (Literal[gate.name], Field(description=f"Weights come about {gate.sentence}."))
     settings = {name: _setting(name, [gate]) for name in gate.settings}
     model = create_model(

@@ -33,7 +33,7 @@ from workbench.store.artifacts import register_artifact
 def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
     """Runs the steps that no other job has run, and joins their results in one folder."""
     with work.reading() as session:
-        ensure_free(session, Clustering, "clustering", spec.name)
+        ensure_free(session, Clustering, spec.name)
         inputs = read_inputs(session, work, spec)
     inputs = yield from with_pieces(work, inputs)
     fit_folder = yield from fitted(work, inputs)

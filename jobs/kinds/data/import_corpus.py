@@ -32,7 +32,7 @@ from workbench.store.artifacts import register_artifact
 def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     """Writes one artifact with the documents of all domains. An error leaves neither row nor file."""
     with work.reading() as session:
-        ensure_free(session, Corpus, "corpus", spec.name)
+        ensure_free(session, Corpus, spec.name)
     report = Report()
     dataset = DatasetSource.parse(spec.dataset, spec.dataset_split).pinned() if spec.dataset else None
     documents, total_bytes = _source(spec, dataset, report)

@@ -41,8 +41,8 @@ class _Chosen:
 def run(work: Work, spec: MakeDomain) -> Generator[Event, None, Register]:
     """Makes one corpus with one domain: the documents in the given areas and clusters."""
     with work.reading() as session:
-        ensure_free(session, Corpus, "corpus", spec.name)
-        ensure_free(session, Domain, "domain", spec.name)
+        ensure_free(session, Corpus, spec.name)
+        ensure_free(session, Domain, spec.name)
         files = clustering_files(session, work.storage, spec.clustering)
     yield Progress(0, None, "documents", "listing chosen documents")
     files.kept.check()

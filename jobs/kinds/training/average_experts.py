@@ -91,8 +91,8 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
 
 
 def _read(session: Session, work: Work, spec: AverageExperts) -> _Inputs:
-    ensure_free(session, Mixture, "mixture", spec.name)
-    ensure_free(session, Expert, "expert", spec.expert)
+    ensure_free(session, Mixture, spec.name)
+    ensure_free(session, Expert, spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
     require_averageable(rows)
     names = dict.fromkeys(name_now(session, row, name) for row in rows for name in domains_of(row))

@@ -33,7 +33,7 @@ from workbench.store.artifacts import register_artifact
 def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
     """Stores the expert, and its base where the seed model is not its base."""
     with work.reading() as session:
-        ensure_free(session, Expert, "expert", spec.expert)
+        ensure_free(session, Expert, spec.expert)
         row = seed_row(session, spec.seed_model)
         seed_id, seed, origin = row.id, work.storage.kept(row.artifact), SeedOrigin(*hub_origin(row.source))
         seed_artifact_id = row.artifact_id

@@ -56,7 +56,7 @@ class _Copied:
 def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     """Writes config, weights and tokenizer into one folder that transformers can load, and loads it again."""
     with work.reading() as session:
-        ensure_free(session, SeedModel, "seed model", spec.name)
+        ensure_free(session, SeedModel, spec.name)
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
         copied = _copied(session, work, spec.expert) if spec.expert else None
     yield Progress(0, 2, "parts", "making tokenizer and weights")

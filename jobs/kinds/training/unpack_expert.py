@@ -79,7 +79,7 @@ def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
     described = read_packed(packed.about)
     name = clean_name("expert", spec.name or described.name)
     with work.reading() as session:
-        ensure_free(session, Expert, "expert", name)
+        ensure_free(session, Expert, name)
         stored = _find_stored(session, work, described, packed)
     yield Progress(0, 2, "parts", "checking")
     aside = work.folder / "unpacked"

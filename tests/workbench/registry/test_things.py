@@ -30,7 +30,7 @@ def test_every_thing_has_a_list_names_and_a_card() -> None:
 def test_every_thing_has_its_routes_with_its_sentences(tmp_path: Path) -> None:
     paths = create_app(Settings(home=tmp_path), playground=False).openapi()["paths"]
     for kind, thing in THINGS.items():
-        path = f"/v1/workbench/{thing.path or thing.nouns}"
+        path = f"/v1/workbench/{thing.path or thing.plural}"
         assert paths[path]["get"]["description"] == thing.listed, kind
         operations = paths.get(f"{path}/{{name}}") or paths.get(f"{path}/{{id}}") or {}
         assert ("delete" in operations) is (thing.delete is not None), kind

@@ -117,7 +117,7 @@ def create(
 ) -> None:
     """Create a mixture of experts that have the same tokenizer; where dev text is scored, evidence is proposed."""
     from ui.cli.options import parse_mixture
-    from workbench.questions.new_mixtures import make_mixture, names_evidence
+    from workbench.questions.calibration import make_mixture, names_evidence
 
     numbers = [number(one) for one in split_commas([weights])] or None
     spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=with_clustering_id(gate))

@@ -17,7 +17,7 @@ from engine.methods.registry import method_of
 from workbench.errors import BadSpecError
 from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
+from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, put_together_of
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import made_of
 from workbench.schema.tables import Domain, Expert, Job, Mixture
@@ -116,9 +116,6 @@ def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> 
     return ""
 
 
-# what trained an expert -----------------------------------------------------------------------------
-
-
 def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
     """The name under which an expert, its base or an ancestor was trained on a domain's text; empty if none was.
 
@@ -175,7 +172,7 @@ def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
 def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
     """The experts that the base was made of: those of an average, and the one that its seed is a copy of."""
     for one in (expert, *ancestors(expert)):
-        yield from averaged_of(session, one)
+        yield from put_together_of(session, one, [AVERAGED])
         if (copied := made_of(session, one.seed)) is not None:
             yield copied
 
@@ -188,7 +185,6 @@ def _of_lost_copy(session: Session, expert: Expert) -> list[Source]:
 
 
 def _own(session: Session, expert: Expert) -> list[Source]:
-    """The training texts of the expert itself."""
     if kept := expert.config.get(OWN):
         return [Source(**one) for one in kept]
     if expert.domain is not None:
@@ -233,7 +229,6 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
 
 
 def _took_all(expert: Expert) -> bool:
-    """Whether all texts that trained an expert's base trained the expert too."""
     return bool(expert.config.get("full_model") or method_of(expert.method).only_expert)
 
 
@@ -265,7 +260,6 @@ def what_stays(session: Session, mixture: str, removed: Expert) -> str:
 
 
 def _base_sentence(session: Session, removed: Expert, domain: Domain) -> str:
-    """A sentence that says whether the expert's shared parameters were trained on the domain."""
     method = method_of(removed.method)
     if seen_by_base(session, removed, domain):
         return (
@@ -282,14 +276,12 @@ def _base_sentence(session: Session, removed: Expert, domain: Domain) -> str:
 
 
 def _before_import(session: Session, experts: Iterable[Expert]) -> list[str]:
-    """Sentences that name imported seeds, whose earlier training text is not recorded."""
     seeds = [one.seed for expert in experts for one in (expert, *origins(session, expert)) if one.seed is not None]
     names = dict.fromkeys(seed.name for seed in seeds if seed.source.startswith(_IMPORTED))
     return [f"What “{name}” had read before it was imported is not recorded." for name in names]
 
 
 def _expert_sentences(session: Session, removed: Expert, domain: Domain, remaining: Sequence[Expert]) -> list[str]:
-    """Sentences that name the other experts which were trained on the domain, or may have been."""
     knowing, perhaps = list[str](), list[str]()
     for one in remaining:
         with_bases = one.base_id != removed.base_id

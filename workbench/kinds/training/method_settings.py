@@ -24,7 +24,6 @@ class MethodSettings(Spec):
     @field_validator("options", mode="before", check_fields=False)
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        """Parses the JSON text that the command line passes."""
         return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")

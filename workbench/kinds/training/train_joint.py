@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def _method_sentences() -> str:
-    """Every method with its description, for the help."""
     return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
 
 
@@ -151,7 +150,6 @@ def _share_of_process(spec: TrainJoint) -> TrainJoint:
 
 
 def _most_processes(spec: TrainJoint) -> int:
-    """Processes that all have a sequence of each batch."""
     domains_each = len(spec.domains) // len(spec.experts)
     return len(spec.experts) * domains_each * spec.training.sequences_per_domain
 
