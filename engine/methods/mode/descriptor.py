@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.methods.mode import flops
 from engine.methods.mode.config import ModeConfig
-from engine.methods.parts.method import Learning, PartsMethod
+from engine.methods.parts.method import PartsMethod
 from engine.models.flops import Shape
-
-if TYPE_CHECKING:
-    from engine.methods.mode.model import ModeModel
-    from engine.methods.mode.sharding.launch import ModeTraining
-    from engine.methods.parts.part_set import PartSet
-    from engine.methods.parts.training import TrainingData, TrainingRun
-    from engine.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mode(PartsMethod):
     """Each expert is trained for itself; composed, several are the parts of one."""
-
-    def new_model(self, lm: Any, config: ModeConfig) -> ModeModel:
-        from engine.methods.mode.model import ModeModel
-
-        return ModeModel(lm, config.num_blocks)
-
-    def training(self, part_set: PartSet, data: TrainingData, run: TrainingRun, tokenizer: Tokenizer) -> ModeTraining:
-        from engine.methods.mode.sharding.launch import ModeTraining
-
-        return ModeTraining(part_set, data, run, tokenizer)
 
     def base_complaints(self, config: ModeConfig, shape: Shape, seed: str) -> list[str]:
         if config.num_blocks <= shape.num_layers:
@@ -45,12 +27,6 @@ class Mode(PartsMethod):
     def starts_alike(self, config: ModeConfig) -> bool:
         return config.init == "copy"
 
-    def count_forward_flops(self, shape: Shape, context: int, parts: Sequence[ModeConfig]) -> int:
-        return flops.forward_flops(shape, context, parts)
-
-    def count_training_flops(self, shape: Shape, context: int, parts: Sequence[ModeConfig], learning: Learning) -> int:
-        return flops.training_flops(shape, context, parts, learning)
-
 
 METHOD = Mode(
     name="mode",
@@ -62,5 +38,9 @@ METHOD = Mode(
     no_decoder_because="stands beside one",
     config=ModeConfig,
     config_field="shape",
+    model="engine.methods.mode.model:ModeModel",
     base_fields=("num_blocks",),
+    training="engine.methods.mode.sharding.launch:ModeTraining",
+    count_forward=flops.forward_flops,
+    count_training=flops.training_flops,
 )

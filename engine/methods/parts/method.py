@@ -8,7 +8,7 @@ composition follow. Importing this module loads no torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
@@ -21,30 +21,32 @@ from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.base import Method, StoredExpert
 from engine.methods.registry import methods
 from engine.models.flops import Shape
+from engine.plugins import load_object
 
 if TYPE_CHECKING:
     import torch
 
     from engine.methods.parts.active_parts import ActiveParts
     from engine.methods.parts.host import PartsHost
-    from engine.methods.parts.part_set import PartSet
     from engine.methods.parts.parts_model import PartsModel
-    from engine.methods.parts.training import PartsTraining, TrainingData, TrainingRun
-    from engine.text.tokenizer import Tokenizer
 
 Learning = Literal["experts", "gates"]  # gates learn in any case
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartsMethod(Method):
-    """A method whose experts have parts. The subclass makes its model and counts its operations."""
+    """A method whose experts have parts. Classes are named as `module:Class`."""
 
     config: type[Any]  # a dataclass; its field `seed` is that of what starts at random
+    model: str  # a PartsModel, made of a decoder and the `base_fields`
+    base_fields: tuple[str, ...] = ()  # of the config: what they say of the base must be the same in a composition
+    training: str = "engine.methods.parts.training:PartsTraining"
+    count_forward: Callable[[Shape, int, Sequence[Any]], int]  # operations per token: (shape, context, configs)
+    count_training: Callable[[Shape, int, Sequence[Any], Learning], int]  # forward and backward; the last: what learns
     has_parts: bool = True
     is_joint: bool = False
     base_is_frozen: bool = True
     can_be_copied: bool = False
-    base_fields: tuple[str, ...] = ()  # of its config: what they say of the base must be the same in a composition
 
     @property
     def artifact_kind(self) -> str:
@@ -52,15 +54,8 @@ class PartsMethod(Method):
 
     def new_model(self, lm: Any, config: Any) -> PartsModel:
         """A model of this decoder without parts, for those with the `base_fields` of this config."""
-        raise NotImplementedError
-
-    def count_forward_flops(self, shape: Shape, context: int, parts: Sequence[Any]) -> int:
-        """Operations per token of the base and parts with these configs, over a context of so many tokens."""
-        raise NotImplementedError
-
-    def count_training_flops(self, shape: Shape, context: int, parts: Sequence[Any], learning: Learning) -> int:
-        """Operations per token trained on, forward and backward; all parts learn, or their gates only."""
-        raise NotImplementedError
+        model: PartsModel = load_object(self.model)(lm, *(getattr(config, name) for name in self.base_fields))
+        return model
 
     def describe_base(self, config: Any) -> str:
         """What `base_fields` say, such as “3 blocks”; parts of one base and one description lie in one model."""
@@ -103,12 +98,6 @@ class PartsMethod(Method):
         model.add_expert(keys[0], config)
         return ActiveParts(model, keys, keys[0])
 
-    def training(self, part_set: PartSet, data: TrainingData, run: TrainingRun, tokenizer: Tokenizer) -> PartsTraining:
-        """The training of these parts; here in one process."""
-        from engine.methods.parts.training import PartsTraining
-
-        return PartsTraining(part_set, data, run, tokenizer)
-
     def save_expert(self, model: Any, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
         from engine.methods.parts.files import save_parts
 
@@ -121,14 +110,14 @@ class PartsMethod(Method):
         return PartsHost(self, base, device)
 
     def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
-        return self.count_forward_flops(shape, context, self.configs_of(expert.config))
+        return self.count_forward(shape, context, self.configs_of(expert.config))
 
     def adapting_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
-        return self.count_training_flops(shape, context, self.configs_of(expert.config)[:1], "experts")
+        return self.count_training(shape, context, self.configs_of(expert.config)[:1], "experts")
 
     def composing_flops(self, shape: Shape, context: int, expert: StoredExpert) -> dict[str, int]:
         parts = self.configs_of(expert.config)
-        return {what: self.count_training_flops(shape, context, parts, what) for what in get_args(Learning)}
+        return {what: self.count_training(shape, context, parts, what) for what in get_args(Learning)}
 
 
 def parts_methods() -> dict[str, PartsMethod]:

@@ -64,7 +64,7 @@ class PartsModel(nn.Module):
     def training_flops(self, keys: Sequence[str], context: int, learning: Learning) -> int:
         """Operations per token trained on, forward and backward, with these parts active."""
         shape = Shape.of(self.lm.config.to_dict())
-        count = get_parts_method(self.method_name).count_training_flops
+        count = get_parts_method(self.method_name).count_training
         return count(shape, context, [self.shape_of(key) for key in keys], learning)
 
     def decoder_inputs(

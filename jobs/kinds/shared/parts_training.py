@@ -13,7 +13,8 @@ from engine.config import TrainingConfig
 from engine.events import Event
 from engine.methods.parts.method import part_sizes
 from engine.methods.parts.part_set import PartSet
-from engine.methods.parts.training import TrainingData, TrainingRun
+from engine.methods.parts.training import PartsTraining, TrainingData, TrainingRun
+from engine.plugins import load_object
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
 from jobs.attempt.work import Register, Work
@@ -48,7 +49,7 @@ def train_parts(
     data = TrainingData(packed, (yield from _pack(work, retained, part_set, tokenizer, config.block_size)), config)
     settings = work.settings
     run = TrainingRun(work.folder, settings.device, settings.processes, settings.threads, work.log)
-    training = part_set.descriptor.training(part_set, data, run, tokenizer)
+    training: PartsTraining = load_object(part_set.descriptor.training)(part_set, data, run, tokenizer)
     losses = yield from last_losses(iter(training))
     return training.write, losses.of(domains)
 

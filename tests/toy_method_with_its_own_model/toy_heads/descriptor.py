@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from engine.config import Checked, knob
 from engine.methods.parts.method import Learning, PartsMethod
 from engine.models.flops import Shape, forward_flops
-
-if TYPE_CHECKING:
-    from toy_heads.model import HeadsModel
 
 
 @dataclass(frozen=True)
@@ -22,24 +18,18 @@ class HeadConfig(Checked):
     seed: int = knob(0, "Seed of its random weights.", ge=0, le=2**32 - 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heads(PartsMethod):
-    """Each domain trains a head; composed, several heads are the parts of one expert."""
-
-    def new_model(self, lm: Any, config: HeadConfig) -> HeadsModel:
-        from toy_heads.model import HeadsModel
-
-        return HeadsModel(lm)
-
-    def count_forward_flops(self, shape: Shape, context: int, parts: Sequence[HeadConfig]) -> int:
-        return forward_flops(shape, context) + sum(2 * shape.width * (2 * one.size + 1) for one in parts)
-
-    def count_training_flops(self, shape: Shape, context: int, parts: Sequence[HeadConfig], learning: Learning) -> int:
-        maps = sum(2 * shape.width * (2 * one.size if learning == "experts" else 0) for one in parts)
-        return self.count_forward_flops(shape, context, parts) + shape.ends + 2 * maps
+def count_forward(shape: Shape, context: int, heads: Sequence[HeadConfig]) -> int:
+    """Operations per token: those of the seed, and of each head's two maps and gate."""
+    return forward_flops(shape, context) + sum(2 * shape.width * (2 * head.size + 1) for head in heads)
 
 
-METHOD = Heads(
+def count_training(shape: Shape, context: int, heads: Sequence[HeadConfig], learning: Learning) -> int:
+    """The same with the backward pass, which ends at the heads."""
+    sizes = sum(head.size for head in heads) if learning == "experts" else 0
+    return count_forward(shape, context, heads) + shape.ends + 8 * shape.width * sizes
+
+
+METHOD = PartsMethod(
     name="heads",
     title="Heads",
     sentence="each domain has a small network above the seed, and a gate",
@@ -48,4 +38,7 @@ METHOD = Heads(
     shared_words="the seed model beneath them",
     no_decoder_because="is a network above one",
     config=HeadConfig,
+    model="toy_heads.model:HeadsModel",
+    count_forward=count_forward,
+    count_training=count_training,
 )
