@@ -45,7 +45,7 @@ FREE_FORM = {
         "workbench.specs.gates:load_gate",
         "workbench.answers.mixture_request:MixtureRequest.gate",
         "workbench.answers.mixture_request:RequestChanges.gate",
-        "workbench.schema.composition:ComposedPart.shape",
+        "workbench.registry.expert_parts:ComposedPart.shape",
         "workbench.answers.cards:ClusteringCard.config",
         "workbench.requests.body:gate_changes",
         "workbench.answers.cards:ExpertCard.config",

@@ -350,7 +350,7 @@ def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> Non
         ({**BOTH, "name": "x", "without": ["sea"]}, "no part “sea” to leave out; there is: court, kitchen"),
         ({**BOTH, "name": "x", "without": TWO}, "All parts are left out"),
         ({**BOTH, "name": "x", "experts": ["law/court", "small/court"]}, "experts of the method “demix” have no parts"),
-        ({**BOTH, "name": "x", "experts": ["law/court", "other/kitchen"]}, "has 1 blocks, “law/court” has 2"),
+        ({**BOTH, "name": "x", "experts": ["law/court", "other/kitchen"]}, "has 1 block, “law/court” has 2 blocks"),
         ({**STAGE_TWO, "name": "x", "retain": ["court"]}, "no training domain"),
         ({**BOTH, "name": "x", "retain": ["sea"]}, "give domains to train on"),
         ({**BOTH, "name": "x", "frozen": True}, "which needs text: name domains"),

@@ -14,13 +14,13 @@ from tests.toy_packages import WORDS, do, plugged_in, run_tests_with
 from tests.ui.studio.visits import named, open_page
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.analysis.expert_parts import parts_of
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.training_curves import training_history
 from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import parse_spec
 from workbench.questions.costs import mixture_costs
 from workbench.registry.database import close_engines, reading
+from workbench.registry.expert_parts import parts_of
 from workbench.registry.experts import get_expert
 from workbench.settings import Settings
 from workbench.store.storage import get_storage

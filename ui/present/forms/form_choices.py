@@ -8,9 +8,8 @@ from dataclasses import replace
 from engine.methods.parts import method
 from engine.models.flops import Shape
 from ui.present.forms.questions import Offers, Question
-from workbench.analysis import expert_parts
 from workbench.answers.cards import ExpertCard
-from workbench.registry import corpora, experts, mixtures, priors, seeds
+from workbench.registry import corpora, expert_parts, experts, mixtures, priors, seeds
 from workbench.registry.clusters import cluster_routing
 from workbench.registry.database import reading
 

@@ -9,9 +9,8 @@ from ui.present.pages import COMPOSITION, TRAIN
 from ui.present.text.formatting import millions, plain
 from ui.widgets.address import go_to
 from ui.widgets.data_table import show_table
-from workbench.analysis import expert_parts
 from workbench.answers.cards import ExpertCard
-from workbench.registry import experts
+from workbench.registry import expert_parts, experts
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 

@@ -1,4 +1,4 @@
-"""Compositions of experts with parts: which parts one gets, and why experts cannot be composed."""
+"""The parts of experts: what they are, which ones a composition gets, and why experts cannot be composed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field, JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.methods.parts.method import backbone_of
+from engine.methods.parts.method import backbone_of, get_parts_method, part_sizes
 from engine.methods.registry import method_of
+from workbench.answers.base import Answer
 from workbench.errors import BadSpecError
+from workbench.registry.experts import expert_row
+from workbench.schema.names import free_name
 from workbench.schema.tables import Expert
+from workbench.store.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def parts_together(rows: Sequence[Expert]) -> list[ComposedPart]:
     parts: list[ComposedPart] = []
     for row in rows:
         for part in row.config["parts"]:
-            name = _free(part["name"], {one.name for one in parts})
+            name = free_name(part["name"], "-", {one.name for one in parts})
             parts.append(
                 ComposedPart(
                     name,
@@ -95,13 +100,6 @@ def parts_together(rows: Sequence[Expert]) -> list[ComposedPart]:
                 )
             )
     return parts
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    number, free = 2, name
-    while free in taken:
-        number, free = number + 1, f"{name}-{number}"
-    return free
 
 
 _SAME_SEED = "train it from the same seed model"
@@ -142,3 +140,38 @@ def composition_complaints(
     except BadSpecError as refusal:
         return refusal.complaints
     return []
+
+
+class ExpertPart(Answer):
+    """A part of an expert."""
+
+    name: str
+    domains: list[str] = Field(description="Domains that it was trained on.")
+    origin: str | None = Field(description="Name of the expert that it was trained as; None if that is deleted.")
+    shape: dict[str, JsonValue] = Field(description="What its method says of its config.")
+    num_parameters: int
+
+
+def part_names(session: Session, experts: Sequence[str]) -> list[str]:
+    """The names of these experts' parts in a composition, in order."""
+    return [part.name for part in parts_together([expert_row(session, name) for name in experts])]
+
+
+def parts_of(session: Session, storage: Storage, expert: str) -> list[ExpertPart]:
+    """The parts of an expert that has some, in their order."""
+    row = expert_row(session, expert)
+    sizes = part_sizes(storage.path(row.artifact_id))
+    method = get_parts_method(row.method)
+    parts = []
+    for part in row.config["parts"]:
+        origin = session.get(Expert, part["of"] or row.id)
+        parts.append(
+            ExpertPart(
+                name=part["name"],
+                domains=part["domains"],
+                origin=origin.name if origin else None,
+                shape=method.describe_part(method.config(**part["shape"])),
+                num_parameters=sizes[part["name"]],
+            )
+        )
+    return parts
