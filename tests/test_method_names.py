@@ -87,8 +87,8 @@ PACKAGES = ("engine", "workbench", "jobs", "ui")
 @cache
 def _imported(module: str, attribute: str) -> Any:
     with suppress(Exception):
-        found = import_module(module)
-        return getattr(found, attribute) if attribute else found
+        value = import_module(module)
+        return getattr(value, attribute) if attribute else value
     return UNKNOWN
 
 
@@ -128,7 +128,7 @@ def test_nobody_compares_the_name_of_a_method_or_kind() -> None:
     others = [path for path in files if not path.is_relative_to(METHODS)]
     assert len(others) > 100
     lines = {str(path.relative_to(ROOT)): comparisons(path.read_text(), own_kinds(path)) for path in others}
-    assert {name: found for name, found in lines.items() if found} == {}
+    assert {name: values for name, values in lines.items() if values} == {}
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def path_with(folder: Path) -> str:
 
 def forget(folder: Path) -> None:
     """Plug-ins are searched again, and the modules of a folder are imported again, but for those of tests."""
-    for found in PLUGINS:
-        found.cache_clear()
+    for registry in PLUGINS:
+        registry.cache_clear()
     plugins._entry_points.cache_clear()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""

@@ -16,7 +16,7 @@ from ui.widgets.fields import Answers, draw_widget
 def choose_method(kind: str, methods: Mapping[str, Method]) -> tuple[Method, dict[str, Any]]:
     """Asks for one of these methods, where there are several, and for its own settings.
 
-    Gives the method, and what `show_job_form` is told of it.
+    Returns the method and arguments of `show_job_form`.
     """
     name = next(iter(methods))
     if len(methods) > 1:
@@ -26,14 +26,14 @@ def choose_method(kind: str, methods: Mapping[str, Method]) -> tuple[Method, dic
     method = methods[name]
     given: Answers = {("method",): name} if len(methods) > 1 else {}
     skip = {"method", "options", *(other.config_field for other in methods.values())} - {method.config_field}
-    told = {"given": given, "skip": {*skip, "options"}, "complaints": []}
+    form = {"given": given, "skip": {*skip, "options"}, "complaints": []}
     if method.config is None or method.config_field != "options":
-        return method, told
+        return method, form
     questions = config_questions(method.name, method.config())
     answers = {question.path: draw_widget(kind, question) for question in questions}
     if options := {path[-1]: value for path, value in changed(questions, answers).items()}:
         given["options",] = options
-    return method, told | {"complaints": number_faults(questions, answers)}
+    return method, form | {"complaints": number_faults(questions, answers)}
 
 
 def option_widgets(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,13 +24,13 @@ _command = partial(command_line, "train joint", TrainJoint, ("name",))
 
 
 def _draw(offers: Offers) -> None:
-    method, told = choose_method("train-joint", joint_methods())
+    method, form = choose_method("train-joint", joint_methods())
     seed_model = st.session_state.get("train-joint.seed_model", offers["seed_model"][0])
     if method.base_is_frozen and is_untrained(seed_model):
         st.warning(UNTRAINED)
     if not method.only_expert:
-        told["skip"].add("retain")  # it is measured under a single expert
-    show_job_form("train-joint", offers, _label(method), command=_command, **told)
+        form["skip"].add("retain")  # it is measured under a single expert
+    show_job_form("train-joint", offers, _label(method), command=_command, **form)
 
 
 def _label(method: Method) -> str:

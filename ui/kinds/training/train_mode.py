@@ -28,7 +28,7 @@ _command = partial(command_line, "train mode", TrainMode, ("name",))
 
 
 def _draw(offers: Offers) -> None:
-    _, told = choose_method("train-mode", parts_methods())
+    _, form = choose_method("train-mode", parts_methods())
     drop_unknown("train-mode.seed_model", offers["seed_model"])
     seed_model = st.session_state.get("train-mode.seed_model", offers["seed_model"][0])
     if is_untrained(seed_model):
@@ -39,7 +39,7 @@ def _draw(offers: Offers) -> None:
         if st.session_state.get(_BLOCKS, 1) > most:
             st.session_state[_BLOCKS] = most
     limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
-    show_job_form("train-mode", offers, "Train the expert", command=_command, limits=limits, **told)
+    show_job_form("train-mode", offers, "Train the expert", command=_command, limits=limits, **form)
 
 
 def _usual_blocks(seed_model: str) -> int:
