@@ -15,7 +15,7 @@ import pytest
 from engine import plugins
 from engine.errors import Problem
 from engine.methods.registry import methods
-from engine.mixing.gate_registry import gate_types
+from engine.mixing.gate_type import gate_types
 from jobs.queue.submit import run_now
 from ui.pages.catalog import all_pages
 from ui.reports.catalog import report_types

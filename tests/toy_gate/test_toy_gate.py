@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.mixing.gate_registry import gate_types
+from engine.mixing.gate_type import gate_types
 from tests.toy_packages import run_tests_with
 
 FOLDER = Path(__file__).parent

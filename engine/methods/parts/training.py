@@ -22,7 +22,7 @@ from engine.text.tokenizer import Tokenizer
 from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.loop import train
-from engine.training.memory.needs import require_memory_to_build
+from engine.training.memory import require_memory_to_build
 
 
 @dataclass(frozen=True)

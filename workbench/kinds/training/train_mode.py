@@ -11,8 +11,7 @@ from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
 from engine.methods.parts.method import PartsMethod, get_parts_method, parts_methods
 from engine.models.flops import Shape
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import training_probe
+from workbench.kinds.kind import Kind, named, no_path, training_probe
 from workbench.kinds.training.default_rate import advice, with_rate
 from workbench.kinds.training.method_settings import OPTIONS, MethodSettings
 from workbench.kinds.training.train_joint import too_long_blocks
@@ -31,7 +30,7 @@ def _parts_method(name: str) -> str:
 
 
 class TrainMode(MethodSettings):
-    """Train an expert of transformer layers beside a frozen backbone (MoDE §3.2, stage 1)."""
+    """Train an expert of transformer layers next to a frozen backbone (MoDE §3.2, stage 1)."""
 
     kind: Literal["train-mode"] = "train-mode"
     name: Name = Field(

@@ -14,7 +14,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.parts.part_set import PartInit, PartSet
 from engine.methods.parts.training import TrainingData
 from engine.training.data import PackedDomain
-from engine.training.layout import Layout
+from engine.training.distributed import Layout
 
 if TYPE_CHECKING:
     from engine.methods.mode.model import ModeModel

@@ -17,9 +17,9 @@ from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.loading.loaded_base import LoadedBase, load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.multi_expert_files import save_expert as save_demix_expert
 from engine.methods.parts.files import read_parts, save_parts
-from engine.methods.row_registry import new_placement
 from engine.models.composite import CompositeModel
 from engine.models.expert_model import ExpertModel
 from engine.models.multi_expert import MultiExpertModel

@@ -15,8 +15,8 @@ from engine.inference.ensemble import Ensemble, group_of
 from engine.inference.generate import generate
 from engine.inference.read_text import read_text
 from engine.methods.parts.active_parts import ActiveParts
-from engine.mixing.fixed import FixedGate
-from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.base import FixedGate
+from engine.mixing.gate_type import build_gate, gate_type
 from engine.models.composite import CompositeModel
 from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows

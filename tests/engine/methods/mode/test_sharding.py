@@ -30,7 +30,7 @@ from engine.methods.mode.sharding.folders import gather_checkpoints
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
 from engine.methods.parts.active_parts import ActiveParts
 from engine.methods.parts.method import Learning
-from engine.mixing.fixed import FixedGate
+from engine.mixing.base import FixedGate
 from engine.models.rows import Rows
 from engine.text.eval_sample import EvalSample, eval_sample
 from engine.training.autocast import autocast_for

@@ -20,7 +20,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.parts.active_parts import ActiveParts
 from engine.methods.parts.method import Learning
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.rows import Rows
 from engine.text.blocks import Tokens
