@@ -43,7 +43,7 @@ FREE_FORM = {
         "workbench.specs.gates:dump_gate",
         "workbench.specs.gates:load_gate",
         "workbench.answers.mixture_request:MixtureRequest.gate",
-        "workbench.registry.expert_parts:ComposedPart.shape",
+        "workbench.schema.composition:ComposedPart.shape",
         "workbench.answers.cards:ClusteringCard.config",
         "workbench.requests.body:gate_changes",
         "workbench.answers.cards:ExpertCard.config",

@@ -18,7 +18,7 @@ from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.training_curves import training_history
 from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import parse_spec
-from workbench.questions.costs import mixture_costs
+from workbench.questions.costs import CostRequest
 from workbench.registry.database import close_engines, reading
 from workbench.registry.expert_parts import parts_of
 from workbench.registry.experts import get_expert
@@ -59,7 +59,7 @@ def test_each_expert_is_better_on_its_domain_and_the_composition_knows_its_parts
         table = perplexity_table(session, "apart")
         card = get_expert(session, "both/composed")
         parts = parts_of(session, get_storage(), "both/composed")
-        costs = mixture_costs(session, get_storage(), "both", context=32)
+        costs = CostRequest(mixture="both", context=32).answer(session, get_storage())
         history = training_history(session, "both/composed")
     of_court, of_sea = (dict(zip(table.domains, row, strict=True)) for row in table.perplexity)
     assert of_court["court"] < of_sea["court"]

@@ -26,8 +26,8 @@ from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inpu
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.kinds.training.compose_mode import ComposeMode
-from workbench.registry.expert_parts import ComposedPart, composition
 from workbench.registry.experts import expert_row
+from workbench.schema.composition import ComposedPart, composition
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Expert, Mixture
 
