@@ -78,7 +78,7 @@ def run_tests_with(folder: Path, *tests: str) -> str:
 
 def do(spec: dict[str, Any], settings: Settings | None = None) -> JobCard:
     """Runs a job in this process to its end; its card."""
-    job_id, events = run_now(spec, settings)
+    job_id, events = run_now(spec, settings=settings)
     with suppress(Problem):  # the card says why
         for _ in events:
             pass
