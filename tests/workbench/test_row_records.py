@@ -79,7 +79,7 @@ def test_a_disk_that_takes_no_record_does_not_undo_the_work(storage: Storage, mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workbench.store.records.Records.write", full)
+    monkeypatch.setattr("workbench.store.storage.Records.write", full)
     with transaction() as session:
         experts.rename(session, "law", "court")
     assert artifact_id("court")
