@@ -17,18 +17,13 @@ from engine.config import SamplingConfig, ServePrecision
 from engine.errors import ContextLengthExceededError, Problem, TokenizerError
 from engine.events import Done, Echo, TextReading, Token
 from engine.loading.plan import GenerationPlan, HostUse
+from workbench.errors import NotFoundError
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.loading.host import Host
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.settings import Settings
-from typing import TYPE_CHECKING
-
-from workbench.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from workbench.settings import Settings
+    from workbench.specs.requests import MixtureRequest
 
 
 log = logging.getLogger(__name__)
