@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -20,6 +21,7 @@ from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
 from engine.inference.prompt import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
 from ui.api.app import Server, create_app
+from ui.cli.app import main
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.schema.tables import Artifact, Corpus, Domain, new_id
@@ -279,3 +281,9 @@ def _register(session: Session, base: Artifact, artifact: Artifact, name: str, *
         metrics={},
         **shown,
     )
+
+
+def ask(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """What a command prints with --json."""
+    assert main([*words, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)

@@ -15,6 +15,7 @@ import pytest
 from typer.main import get_command
 
 from engine.plugins import BadPluginError
+from tests.ui.conftest import ask
 from ui.cli.app import ENTRY_POINTS, app, find_commands, main
 from ui.cli.output import shown
 from ui.errors import BadUsageError
@@ -40,12 +41,6 @@ def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 VERBS = [(path, command) for path, command in commands() if not getattr(command, "commands", None)]
-
-
-def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """The JSON that a verb printed."""
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_every_verb_and_every_option_says_what_it_is() -> None:

@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.ui.conftest import ask
 from ui.cli.app import main
 from ui.cli.mix_options import members_of
 
 LIVE = "law@production"
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    assert main([*words, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.usefixtures("mixed")
 def test_an_alias_is_set_used_moved_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alias", "set", LIVE, "both/law"]) == 0
     assert capsys.readouterr().out == "“law@production” means the expert “both/law”.\n"
-    assert run(capsys, "expert", "show", LIVE)["name"] == "both/law"
+    assert ask(capsys, "expert", "show", LIVE)["name"] == "both/law"
     assert members_of(LIVE) == members_of("both/law")
-    assert run(capsys, "alias", "set", LIVE, "both")["kind"] == "mixture"
-    assert run(capsys, "mixture", "show", LIVE)["name"] == "both"
+    assert ask(capsys, "alias", "set", LIVE, "both")["kind"] == "mixture"
+    assert ask(capsys, "mixture", "show", LIVE)["name"] == "both"
     assert members_of(LIVE) == members_of("both")
-    assert [(one["name"], one["model"]) for one in run(capsys, "alias", "list")] == [(LIVE, "both")]
+    assert [(one["name"], one["model"]) for one in ask(capsys, "alias", "list")] == [(LIVE, "both")]
     assert main(["mixture", "delete", "both"]) == 2
     assert "it is needed by alias “law@production”" in capsys.readouterr().err
-    assert run(capsys, "alias", "delete", LIVE) == {"deleted": LIVE}
-    assert run(capsys, "alias", "list") == []
+    assert ask(capsys, "alias", "delete", LIVE) == {"deleted": LIVE}
+    assert ask(capsys, "alias", "list") == []
     assert main(["mixture", "delete", "both"]) == 0
 
 
 @pytest.mark.usefixtures("mixed")
 def test_a_mixture_is_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "mixture", "copy", "both")["name"] == "both.2"
+    assert ask(capsys, "mixture", "copy", "both")["name"] == "both.2"
     assert main(["mixture", "copy", "both", "best"]) == 0
     assert capsys.readouterr().out == "“best” is a copy of “both”.\n"
-    assert run(capsys, "mixture", "show", "best")["members"] == run(capsys, "mixture", "show", "both")["members"]
+    assert ask(capsys, "mixture", "show", "best")["members"] == ask(capsys, "mixture", "show", "both")["members"]
 
 
 @pytest.mark.usefixtures("mixed")
@@ -50,7 +44,7 @@ def test_an_export_is_queued_with_the_name_of_the_expert(capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["expert", "export", LIVE, str(tmp_path / "out")]) == 0
     capsys.readouterr()
-    [job] = run(capsys, "job", "list")
+    [job] = ask(capsys, "job", "list")
     assert job["spec"]["expert"] == "both/law"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from jobs.attempt.work import log_path
 from tests.ui.clusterings import fill_clustering
+from tests.ui.conftest import ask
 from ui.cli.app import main
 from ui.cli.output import print_fields
 from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
@@ -24,12 +24,6 @@ from workbench.schema.tables import Cluster
 from workbench.settings import get_settings
 from workbench.specs.gates import load_gate
 from workbench.store.storage import get_storage
-
-
-def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """The JSON that a verb printed."""
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_a_job_is_queued_and_says_how_to_watch_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import delete, select
 
 from jobs import garbage_collection
 from jobs.plans.demo import is_fresh
+from tests.ui.conftest import ask
 from tests.workbench.conftest import World
 from ui.cli.app import main
 from ui.serving.doctor import Finding, examine
@@ -37,11 +36,6 @@ def seed(home: Path) -> str:
         os.utime(path, (then, then))
         os.utime(path.parent, (then, then))
     return "tiny"
-
-
-def ask(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    assert main([*words, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
 
 
 def lose_registry(home: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.analysis.fewshot.tasks import read_tasks
 from engine.text.corpus import Document
 from engine.text.split import read_split, store_documents
+from tests.ui.conftest import ask
 from ui.cli.app import main
 from workbench.registry import corpora
 from workbench.registry.database import transaction
@@ -43,11 +43,6 @@ def held_out() -> dict[str, set[str]]:
         folder = storage.path(id) / summary["domains"][0]["folder"]
         texts[name] = {row["text"] for split in ("dev", "test") for row in read_split(folder, split)}
     return texts
-
-
-def ask(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    assert main([*words, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
 
 
 def test_a_task_by_domain_has_only_held_out_text(
