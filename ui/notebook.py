@@ -31,7 +31,7 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import request_stop, resume, run_now, submit, wait
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.generation.model_host import ModelHost
-from ui.kinds.job_results import result_sentence
+from ui.kinds.catalog import result_sentence
 from ui.present.forms.spec_of_options import spec_of_options
 from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.job_failure import failure_of

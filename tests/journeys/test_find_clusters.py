@@ -22,7 +22,7 @@ from jobs.plans.clusterings import submit_find
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, WORDS, done
 from ui.cli.app import main
-from ui.kinds.job_results import result_sentence
+from ui.kinds.catalog import result_sentence
 from ui.present.text.clusters import made_words
 from workbench.errors import BadSpec, InUse, NameTaken, StorageError
 from workbench.job_records import jobs

@@ -136,11 +136,11 @@ def _has_probe(spec: type[Spec]) -> bool:
 
 def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:
     from ui.cli.printing.forecast import print_forecast
-    from ui.kinds.catalog import screen_of
+    from ui.kinds.catalog import command_of
     from ui.present.forms.job_forecast import forecast_of
     from workbench.job_records.preconditions import kind_of
 
-    stages = forecast_of(spec, screen_of(kind_of(spec).name).command, beside=beside)
+    stages = forecast_of(spec, command_of(kind_of(spec).name), beside=beside)
     print_forecast(stages, type(spec), as_json)
 
 

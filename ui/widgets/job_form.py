@@ -56,7 +56,7 @@ def show_job_form(
     send: Callable[[Any], str] = submit,
     limits: Mapping[tuple[str, ...], int] | None = None,
 ) -> None:
-    """The form of a kind of job; `command` is its Screen's. The id of the submitted job is kept for `last_job`.
+    """The form of a kind of job; `command` is that of its kind. The id of the submitted job is kept for `last_job`.
 
     Where the kind has a probe, what the job will take stands at the right, measured as soon as the answers are valid.
     `skip` are fields without a question, `given` those answered elsewhere. `complaints` say what is wrong with the

@@ -47,8 +47,8 @@ class Kind(Generic[SpecType]):
     """A kind of job. Its name is the default of the field `kind` of its spec.
 
     `creates`, `requires` and `reads` have no default: use `nothing` and `no_path` for a kind that touches nothing.
-    The built-in kinds are run by `jobs.kinds`, in the module with the name of the spec's; so is the form of those that
-    have one on the page Train, in `ui.kinds`. Other packages name both.
+    The built-in kinds are run by `jobs.kinds`, in the module with the name of the spec's; the form of those that have
+    one on the page Train is in such a module of `ui.kinds`. Other packages name both.
     """
 
     spec: type[SpecType]
@@ -74,7 +74,7 @@ class Kind(Generic[SpecType]):
     sentence: Callable[[Result], str] = stored_sentence  # what a result says
     link: ResultLink | None = None  # where a result is shown
     runner: str = ""  # `package.module:function`, imported when a job runs
-    screen: str = ""  # `package.module:SCREEN`, with its form and in place of the three above
+    form: str = ""  # `package.module:FORM`, its form on the page Train; empty: one from its spec
 
     @property
     def name(self) -> str:

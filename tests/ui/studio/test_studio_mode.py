@@ -12,7 +12,7 @@ from jobs.probe.forecast import forecast
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
-from ui.kinds.train_form_parts import AVERAGE, EXPERT, MODE
+from ui.kinds.form import AVERAGE, EXPERT, MODE
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.pages import COMPOSITION
 from ui.present.text.mixtures import inside_words

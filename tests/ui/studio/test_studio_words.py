@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from engine.errors import CorpusError
 from ui.cli.plan_progress import line as several_line
-from ui.kinds.job_results import result_places, result_sentence
+from ui.kinds.catalog import result_pages, result_sentence
 from ui.present.first_steps import first_steps
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
 from ui.present.forms.uploads import keep_uploads, own_names, require_text, safe_suffix
@@ -290,7 +290,7 @@ def test_several_failures_are_counted() -> None:
 
 def test_an_import_leads_to_its_domains_and_on_to_a_training() -> None:
     done = job("done", kind="import-corpus", result={"domains": ["essay"], "num_documents": 9})
-    assert [(place.page, place.label) for place in result_places(done)] == [
+    assert [(page.page, page.label) for page in result_pages(done)] == [
         (CORPORA, "See the domains"),
         (TRAIN, "Train an expert on it"),
     ]
@@ -306,14 +306,13 @@ def test_the_outcome_of_a_job_is_shown_with_its_reason() -> None:
     assert result_sentence(job("done", kind="train-expert", result=branch)) == (
         "It began as a copy of m/a. m/a was trained on 97 % of the same documents. It is in the mixture n."
     )
-    place = result_places(done)[0]
-    assert place is not None
-    assert (place.page, place.state) == (EXPERTS, {"experts.chosen": ["e"]})
+    shown = next(result_pages(done))
+    assert (shown.page, shown.state) == (EXPERTS, {"experts.chosen": ["e"]})
 
 
 def test_a_job_that_has_not_ended_has_no_result() -> None:
     assert result_sentence(job("running")) == ""
-    assert result_places(job("failed")) == []
+    assert list(result_pages(job("failed"))) == []
 
 
 def test_a_posterior_is_described_after_as_many_blocks_as_were_used() -> None:

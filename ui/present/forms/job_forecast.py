@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workbench.settings import Settings
 
 Options = Mapping[tuple[str, ...], Any]
-Command = Callable[[Options], str]  # of a Screen: the command line with these options
+Command = Callable[[Options], str]  # the command line of a kind with these options
 
 
 def not_measured_words(bad: BadSpec) -> str:

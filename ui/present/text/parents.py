@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ui.present.text.formatting import listed, pluralize
 from workbench.formatting.number_format import perplexity, weight
-from workbench.formatting.number_format import share as formatted_share
 from workbench.questions.parent_proposal import ParentProposal
 
 
@@ -53,9 +51,3 @@ def proposal_rows(proposal: ParentProposal) -> list[tuple[str, str, str]]:
 def blocks_words(num_blocks: int) -> str:
     """`100 held-out blocks`."""
     return pluralize(num_blocks, "held-out block")
-
-
-def known_words(findings: Mapping[str, Any], parent: str) -> str:
-    """The share of the new expert's text that its parent was trained on; empty if none or not measured."""
-    share = findings.get("parent_documents")
-    return f"{parent} was trained on {formatted_share(share)} of the same documents." if share else ""

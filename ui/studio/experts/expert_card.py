@@ -13,7 +13,6 @@ from ui.present.headlines import perplexity_text
 from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import clock, millions, plain, pluralize, size
 from ui.present.text.measures import in_percent
-from ui.present.text.parents import known_words
 from ui.studio.experts.addition import show_additions
 from ui.studio.experts.comparison import flat
 from ui.studio.experts.enable_experts import show_switch
@@ -38,6 +37,7 @@ from workbench.analysis.in_domain_scores import in_domain_scores
 from workbench.exports.old_masks import old_masks
 from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs as rows
+from workbench.kinds.training.train_expert import known_to_parent
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
@@ -111,7 +111,7 @@ def _show_lineage(card: ExpertCard) -> None:
     st.markdown("##### Lineage, from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name, read_looks()), alt=words)
     st.caption(plain(words))
-    if known := known_words(card.metrics, card.parent or "Its parent"):
+    if known := known_to_parent(card.metrics, card.parent or "Its parent"):
         st.caption(plain(known))
     show_posterior(card.metrics, card.parent or "", f"expert_{card.id}")
 

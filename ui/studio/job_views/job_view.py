@@ -9,7 +9,7 @@ import streamlit as st
 
 from jobs.attempt.job_log import is_newest_here, read_log
 from jobs.queue import submit
-from ui.kinds.job_results import result_places, result_sentence
+from ui.kinds.catalog import result_pages, result_sentence
 from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.jobs.job_status import cancel_words, is_over, percent_of, places_of, sentence_of, style_of
 from ui.present.jobs.throughput import COUNTED_AS, throughput_words
@@ -145,8 +145,8 @@ def _show_ending(job: JobCard) -> None:
     if measured := job.result.get("throughput"):
         st.caption(plain(throughput_words(measured)), help=COUNTED_AS)
     with st.container(horizontal=True):
-        for number, place in enumerate(result_places(job)):
-            open_link(place.page, place.label, place.state, key=f"see_{job.id}_{number}")
+        for number, result in enumerate(result_pages(job)):
+            open_link(result.page, result.label, result.state, key=f"see_{job.id}_{number}")
 
 
 def _cancel(job_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.kinds.catalog import screen_of
+from ui.kinds.catalog import command_of, form_of
 from ui.present.forms.clone import Clone, clone_of
 from ui.present.forms.questions import Offers
 from ui.present.pages import JOBS, TRAIN
@@ -44,7 +44,7 @@ def fill_in(clone: Clone) -> None:
     """Puts the answers into the widgets of the form."""
     for path, value in clone.answers.items():
         st.session_state[".".join((clone.kind, *path))] = value
-    if form := screen_of(clone.kind).form:
+    if form := form_of(clone.kind):
         st.session_state.update(form.widgets_of(clone.spec))
 
 
@@ -58,4 +58,4 @@ def show_origin(clone: Clone) -> None:
 
 def show_plain_form(clone: Clone) -> None:
     """The form of a kind that has none on the page Train: all its fields."""
-    show_job_form(clone.kind, clone.offers, "Submit it", command=screen_of(clone.kind).command)
+    show_job_form(clone.kind, clone.offers, "Submit it", command=command_of(clone.kind))

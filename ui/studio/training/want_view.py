@@ -8,8 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.screen import Answers, Need, Outcome, TrainForm
-from ui.kinds.train_form_parts import SEED_MODEL, UNTRAINED
+from ui.kinds.form import SEED_MODEL, UNTRAINED, Answers, Need, TrainForm, TrainOutcome
 from ui.present.forms.form_choices import is_untrained, seed_of_mixture
 from ui.present.forms.questions import Offers, assemble
 from ui.present.forms.text_in_hand import free_name, proposed_answers, proposed_spec, takes_text
@@ -31,7 +30,7 @@ from workbench.specs.requests import TrainClusters
 
 _CHOSEN = "train.outcome"
 CLUSTER_PLAN = "train-clusters"  # the form on the page Clusters: no kind of job, but a plan of several
-_CLUSTERS = Outcome(
+_CLUSTERS = TrainOutcome(
     "One model for each cluster",
     "branch a seed model, train each copy on one cluster of the text, mix them",
     "C-BTM",
@@ -45,7 +44,7 @@ class Row:
     """What can be made of some text: the kind of job, the answers of its form, and its spec unless it is impossible."""
 
     kind: str
-    outcome: Outcome
+    outcome: TrainOutcome
     answers: Mapping[tuple[str, ...], Any]
     spec: Spec | None
     need: Need | None = None  # what must be there before
@@ -107,15 +106,15 @@ def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
     return Row(CLUSTER_PLAN, _CLUSTERS, answers, spec)
 
 
-def _own_row(kind: str, form: TrainForm) -> tuple[Outcome, ...]:
+def _own_row(kind: str, form: TrainForm) -> tuple[TrainOutcome, ...]:
     """A form without rows has one, unless its jobs start from experts that are to be chosen."""
     spec = known_kinds()[kind].spec
     if "experts" in spec.model_fields:
         return ()
-    return (Outcome(form.title, form.about, DASH, DASH),)
+    return (TrainOutcome(form.title, form.about, DASH, DASH),)
 
 
-def _row(kind: str, outcome: Outcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
+def _row(kind: str, outcome: TrainOutcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is not None:
         return Row(kind, outcome, {}, None, need, _words_of(need))

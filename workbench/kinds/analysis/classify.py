@@ -8,7 +8,7 @@ from pydantic import Field
 
 from engine.config import Normalise, TaskRouting
 from engine.mixing.papers import PAPER_NEWEST_WEIGHT
-from workbench.kinds.kind import Kind, named, nothing
+from workbench.kinds.kind import Kind, ResultLink, named, nothing
 from workbench.specs.base import ExpertName, LocalPath, Name, Spec
 
 
@@ -72,4 +72,6 @@ KIND = Kind(
     requires=lambda spec: [("mixture", spec.mixture), *named("expert", *spec.experts)],
     reads=lambda spec: spec.path,
     uses_gpu=True,
+    command="evaluate classify MIXTURE PATH",
+    link=ResultLink("reports", "See the report", lambda result: {"reports.chosen": result["report"]}),
 )

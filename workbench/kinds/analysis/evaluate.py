@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from engine.config import MOST_TOKENS
 from engine.text.split_names import HeldOutSplit
-from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.formatting.number_format import pluralize
+from workbench.kinds.kind import Kind, Result, ResultLink, named, no_path, nothing
 from workbench.specs.base import GPU_SHARE, ExpertName, Name
 from workbench.specs.base import Spec as Spec
 
@@ -46,6 +47,12 @@ class Evaluate(Spec):
         return self
 
 
+def _sentence(result: Result) -> str:
+    """The stored sentence; of results from before there was one, how many scores were made."""
+    made = f"{pluralize(result['scored'], 'pair')} of expert and domain scored."
+    return str(result.get("sentence") or f"{made} {result.get('calibration', '')}".strip())
+
+
 KIND = Kind(
     spec=Evaluate,
     title="Evaluate",
@@ -58,4 +65,9 @@ KIND = Kind(
     reads=no_path,
     empty_means_all_domains=True,
     uses_gpu=True,
+    command="evaluate run MIXTURE",
+    sentence=_sentence,
+    link=ResultLink(
+        "specialization", "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}
+    ),
 )

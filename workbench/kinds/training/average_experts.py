@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from workbench.kinds.kind import Kind, named, no_path
+from workbench.formatting.number_format import pluralize
+from workbench.kinds.kind import Kind, expert_link, named, no_path
 from workbench.kinds.probe import Probe
 from workbench.specs.base import ExpertName, Name, Spec
 
@@ -48,4 +49,9 @@ KIND = Kind(
     requires=lambda spec: [*named("expert", *spec.experts), *named("prior", spec.prior)],
     reads=no_path,
     probe=Probe,
+    command="mixture average NAME",
+    sentence=lambda result: (
+        f"{pluralize(len(result['weights']), 'expert')} averaged in the mixture {result['mixture']}."
+    ),
+    link=expert_link("See the average"),
 )

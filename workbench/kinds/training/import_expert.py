@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from engine.path_kinds import describe_path
 from workbench.errors import BadSpec
-from workbench.kinds.kind import Kind, named
+from workbench.kinds.kind import Kind, expert_link, named
 from workbench.kinds.probe import Probe
 from workbench.specs.base import Name, Spec, absolute
 from workbench.specs.hub_names import HUB, hub_name
@@ -92,4 +92,9 @@ KIND = Kind(
     reads=lambda spec: spec.folder,
     complaints=_complaints,
     probe=_probe,
+    command="expert import SOURCE",
+    sentence=lambda result: (
+        f"{result['expert']} is an expert of the method {result['reason']}. {result.get('changes', '')}".rstrip()
+    ),
+    link=expert_link("See the expert"),
 )

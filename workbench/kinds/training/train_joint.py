@@ -11,7 +11,8 @@ from pydantic import AfterValidator, Field, JsonValue, field_validator, model_va
 from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
-from workbench.kinds.kind import Kind, named, no_path
+from workbench.formatting.number_format import pluralize
+from workbench.kinds.kind import Kind, ResultLink, named, no_path
 from workbench.kinds.probe import Probe, training_probe
 from workbench.kinds.training.context import too_long_blocks
 from workbench.kinds.training.default_rate import advice, with_rate
@@ -181,4 +182,7 @@ KIND = Kind(
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
+    command="train joint NAME",
+    sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
+    link=ResultLink("experts", "See the experts", lambda result: {"experts.chosen": result["experts"]}),
 )

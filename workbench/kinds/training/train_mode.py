@@ -10,7 +10,8 @@ from engine.config import TrainingConfig
 from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
 from engine.models.flops import Shape
-from workbench.kinds.kind import Kind, named, no_path
+from workbench.formatting.number_format import listed
+from workbench.kinds.kind import Kind, Result, expert_link, named, no_path
 from workbench.kinds.probe import training_probe
 from workbench.kinds.training.context import too_long_blocks
 from workbench.kinds.training.default_rate import advice, with_rate
@@ -104,6 +105,12 @@ def _too_many_blocks(seed: SeedModel, num_blocks: int) -> list[str]:
     return [f"{problem}, not {num_blocks}: choose fewer."]
 
 
+def parts_sentence(result: Result) -> str:
+    """The sentence of a training of MoDE experts: its parts, their size and its mixture."""
+    parts, size = listed(result["parts"]), f"{result['num_parameters']:,}"
+    return f"{parts} next to the backbone, {size} parameters of their own, in the mixture {result['mixture']}."
+
+
 KIND = Kind(
     spec=TrainMode,
     title="Train MoDE expert",
@@ -118,4 +125,7 @@ KIND = Kind(
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
+    command="train mode NAME",
+    sentence=parts_sentence,
+    link=expert_link("See the expert"),
 )
