@@ -32,11 +32,10 @@ from jobs.queue.submit import request_stop, resume, run_now, submit, wait
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.generation.model_host import ModelHost
 from ui.kinds.catalog import result_sentence
-from ui.present.forms.spec_of_options import spec_of_options
-from ui.present.jobs.failure_text import cause_of
-from ui.present.jobs.job_failure import failure_of
+from ui.present.forms.options import spec_of_options
+from ui.present.jobs.failure_text import cause_of, failure_of
 from ui.present.jobs.job_status import is_over, percent_of, sentence_of
-from ui.present.jobs.training_tokens import tokens_per_step
+from ui.present.jobs.throughput import tokens_per_step
 from ui.present.text.calibration import proposal_words
 from workbench.analysis.curves.job_metrics import job_metrics
 from workbench.answers.calibrations import EvidenceCalibration

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, read, unless_gone, write, write_by_viewer
-from ui.present.ratings_csv import ratings_csv
+from ui.present.text.ratings import ratings_csv
 from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import (
     ComparisonCard,

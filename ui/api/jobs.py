@@ -22,9 +22,9 @@ from ui.api.event_stream import EventStream
 from ui.api.schemas.jobs import ForecastRequest, JobPriority, JobRequest
 from ui.generation.app_state import AppState
 from ui.kinds.catalog import command_of
+from ui.present.csv_text import HEADER, csv_rows
 from ui.present.forms.job_forecast import forecast_of
 from ui.present.forms.readable_folders import require_readable
-from ui.present.metrics_csv import HEADER, csv_rows
 from workbench.analysis.curves.job_metrics import JobMetrics, MetricTail, job_metrics
 from workbench.answers.forecasts import Forecast
 from workbench.job_records import jobs

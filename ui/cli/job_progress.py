@@ -62,7 +62,7 @@ def report(card: JobCard, as_json: bool) -> None:
 def exit_as(card: JobCard) -> None:
     """Raises JobFailed if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
     if card.state in UNSUCCESSFUL:
-        from ui.present.jobs.job_failure import failure_of
+        from ui.present.jobs.failure_text import failure_of
 
         raise failure_of(card)
     if card.state == "done" and card.result.get("ok") is False:

@@ -151,7 +151,7 @@ def build(
 
     Complaints name the options and arguments; `flags` are those of fields whose option has another name.
     """
-    from ui.present.forms.spec_of_options import spec_of_options
+    from ui.present.forms.options import spec_of_options
     from workbench.errors import BadSpec
 
     try:
@@ -178,7 +178,7 @@ def parse_mixture(**given: Any) -> MixtureSpec:
 
 def knobs(spec: type[Sane]) -> Iterator[Knob]:
     """The options of a spec, those of its configs last."""
-    from ui.present.forms.option_names import groups_of, option_of
+    from ui.present.forms.options import groups_of, option_of
 
     groups = dict(groups_of(spec))
     for name, info in spec.model_fields.items():

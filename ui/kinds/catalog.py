@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from engine.plugins import BadPlugin, load_object
 from ui.kinds.form import Answers, TrainForm, needs_of
 from ui.pages.catalog import page_at
-from ui.present.forms.cli_command import command_line
+from ui.present.forms.options import command_line
 from ui.present.pages import Page
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.kind import Kind, stored_sentence
@@ -32,7 +32,7 @@ def form_of(name: str) -> TrainForm | None:
     kinds have a form from their spec.
     """
     kind = known_kinds().get(name)
-    if kind is None:  # the package of an old job was uninstalled
+    if kind is None or kind.form is None:  # the package of an old job may be uninstalled
         return None
     if not (path := form_path(kind)):
         return None if kind.spec.__module__.startswith(_PACKAGE) else _generic_form(kind)

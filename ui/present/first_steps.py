@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ui.present.jobs.job_status import is_over, percent_of, sentence_of
-from ui.present.jobs.pending_jobs import by_turn
+from ui.present.jobs.job_status import by_turn, is_over, percent_of, sentence_of
 from ui.present.next_steps import Holdings
 from ui.present.text.formatting import listed, pluralize
 from workbench.registry.cards import JobCard

@@ -144,11 +144,8 @@ def spoken_change(rows: Rows) -> str:
         return "No change"
     worst = max(changed, key=_size)
     percent = worst["change (%)"]
-    return f"{worst['domain']}: {perplexity(worst['perplexity now'])}, {_direction(percent)} {abs(percent):.1f} %"
-
-
-def _direction(change: float) -> str:
-    return "up" if change > 0 else "down"
+    direction = "up" if percent > 0 else "down"
+    return f"{worst['domain']}: {perplexity(worst['perplexity now'])}, {direction} {abs(percent):.1f} %"
 
 
 def difference_rows(one: MixtureRequest, other: MixtureRequest) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ui.present.jobs.failure_text import cause_of
-from ui.present.jobs.pending_jobs import coming, coming_words
+from ui.present.jobs.job_status import coming, coming_words
 from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
 from ui.present.text.formatting import listed, pluralize

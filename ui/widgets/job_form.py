@@ -12,16 +12,15 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.errors import Problem
 from jobs.queue.submit import submit
 from ui.present.forms.job_forecast import not_measured_words, request_of
-from ui.present.forms.number_faults import number_faults
-from ui.present.forms.questions import Offers, assemble, changed, limited, questions_of
+from ui.present.forms.questions import Offers, assemble, changed, limited, number_faults, questions_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import style_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import plain
+from ui.widgets.changes import cannot_change
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
 from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
-from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec
 from workbench.job_records.jobs import get_jobs

@@ -74,7 +74,7 @@ class Kind(Generic[SpecType]):
     sentence: Callable[[Result], str] = stored_sentence  # what a result says
     link: ResultLink | None = None  # where a result is shown
     runner: str = ""  # `package.module:function`, imported when a job runs
-    form: str = ""  # `package.module:FORM`, its form on the page Train; empty: one from its spec
+    form: str | None = ""  # `package.module:FORM`, its form on the page Train; empty: one from its spec; None: none
 
     @property
     def name(self) -> str:

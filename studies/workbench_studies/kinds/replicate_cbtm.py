@@ -47,4 +47,5 @@ KIND = Kind(
     reads=no_path,
     runner="workbench_studies.running.replicate_cbtm:run",
     link=CLAIMS,
+    form=None,
 )

@@ -44,4 +44,5 @@ KIND = Kind(
     reads=no_path,
     runner="workbench_studies.running.replicate_demix:run",
     link=CLAIMS,
+    form=None,
 )

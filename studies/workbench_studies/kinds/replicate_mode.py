@@ -57,4 +57,5 @@ KIND = Kind(
     reads=no_path,
     runner="workbench_studies.running.replicate_mode:run",
     link=CLAIMS,
+    form=None,
 )

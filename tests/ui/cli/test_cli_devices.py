@@ -12,9 +12,7 @@ from engine.gpus import Gpu
 from tests.ui.studio.visits import open_page
 from ui.api.app import create_app
 from ui.cli.app import main
-from ui.present.jobs.gpu_table import gpu_row
-from ui.present.jobs.job_status import sentence_of
-from ui.present.jobs.pending_jobs import coming_words
+from ui.present.jobs.job_status import coming_words, gpu_row, sentence_of
 from workbench.job_records import devices, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.kinds.analysis.evaluate import Evaluate

@@ -13,11 +13,10 @@ from tests.ui.present.test_mixture_effect import row
 from tests.ui.studio.conftest import fill
 from tests.ui.studio.test_studio_measures import scored
 from ui.present.charts.colours import looks_of
-from ui.present.comparability import RULE, TokenMeasure, comparability_words, odd_measures
 from ui.present.headlines import best_of
 from ui.present.mixture_effect import effect_rows, effect_title, unlike_words
 from ui.present.picture import card_of, scores_of
-from ui.present.text.measures import comparable
+from ui.present.text.measures import RULE, TokenMeasure, comparability_words, comparable, odd_measures
 from ui.studio.overview.contents import read_contents
 from workbench.analysis.perplexity_tables import comparable as comparable_rows
 from workbench.schema.tables import Evaluation

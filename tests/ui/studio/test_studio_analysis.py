@@ -19,7 +19,7 @@ from tests.ui.studio.visits import answer_as, drawn_tokens, named, open_page, ou
 from ui.api.app import create_app
 from ui.client import Client
 from ui.errors import ServerRefused
-from ui.studio.analysis import posterior_passages
+from ui.studio.analysis import posterior_view
 from workbench.analysis.sample_texts import passages
 from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
@@ -305,7 +305,7 @@ def api(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]
         return httpx.Response(answer.status_code, content=answer.content)
 
     with TestClient(create_app(get_settings(), host, playground=False)) as api:
-        monkeypatch.setattr(posterior_passages, "Client", partial(Client, transport=httpx.MockTransport(passed_on)))
+        monkeypatch.setattr(posterior_view, "Client", partial(Client, transport=httpx.MockTransport(passed_on)))
         yield api
 
 

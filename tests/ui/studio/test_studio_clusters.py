@@ -17,9 +17,9 @@ from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import answer_as, named, open_page, output, read, settled
 from ui.client import Client
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
-from ui.present.charts.cluster_grid import grid_picture, grid_words
 from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.present.charts.colours import Looks
+from ui.present.charts.setting_grids import grid_picture, grid_words
 from ui.studio.clusters import cluster_map_view, cluster_view
 from ui.widgets import show_chart
 from workbench.job_records import jobs

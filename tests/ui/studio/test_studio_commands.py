@@ -13,7 +13,7 @@ from jobs.plans import clusterings
 from ui.cli import app
 from ui.cli.commands import cluster, corpus, evaluate, expert, mixture, mode, seed, train
 from ui.kinds.catalog import command_of
-from ui.present.forms.cli_command import command_line
+from ui.present.forms.options import command_line
 from ui.present.forms.questions import assemble, changed, questions_of
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import known_kinds

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.studio.visits import STUDIO, named, open_page, output
 from ui.present.next_steps import STEP_AFTER, suggestions
 from ui.studio.app_pages.overview import holdings
-from ui.widgets.example import INVENTED
+from ui.widgets.notices import INVENTED
 
 WITH_AN_EXAMPLE = (
     "corpora",

@@ -15,7 +15,7 @@ from ui.cli.app import main
 from ui.kinds.form import AVERAGE, EXPERT, MODE
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.pages import COMPOSITION
-from ui.present.text.mixtures import inside_words
+from ui.present.text.calibration import inside_words
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
 from workbench.errors import BadSpec

@@ -13,7 +13,6 @@ from tests.ui.studio.conftest import fill
 from tests.ui.studio.test_studio_clicks import mixed
 from tests.ui.studio.visits import STUDIO, answer_as, named, open_page, output
 from ui.client import Client
-from ui.studio.overview import first_visit
 from ui.studio.overview.contents import read_contents
 from ui.widgets.elements import components
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
@@ -57,7 +56,7 @@ def read_text(_self: Client, *, model: str, text: str) -> PosteriorAnswer:
 @pytest.mark.usefixtures("home")
 def test_an_empty_registry_offers_the_demo_and_one_s_own_text(monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[bool] = []
-    monkeypatch.setattr(first_visit, "submit_demo", lambda: submitted.append(True))
+    monkeypatch.setattr("jobs.plans.demo.submit_demo", lambda: submitted.append(True))
     app = overview()
     assert "1. Text becomes domains (later)" in output(app)
     named(app.button, "Make the demo").click().run()

@@ -12,16 +12,22 @@ import pytest
 
 from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.colours import Looks, in_order
-from ui.present.charts.curves_and_bars import curves, expert_bars
+from ui.present.charts.curves_and_bars import curves, expert_bars, oracle_gap
 from ui.present.charts.heatmap import Scores, specialization
 from ui.present.charts.lineage import lineage_dot, lineage_words
-from ui.present.charts.oracle_gap import oracle_gap
-from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
-from ui.present.charts.scatter import affinity_scatter
-from ui.present.charts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.present.charts.posteriors import (
+    average_weights,
+    leaders,
+    legend,
+    posterior_heatmap,
+    posterior_lines,
+    posterior_paths,
+    tinted_words,
+)
+from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.throughput import operations
 from ui.present.mixture_effect import bars_of, effect_rows, effect_title, effect_words
-from ui.present.text.correlations import affinity_words, verdict
+from ui.present.text.specialization import affinity_words, verdict
 from ui.studio.job_views import forgetting
 from ui.studio.job_views.forgetting import _what_stays, forgetting_picture
 from ui.widgets.parents import parent_picture

@@ -13,8 +13,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.present.charts.lineage import edge_rows, registry_lineage
-from ui.present.expert_table import Registry, counts, expert_row, filtered, ordered
-from ui.studio.experts.registry_view import PER_PAGE, read_registry
+from ui.studio.experts.registry_view import PER_PAGE, Registry, counts, expert_row, filtered, ordered, read_registry
 from workbench.analysis.in_domain_scores import in_domain_scores, scored_domains
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds

@@ -12,7 +12,7 @@ from sqlalchemy import update
 from tests.ui.studio.visits import named, open_page, output
 from ui.cli.app import main
 from ui.present.charts.colours import Looks
-from ui.present.charts.retention_chart import retention_scatter
+from ui.present.charts.scatters import retention_scatter
 from ui.present.pages import LEARNED_AND_KEPT
 from ui.present.text.retention import (
     domain_rows,

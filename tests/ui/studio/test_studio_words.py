@@ -14,10 +14,18 @@ from ui.cli.plan_progress import line as several_line
 from ui.kinds.catalog import result_pages, result_sentence
 from ui.present.first_steps import first_steps
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
-from ui.present.forms.uploads import keep_uploads, own_names, require_text, safe_suffix
+from ui.present.forms.readable_folders import keep_uploads, own_names, require_text, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
-from ui.present.jobs.job_status import actions_of, eta_range, percent_of, places_of, sentence_of, style_of, time_left
-from ui.present.jobs.pending_jobs import coming
+from ui.present.jobs.job_status import (
+    actions_of,
+    coming,
+    eta_range,
+    percent_of,
+    places_of,
+    sentence_of,
+    style_of,
+    time_left,
+)
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
 from ui.present.text.formatting import ago, duration, moment, plain, size, spoken

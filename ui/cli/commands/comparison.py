@@ -307,7 +307,7 @@ def rating(
     as_json: Json = False,
 ) -> None:
     """Rate models by the votes (Bradley-Terry, 95 % intervals), on all prompts and by domain."""
-    from ui.present.ratings_csv import ratings_csv
+    from ui.present.text.ratings import ratings_csv
     from workbench.analysis.ratings import rating_tables
     from workbench.registry.database import reading
 

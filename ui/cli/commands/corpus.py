@@ -81,7 +81,7 @@ def show(
 ) -> None:
     """Show a domain: its sizes, source, licence and first documents; of conversations also what counts in the loss."""
     from ui.present.forms.job_forecast import row_text, row_words
-    from ui.present.forms.uploads import own_names
+    from ui.present.forms.readable_folders import own_names
     from ui.present.splits import split_words  # here, because it needs Arrow
     from workbench.registry import corpora
     from workbench.registry.database import reading

@@ -10,14 +10,14 @@ from ui.cli.job_progress import submit
 from ui.cli.options import RunOptions, takes
 from ui.cli.output import print_rows, print_table, say
 from ui.cli.questions import add_questions, prints_answer
-from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
-from ui.present.text.correlations import affinity_words
-from ui.present.text.forgetting import forgetting_rows, forgetting_words
+from ui.present.charts.setting_grids import grid_rows, grid_words, temperature_words
+from ui.present.text.certificates import not_removed, perplexity_rows
 from ui.present.text.measures import in_percent, table_measure_words, unknown_accuracy_words
 from ui.present.text.posteriors import posterior_title, stable_words
-from ui.present.text.removal import not_removed, perplexity_rows
 from ui.present.text.retention import (
     domain_rows,
+    forgetting_rows,
+    forgetting_words,
     left_out_words,
     missing_words,
     number_of,
@@ -26,7 +26,7 @@ from ui.present.text.retention import (
     verdict_rows,
     verdict_title,
 )
-from ui.present.text.token_comparison import contrast_words
+from ui.present.text.specialization import affinity_words, contrast_words
 from workbench.analysis.perplexity_tables import PerplexityTable
 from workbench.formatting.number_format import weight
 from workbench.formatting.shell_command import evaluate_command

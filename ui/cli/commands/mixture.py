@@ -34,10 +34,18 @@ from ui.cli.questions import prints_answer
 from ui.cli.things import add_list, get_card
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
-from ui.present.text.calibration import how_to_read, proposal_words, surface_rows, text_words, verdict_words
+from ui.present.text.calibration import (
+    SINGLE_EXPERT,
+    calibration_words,
+    how_to_read,
+    inside_words,
+    proposal_words,
+    surface_rows,
+    text_words,
+    verdict_words,
+)
 from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.kinds.training.export_mixture import ExportMixture
@@ -403,7 +411,7 @@ def _print_members(card: MixtureCard) -> None:
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: HeldOutSplit) -> None:
-    from ui.present.missing_scores import gap_words
+    from ui.present.text.measures import gap_words
 
     if not answer.domains:
         say(f"{gap_words(experts, split)} Create them with: {evaluate_command(mixture, split)}")

@@ -22,7 +22,7 @@ ReportId = Annotated[
 
 
 def _summary(report: ReportCard) -> str:
-    from ui.reports.catalog import report_sentence
+    from ui.reports.report_type import report_sentence
 
     return report_sentence(report)
 

@@ -23,7 +23,7 @@ def say_temperature(mixture: MixtureCard) -> None:
     """Prints the temperature that dev text proposes for a gate of clusters, and how to set it."""
     if "temperature" not in mixture.gate:
         return
-    from ui.present.charts.cluster_grid import temperature_words
+    from ui.present.charts.setting_grids import temperature_words
     from workbench.questions.cluster_grid import propose_temperature
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage

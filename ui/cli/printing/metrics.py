@@ -9,7 +9,7 @@ from typing import Literal
 from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as
 from ui.cli.output import print_json, print_note, print_table, print_text, shown
 from ui.errors import BadUsage
-from ui.present.metrics_csv import HEADER, csv_rows
+from ui.present.csv_text import HEADER, csv_rows
 from ui.present.terminal import harmless_json
 from workbench.analysis.curves.job_metrics import MetricTail, MetricValue, job_metrics
 from workbench.registry.database import reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ui.cli.output import day, print_json, print_rows, say
-from ui.reports.catalog import report_type
+from ui.reports.report_type import report_type
 from workbench.registry.cards import ReportCard
 
 

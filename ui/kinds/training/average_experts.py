@@ -9,8 +9,7 @@ import streamlit as st
 
 from ui.kinds.form import AVERAGE, EXPERTS, PARENT, TrainForm
 from ui.present.forms.questions import Offers, questions_of
-from ui.widgets.fields import draw_widget
-from ui.widgets.numbers import draw_number
+from ui.widgets.fields import draw_number, draw_widget
 from workbench.kinds.training.average_experts import AverageExperts
 
 _KIND = "average-experts"

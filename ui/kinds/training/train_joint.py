@@ -11,8 +11,7 @@ from engine.methods.base import Method
 from engine.methods.registry import joint_methods
 from ui.kinds.form import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED, TrainForm, TrainOutcome
 from ui.present.forms.form_choices import is_untrained
-from ui.present.forms.number_faults import number_faults
-from ui.present.forms.questions import Offers, changed, config_questions
+from ui.present.forms.questions import Offers, changed, config_questions, number_faults
 from ui.widgets.fields import Answers, draw_widget
 
 _FROZEN = "lora"  # the method that leaves the seed model as it is

@@ -66,14 +66,12 @@ class Scores:
 
     def expert_label(self, expert: str) -> str:
         """An expert's name, marked if it is not scored or disabled."""
+        missing = "scored on other tokens" if expert in self.elsewhere else "not scored"
         marks = [
-            *([self._missing(expert)] if expert in self.unscored() else []),
+            *([missing] if expert in self.unscored() else []),
             *(["disabled"] if expert in self.disabled else []),
         ]
         return f"{expert} ({', '.join(marks)})" if marks else expert
-
-    def _missing(self, expert: str) -> str:
-        return "scored on other tokens" if expert in self.elsewhere else "not scored"
 
     def compared(self) -> list[tuple[str, str]]:
         """The cells of an expert and a domain of another with a ratio, row by row."""

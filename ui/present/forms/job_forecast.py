@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ui.addresses import public_api_address
-from ui.present.forms.option_names import option_of
+from ui.present.forms.options import option_of
 from ui.present.forms.questions import assemble, changed, questions_of
 from ui.present.jobs.throughput import operations
 from ui.present.model_use import shell_header

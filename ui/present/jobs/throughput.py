@@ -1,4 +1,4 @@
-"""The compute and speed of a training as text."""
+"""The compute and speed of a training as text, and the tokens that it has seen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ui.present.text.formatting import pluralize
 
 if TYPE_CHECKING:
     from workbench.questions.costs import MixtureCosts
+from math import prod
 
 _COUNTED = (
     "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
@@ -72,3 +73,12 @@ def _cost_words_of_mode(costs: MixtureCosts) -> str:
         f"and backward in this context: one part beside the frozen backbone {operations(costs.adapting)}{both}, "
         f"only the gates {composing['gates']}; the full backbone without parts {operations(costs.training)}."
     )
+
+
+_SIZES = ("block_size", "sequences_per_domain", "accumulate")
+
+
+def tokens_per_step(spec: Mapping[str, Any]) -> int:
+    """The tokens of one update over all its domains; 0 for a job that trains nothing."""
+    training = spec.get("training") or {}
+    return int(prod(training.get(size, 0) for size in _SIZES)) * len(spec.get("domains", ["its one domain"]))

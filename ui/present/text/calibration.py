@@ -1,4 +1,4 @@
-"""The calibration of a mixture's evidence as sentences and as a table."""
+"""The evidence of a mixture: its calibration as sentences and as a table, and what its gate mixes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from ui.present.text.formatting import listed, pluralize
 from ui.present.text.posteriors import evidence_words
 from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.formatting.number_format import change as formatted
-from workbench.formatting.shell_command import shell_command
+from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.new_mixtures import NewMixture
+from workbench.registry.cards import MixtureCard
 
 _CELLS = "Each cell is the change of perplexity in % against the setting of now, on dev text of the training domains"
 
@@ -84,3 +85,26 @@ def surface_rows(answer: EvidenceCalibration) -> list[dict[str, Any]]:
         | {f"power {power:g}": round(value, 2) for power, value in zip(answer.powers, row, strict=True)}
         for decay, row in zip(answer.decays, answer.change, strict=True)
     ]
+
+
+SINGLE_EXPERT = "One expert takes part, so all gates give the same result: that expert's own perplexity."
+
+
+def calibration_words(mixture: MixtureCard) -> str:
+    """The next step of a mixture with the paper's evidence; empty once it was calibrated, or cannot be."""
+    experts = [one for one in mixture.members if one.active and one.enabled]
+    if len(experts) < 2 or mixture.notes or not isinstance(mixture.gate.get("evidence"), str):
+        return ""
+    command = evaluate_command(mixture.name, "dev", "--calibrate")
+    return f"Its evidence is not calibrated: its decay and power can be fitted on dev text. Next: {command}"
+
+
+def inside_words(mixture: MixtureCard) -> str:
+    """A sentence on the gates inside MoDE experts of a mixture; empty where it has none."""
+    inside = [f"{one.expert} ({', '.join(one.parts)})" for one in mixture.members if one.parts]
+    if not inside:
+        return ""
+    gates = "gates mix the frozen backbone and the parts, anew for every token in each block"
+    if len(mixture.members) == 1:
+        return f"One model: inside {inside[0]} {gates}. With no other expert beside it there is no posterior."
+    return f"This mixture's gate weighs whole models. Inside {listed(inside)} {gates}: that is not changed here."

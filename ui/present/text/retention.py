@@ -1,4 +1,4 @@
-"""Learning vs. forgetting of experts, as rows and sentences."""
+"""Learning vs. forgetting of experts, and forgetting of one (DEMix table 13), as rows and sentences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, get_args
 
 from ui.present.text.formatting import listed, millions, pluralize
 from ui.present.text.measures import in_percent, measure_words
-from workbench.formatting.number_format import percent, perplexity
+from workbench.formatting.number_format import change, percent, perplexity
+from workbench.questions.forgetting import Forgetting
 from workbench.questions.retention import Metric, Retention, RetentionRow
 
 _METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -188,3 +189,27 @@ def missing_words(answer: Retention) -> Iterator[tuple[str, str]]:
 def text_words(answer: Retention) -> str:
     """The text that the numbers were measured on."""
     return measure_words(answer.measures)
+
+
+def forgetting_rows(answer: Forgetting) -> list[dict[str, Any]]:
+    """Each domain before and after, targets first."""
+    return [
+        {
+            "domain": row.domain,
+            "role": "target" if row.is_target else row.role,
+            "tokens": row.num_tokens,
+            "before": row.before,
+            "after": row.after,
+            "change (%)": row.change_percent,
+        }
+        for row in sorted(answer.domains, key=lambda row: not row.is_target)
+    ]
+
+
+def forgetting_words(answer: Forgetting) -> Iterator[str]:
+    """The mean change of the target and of every role that has a domain."""
+    for name, mean in answer.averages.items():
+        if mean.num_domains:
+            others = pluralize(mean.num_domains, f"{name} domain")
+            what = "On the target" if name == "target" else f"On average over {others}"
+            yield f"{what}: {change(mean.change_percent)}."

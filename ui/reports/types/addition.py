@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ui.present.text.addition import change_rows, folder_rows, single_words
+from ui.present.text.certificates import change_rows, folder_rows, single_words
 from ui.reports.report_type import Part, ReportType, Reproducible
 
 
@@ -37,5 +37,5 @@ REPORT = ReportType(
     title="Additions",
     findings=AdditionFindings,
     describe=_describe,
-    draw="ui.studio.experts.addition:show_addition",
+    draw="ui.studio.experts.certificates:show_addition",
 )

@@ -40,5 +40,5 @@ REPORT = ReportType(
     title="Classifications",
     findings=ClassificationFindings,
     describe=_describe,
-    draw="ui.studio.analysis.classification_view:show_classification",
+    draw="ui.studio.experts.certificates:show_classification",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
+from ui.present.text.certificates import extraction_rows, extraction_words, perplexity_rows, prior_words
 from ui.reports.report_type import Part, ReportType, Reproducible
 from workbench.questions.removal import DomainRemoval
 
@@ -44,5 +44,5 @@ REPORT = ReportType(
     title="Removals",
     findings=RemovalFindings,
     describe=_describe,
-    draw="ui.studio.experts.removal:show_removal_report",
+    draw="ui.studio.experts.certificates:show_removal_report",
 )

@@ -1,4 +1,4 @@
-"""Posteriors of all scored domains, from the API server."""
+"""Posteriors of all scored domains and of a text, from the API server."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ import streamlit as st
 
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
+from ui.client import Client
 from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.chart import Chart
 from ui.present.charts.colours import read_looks
-from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
-from ui.present.text.formatting import plain
+from ui.present.charts.posteriors import (
+    Weights,
+    average_weights,
+    lead_title,
+    posterior_heatmap,
+    posterior_lines,
+    posterior_paths,
+)
+from ui.present.charts.token_view import weight_data
+from ui.present.text.formatting import plain, pluralize
 from ui.present.text.posteriors import posterior_title, short_words
-from ui.studio.analysis.posterior_passages import choose_domain, show_passages
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.evidence import choose_evidence
-from ui.widgets.address import choose_number, choose_one
-from ui.widgets.background import ask_scores
+from ui.studio.mixtures.gate_form import choose_evidence
+from ui.widgets.address import choose_number, choose_one, choose_split
+from ui.widgets.background import ask_scores, fetch_in_background
+from ui.widgets.elements.components import show_tokens
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import clicked, show_chart
-from ui.widgets.split_choice import choose_split
+from workbench.analysis.sample_texts import passages
 from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.posteriors import PosteriorAnswer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 _TITLES = {True: "Training domains", False: "Novel domains"}  # of the experts that take part
 _KEYS = {True: "training", False: "novel"}
@@ -111,3 +124,72 @@ def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:
 
 def _how_to_score(mixture: str, split: HeldOutSplit) -> str:
     return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture, split)}`."
+
+
+def show_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str], key: str) -> None:
+    """Parts 2 to 4 of the story of a text: strip, words and token; then the same as lines and as means."""
+    looks = read_looks()
+    data = weight_data(
+        tokens,
+        weights,
+        experts,
+        [looks.expert(name) for name in experts],
+        parts=("strip", "legend", "text", "detail"),
+        titles={
+            "strip": f"2 · {lead_title(weights, experts)}",
+            "text": "3 · Words coloured by their leading expert",
+            "detail": "4 · The token under the pointer",
+        },
+        captions={
+            "strip": "Posterior of each expert at each token, from left to right; heights add up to 1.",
+            "text": f"{pluralize(len(tokens), 'token')}. Marks name the expert from there on; a stronger colour is "
+            "more weight. Point at a word, or use the arrow keys.",
+        },
+    )
+    show_tokens(data, f"{key}.tokens")
+    with st.expander("Lines, means and numbers", icon=":material/show_chart:"):
+        show_chart(posterior_lines(tokens, weights, experts, looks), key)
+        show_chart(average_weights(weights, experts, looks), f"{key}_mean")
+
+
+DOMAIN, PASSAGE = "posteriors.domain", "posteriors.passage"
+
+
+def choose_domain(domain: str) -> None:
+    """Takes up another domain, with its first passage."""
+    st.session_state[DOMAIN] = domain
+    _go_to_first_passage()
+
+
+def _go_to_first_passage() -> None:
+    st.session_state[PASSAGE] = 1
+
+
+def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
+    """A passage of one domain and the weights of the experts at each of its words. Both stand in the address."""
+    domains = [row.domain for row in answer.domains]
+    title = st.empty()
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    domain = choose_one(left.selectbox, "Domain of the text", domains, key=DOMAIN, on_change=_go_to_first_passage)
+    title.markdown(f"##### A passage of {plain(domain)}")
+    with reading() as session:
+        texts = passages(session, get_storage(), saved.model, domain, answer.split)
+    if not texts:
+        st.info(plain(f"The {answer.split} text of {domain} has no document."))
+        return
+    numbers = list(range(1, len(texts) + 1))
+    place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
+    read = _read(saved, texts[place - 1])
+    if read and read.tokens:
+        st.caption("The beginning of a held-out document, read with the mixture's own gate.")
+        show_words(read.tokens, read.weights, read.experts, "posterior_passage")
+
+
+def _read(saved: MixtureRequest, text: str) -> PosteriorAnswer | None:
+    """The passage read by the mixture as it is saved: the server knows it, `saved` only tells when to read again."""
+
+    def fetch() -> PosteriorAnswer:
+        with Client(get_settings()) as client:
+            return client.posterior(model=saved.model, text=text)
+
+    return fetch_in_background("posterior_passage", (saved, text), fetch, "Reading the passage")

@@ -9,15 +9,15 @@ import streamlit as st
 from engine.text.split_names import HeldOutSplit
 from jobs.queue.submit import submit
 from ui.present.charts.colours import read_looks
-from ui.present.charts.retention_chart import retention_scatter
+from ui.present.charts.scatters import retention_scatter
 from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
 from ui.present.text.formatting import plain
 from ui.present.text.retention import HOW_TO_READ, missing_words, number_of, retention_rows, text_words
-from ui.studio.forms.job_form import show_last
+from ui.studio.job_views.job_view import show_last
 from ui.widgets.address import go_to
+from ui.widgets.changes import cannot_change
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
-from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.questions.question import ask
 from workbench.questions.retention import Metric, Retention, RetentionRequest, suggest_defaults

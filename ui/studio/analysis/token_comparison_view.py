@@ -11,7 +11,7 @@ from ui.present.charts.colours import Looks, marked
 from ui.present.charts.heatmap import Scores
 from ui.present.charts.token_view import difference_data
 from ui.present.text.formatting import plain, spoken
-from ui.present.text.token_comparison import contrast_words, passage_words
+from ui.present.text.specialization import contrast_words, passage_words
 from ui.widgets.address import choose_one
 from ui.widgets.background import ask_scores
 from ui.widgets.elements.components import show_tokens

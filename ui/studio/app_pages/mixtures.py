@@ -9,21 +9,18 @@ import streamlit as st
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.pages import MIXTURES, TRAIN
-from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words
+from ui.present.text.calibration import SINGLE_EXPERT, calibration_words
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.mixtures.calibration_view import show_calibration
+from ui.studio.mixtures.calibration_view import show_calibration, show_temperature
 from ui.studio.mixtures.effect_view import show_effect
 from ui.studio.mixtures.inference_modes_view import show_modes
 from ui.studio.mixtures.mixture_controls import choose, saved_request
-from ui.studio.mixtures.mixture_edit import show_deletion, show_new_mixture
-from ui.studio.mixtures.mixture_head import offer_saving, show_elsewhere
+from ui.studio.mixtures.mixture_edit import offer_saving, show_deletion, show_elsewhere, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
-from ui.studio.mixtures.temperature_view import show_temperature
-from ui.studio.shared.examples import show_example_mixture
-from ui.widgets.address import choose_one
+from ui.studio.shared.examples import show_example
+from ui.widgets.address import choose_one, choose_split
 from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
-from ui.widgets.split_choice import choose_split
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import NotFound
 from workbench.registry import mixtures
@@ -49,7 +46,7 @@ def show() -> None:
             TRAIN.script,
             "Train",
         )
-        show_example_mixture()
+        show_example(MIXTURES)
     show_new_mixture()
 
 

@@ -31,7 +31,9 @@ def show() -> None:
         empty(api.sentence, api.next_step)
         st.button("Retry", icon=":material/refresh:")
         return
-    if not _is_anybody_there():
+    with reading() as session:
+        has_experts = bool(experts.list_states(session))
+    if not has_experts:
         empty_until(
             "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
         )
@@ -49,11 +51,6 @@ def _requested() -> str:
     opened = opened_with()
     given = [(name, value) for name in NAMES for value in opened.get(name, ())]
     return f"?{urlencode(given)}" if given else ""
-
-
-def _is_anybody_there() -> bool:
-    with reading() as session:
-        return bool(experts.list_experts(session))
 
 
 if __name__ == "__main__":

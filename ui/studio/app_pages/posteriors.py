@@ -11,17 +11,14 @@ import streamlit as st
 
 from ui.addresses import LONGEST_QUERY
 from ui.client import Client
-from ui.present.forms.gate_questions import setting_questions
 from ui.present.pages import POSTERIORS, TRAIN
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.analysis.posterior_view import show_domains
-from ui.studio.analysis.posterior_words import show_words
+from ui.studio.analysis.posterior_view import show_domains, show_words
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.mixtures.gate_form import note_gate, recall_gate
+from ui.studio.mixtures.gate_form import draw_evidence, note_gate, recall_gate, setting_questions
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
-from ui.studio.shared.evidence import draw_evidence
-from ui.studio.shared.examples import show_example_posterior
+from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, fresh, note, show_fault
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
@@ -62,7 +59,7 @@ def show() -> None:
             TRAIN.script,
             "Train",
         )
-        show_example_posterior()
+        show_example(POSTERIORS)
         return
     columns = st.columns([3, 2, 4], vertical_alignment="bottom")
     name = choose_one(columns[0].selectbox, "Mixture", list(cards), key="posterior.mixture")
@@ -83,7 +80,7 @@ def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
         sent = _draw_form(mixture)
     if sent is None:
         with right:
-            show_example_posterior()
+            show_example(POSTERIORS)
     else:
         of = cards.get(sent.request.model)  # which may be gone by now
         with right:
@@ -160,7 +157,7 @@ def _note_text(text: str) -> None:
 def _take_example(model: str) -> None:
     """Puts held-out text of two domains into the field: where one ends, the lead should change."""
     with explained(), reading() as session:
-        st.session_state[_TEXT] = example(session, get_storage(get_settings()), model)
+        st.session_state[_TEXT] = example(session, get_storage(), model)
 
 
 def _show_answer(sent: TextRequest, parts: Mapping[str, list[str]]) -> None:

@@ -13,15 +13,13 @@ import streamlit as st
 from engine.methods.registry import joint_methods
 from ui.kinds.catalog import command_of, train_forms
 from ui.kinds.form import SEED, Need, TrainForm
-from ui.present.forms.clone import Clone
-from ui.present.forms.form_choices import offers_now
+from ui.present.forms.form_choices import offers_now, proposed_answers
 from ui.present.forms.questions import Offers
-from ui.present.forms.text_in_hand import proposed_answers
 from ui.present.pages import CLUSTERS, JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
-from ui.studio.forms.job_form import show_last
+from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.training.clone_view import fill_in, read_clone, show_origin, show_plain_form
+from ui.studio.training.clone_view import Clone, fill_in, read_clone, show_origin, show_plain_form
 from ui.studio.training.have_view import show_have
 from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
 from ui.widgets.address import fresh, go_to, note

@@ -9,23 +9,21 @@ from typing import Any
 import streamlit as st
 
 from jobs.plans.clusterings import submit_training
-from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import missing, offers_now
 from ui.present.forms.job_forecast import not_measured_words
-from ui.present.forms.number_faults import number_faults
-from ui.present.forms.questions import Question, assemble, changed, questions_of
+from ui.present.forms.options import command_line
+from ui.present.forms.questions import Question, assemble, changed, number_faults, questions_of
 from ui.present.pages import TRAIN
 from ui.present.text.clusters import stale_words
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.forms.job_form import show_form_and_job, show_last
-from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.job_views.plan_view import show_plan
+from ui.studio.job_views.job_view import show_form_and_job, show_last
+from ui.studio.job_views.pending_jobs import empty_until, show_plan
+from ui.widgets.changes import cannot_change
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import draw_questions, key_of, show_command
 from ui.widgets.job_form import UNNAMED
 from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
-from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec
 from workbench.kinds.parse_spec import parse_as

@@ -1,35 +1,50 @@
-"""The view of one job: live while it is unfinished, with its curves, its log and its actions."""
+"""The view of one job: live while it is unfinished, with its curves, its log and its actions; and below a form."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from jobs.attempt.job_log import is_newest_here, read_log
 from jobs.queue import submit
-from ui.kinds.catalog import result_pages, result_sentence
+from ui.kinds.catalog import command_of, result_pages, result_sentence
+from ui.present.forms.questions import Offers
 from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.jobs.job_status import cancel_words, is_over, percent_of, places_of, sentence_of, style_of
 from ui.present.jobs.throughput import COUNTED_AS, throughput_words
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
-from ui.studio.job_views.curves import show_curves
+from ui.studio.job_views.curves import show_curves, show_samples
 from ui.studio.job_views.forgetting import show_forgetting
 from ui.studio.job_views.mode_gate_history import show_gates
-from ui.studio.job_views.text_samples import show_samples
 from ui.studio.training.clone_view import offer_clone
 from ui.widgets.address import open_link
-from ui.widgets.job_form import last_job
+from ui.widgets.changes import cannot_change
+from ui.widgets.job_form import last_job, show_job_form
 from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
-from ui.widgets.rights import cannot_change
 from workbench.analysis.curves.training_baseline import training_baseline
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import reading
 from workbench.schema.job_states import REQUIREMENTS
 from workbench.settings import get_settings
+
+
+def show_form_and_job(kind: str, offers: Offers, label: str, **options: Any) -> None:
+    """The form, with the options of `show_job_form`, and its last job beneath it."""
+    show_job_form(kind, offers, label, command=command_of(kind), **options)
+    show_last(kind)
+
+
+def show_last(kind: str) -> None:
+    """The job that this form submitted last, live."""
+    if job_id := last_job(kind):
+        show_job(job_id, key=f"{kind}_job")
+
 
 LOG_BYTES = 8_000
 _LOOK_AGAIN = 1.0  # seconds
@@ -149,22 +164,14 @@ def _show_ending(job: JobCard) -> None:
             open_link(result.page, result.label, result.state, key=f"see_{job.id}_{number}")
 
 
-def _cancel(job_id: str) -> None:
-    submit.request_stop(job_id, "cancel")
-
-
-def _pause(job_id: str) -> None:
-    submit.request_stop(job_id, "pause")
-
-
 _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
     "cancel": (
         "Cancel",
         ":material/stop:",
         "Stops it; the work so far is kept, and Retry resumes from there.",
-        _cancel,
+        partial(submit.request_stop, how="cancel"),
     ),
-    "pause": ("Pause", ":material/pause:", "Stops at a checkpoint.", _pause),
+    "pause": ("Pause", ":material/pause:", "Stops at a checkpoint.", partial(submit.request_stop, how="pause")),
     "resume": ("Resume", ":material/play_arrow:", "Resumes from its last checkpoint.", submit.resume),
     "retry": ("Retry", ":material/refresh:", "Starts again from its last checkpoint.", submit.retry),
 }
@@ -173,7 +180,8 @@ _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
 def _show_actions(job: JobCard, key: str) -> None:
     with st.container(horizontal=True):
         for action, is_possible in places_of(job).items():
-            if action == "cancel" and _needs_confirmation(job):
+            # unless the visitor has just submitted this job and none waits for it
+            if action == "cancel" and (last_job(job.kind) != job.id or _dependents(job)):
                 _offer_cancel(job, key, is_possible)
                 continue
             label, icon, help, act = _ACTIONS[action]
@@ -185,11 +193,6 @@ def _show_actions(job: JobCard, key: str) -> None:
         offer_clone(job)
         if is_over(job):
             _offer_deletion(job, key)
-
-
-def _needs_confirmation(job: JobCard) -> bool:
-    """Whether a cancel takes a second click: unless the visitor has just submitted this job and none waits for it."""
-    return last_job(job.kind) != job.id or bool(_dependents(job))
 
 
 def _dependents(job: JobCard) -> list[str]:
@@ -208,7 +211,7 @@ def _offer_cancel(job: JobCard, key: str, is_possible: bool) -> None:
             disabled=cannot_change() or not is_possible,
         )
         if is_pressed:
-            _cancel(job.id)
+            submit.request_stop(job.id, "cancel")
             st.rerun()
 
 
@@ -234,16 +237,13 @@ def _show_details(job: JobCard, happened: list[EventCard]) -> None:
         for event in reversed(happened):
             st.text(f"{clock(event.at)}  attempt {event.attempt}  {event.message}")
     with st.expander("End of the log", icon=":material/terminal:"):
-        st.code(_log_tail(job.id) or "The log is empty.", language=None)
+        settings = get_settings()
+        is_here = is_newest_here(settings, job.id)
+        log = read_log(settings, job.id, LOG_BYTES) if is_here else _log_tail_elsewhere(job.id)
+        st.code(log or "The log is empty.", language=None)
     with st.expander("Spec and result", icon=":material/data_object:"):
         details = {"spec": job.spec, "result": job.result}
         st.code(json.dumps(details, indent=2, ensure_ascii=False), language="json")
-
-
-def _log_tail(job_id: str) -> str:
-    settings = get_settings()
-    is_here = is_newest_here(settings, job_id)
-    return read_log(settings, job_id, LOG_BYTES) if is_here else _log_tail_elsewhere(job_id)
 
 
 @st.cache_data(ttl=_FETCH_AGAIN, show_spinner=False)

@@ -11,8 +11,7 @@ import streamlit as st
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
-from ui.present.charts.oracle_gap import oracle_gap
-from ui.present.missing_scores import gap_words
+from ui.present.charts.curves_and_bars import oracle_gap
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain
 from ui.present.text.inference_modes import (
@@ -27,11 +26,12 @@ from ui.present.text.inference_modes import (
     table_rows,
     trained_words,
 )
+from ui.present.text.measures import gap_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.evidence import choose_evidence
+from ui.studio.mixtures.gate_form import choose_evidence
 from ui.widgets.address import choose_number
 from ui.widgets.background import ask_scores
-from ui.widgets.data_table import as_csv
+from ui.widgets.data_table import offer_csv
 from ui.widgets.show_chart import show_chart
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import perplexity
@@ -57,16 +57,7 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     modes = shown_modes(answer)
     rows = [_row(_link(row.domain), row.by_mode(), modes) for row in answer.domains]
     st.table([*rows, *(_row(plain(mean.title), mean.by_mode, modes) for mean in means(answer))])
-    st.download_button(
-        "Download as CSV",
-        as_csv(list(table_rows(answer))),
-        file_name="inference_modes.csv",
-        mime="text/csv",
-        key="modes_download",
-        on_click="ignore",
-        icon=":material/download:",
-        type="tertiary",
-    )
+    offer_csv(list(table_rows(answer)), "inference_modes", "modes_download")
     st.caption(
         "Perplexity per token, lower is better; bold is the lowest but for naive, which uses the test text. "
         + " ".join(f"*{mode_title(mode)}*: {ALL_WORDS[mode]}." for mode in modes)

@@ -9,8 +9,8 @@ import streamlit as st
 from ui.present.charts.colours import Looks, chip
 from ui.present.forms.settings_in_address import MemberSetting, member_values, not_used, read_members
 from ui.present.pages import PLAYGROUND, POSTERIORS
+from ui.present.text.calibration import inside_words
 from ui.present.text.formatting import plain
-from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.widgets.address import fresh, note, note_fault, show_fault
 from ui.widgets.fields import faults_of
@@ -41,7 +41,8 @@ def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
         else _held(mixture, member)
         for member in mixture.members
     ]
-    _hold(mixture, controls)
+    ids = (one.expert_id for one in mixture.members)  # all choices are kept: a widget that is not drawn forgets its own
+    st.session_state[f"{_form_key(mixture)}.held"] = dict(zip(ids, controls, strict=True))
     _note_changes(mixture, controls)
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
@@ -102,12 +103,6 @@ def _held(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
     is_on, weight = held.get(member.expert_id, (member.active, member.weight))
     is_on, weight = st.session_state.get(f"{key}.on", is_on), st.session_state.get(f"{key}.weight", weight)
     return is_on and member.enabled, weight
-
-
-def _hold(mixture: MixtureCard, controls: Sequence[tuple[bool, float]]) -> None:
-    """Keeps all choices: a widget that is not drawn forgets its own."""
-    ids = (one.expert_id for one in mixture.members)
-    st.session_state[f"{_form_key(mixture)}.held"] = dict(zip(ids, controls, strict=True))
 
 
 def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[bool, float]:

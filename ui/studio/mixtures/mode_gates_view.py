@@ -9,7 +9,7 @@ import streamlit as st
 from engine.events import BACKBONE
 from ui.present.charts.colours import in_order
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
-from ui.present.charts.trajectories import leaders, legend, tinted_words
+from ui.present.charts.posteriors import leaders, legend, tinted_words
 from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside

@@ -135,3 +135,18 @@ def _was_mended(failure: JobCard, over: Sequence[JobCard]) -> bool:
 def is_fresh_failure(job: JobCard) -> bool:
     """Whether a failure is recent enough to be shown."""
     return job.state == "failed" and time.time() - (job.finished_at or 0) < FRESH_SECONDS
+
+
+_KEY = "overview.curves"
+
+
+def curves_of(experts: Sequence[ExpertCard]) -> dict[str, Sequence[float]]:
+    """The losses by expert id, in order; nothing of an expert without a recorded curve."""
+    known: dict[str, Sequence[float]] = st.session_state.setdefault(_KEY, {})
+    new = [one for one in experts if one.id not in known and one.job_id]
+    if new:
+        with reading() as session:
+            for one in new:
+                points = rows.metrics(session, str(one.job_id), f"dev_loss/{one.domain}")
+                known[one.id] = [point.value for point in points]
+    return known

@@ -9,10 +9,16 @@ from typing import Any
 import streamlit as st
 
 from ui.kinds.form import SEED_MODEL, UNTRAINED, Answers, Need, TrainForm, TrainOutcome
-from ui.present.forms.form_choices import is_untrained, seed_of_mixture
+from ui.present.forms.form_choices import (
+    free_name,
+    is_untrained,
+    proposed_answers,
+    proposed_spec,
+    seed_of_mixture,
+    takes_text,
+)
 from ui.present.forms.questions import Offers, assemble
-from ui.present.forms.text_in_hand import free_name, proposed_answers, proposed_spec, takes_text
-from ui.present.jobs.pending_jobs import coming
+from ui.present.jobs.job_status import coming
 from ui.present.jobs.throughput import operations
 from ui.present.pages import CLUSTERS
 from ui.present.text.formatting import duration, plain, size

@@ -1,4 +1,4 @@
-"""Removing experts: what it costs on every domain, and the certificate of one removal."""
+"""Reports of jobs on a page: certificates of additions and removals, classifications, and what removals cost."""
 
 from __future__ import annotations
 
@@ -6,18 +6,32 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from jobs.queue.submit import submit
 from ui.present.charts.colours import read_looks
-from ui.present.charts.curves_and_bars import removal_bars
+from ui.present.charts.curves_and_bars import accuracy_bars, removal_bars
+from ui.present.text.certificates import (
+    change_rows,
+    extraction_rows,
+    extraction_words,
+    folder_rows,
+    perplexity_rows,
+    prior_words,
+    single_words,
+)
+from ui.present.text.classification import cluster_rows, method_words, task_rows
 from ui.present.text.formatting import clock, plain
-from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
-from ui.studio.forms.job_form import show_form_and_job
+from ui.studio.job_views.job_view import show_form_and_job, show_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.background import ask_scores
+from ui.widgets.changes import cannot_change
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import Answers
+from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
+from workbench.analysis.changes.additions import additions_of, can_be_certified
 from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.analysis.changes.unlearning import what_stays
+from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.questions import removal
 from workbench.questions.removal import DomainRemoval, RemovalRequest, RemovalTable
@@ -25,6 +39,52 @@ from workbench.registry import mixtures
 from workbench.registry.cards import ExpertCard, MixtureCard, ReportCard
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
+
+
+def show_additions(card: ExpertCard) -> None:
+    """The newest certificate with its numbers, the older ones in a line each, and the way to another."""
+    with reading() as session:
+        reports, was_added = additions_of(session, card.name), can_be_certified(session, card.name)
+    if reports:
+        show_addition(reports[0])
+    elif was_added:
+        st.caption("Its addition to a mixture has not been certified yet.")
+    else:
+        st.caption("It was trained together with its model, so there is no addition to certify.")
+    for report in reports[1:]:
+        st.caption(plain(f"{clock(report.created_at)}: {report.findings['sentence']}"))
+    if was_added:
+        _show_button(card)
+
+
+def show_addition(report: ReportCard) -> None:
+    """A certificate with its numbers."""
+    findings = report.findings
+    show = st.success if findings["ok"] else st.error
+    show(plain(findings["sentence"]), icon=":material/verified:" if findings["ok"] else ":material/gpp_bad:")
+    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {single_words(findings)}"))
+    if rows := change_rows(findings):
+        st.markdown("##### Perplexity of the mixture before and after: a change below 0 is a gain")
+        show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")
+    with st.expander("What was hashed", icon=":material/fingerprint:"):
+        show_table(folder_rows(findings), f"hashes_{report.id}", "Folders that were there before, and what was found")
+    if reproducible_from := findings.get("reproducible_from"):
+        st.caption(plain(f"Reproducible from: {reproducible_from}"))
+
+
+def _show_button(card: ExpertCard) -> None:
+    key = f"certify_{card.id}"
+    if not card.mixtures:
+        st.caption("It is in no mixture, so there is no addition to certify.")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")
+        if st.button("Certify the addition", icon=":material/verified:", key=key, disabled=cannot_change()):
+            with explained():
+                st.session_state[f"{key}_job"] = submit(CertifyAddition(expert=card.name, mixture=mixture))
+    if job_id := st.session_state.get(f"{key}_job"):
+        show_job(job_id, key=f"{key}_job_view")
+
 
 KIND = "certify-removal"
 _OWN_FIELDS = ("expert", "mixture", "retrained")  # of the form's fields, those that this page draws itself
@@ -99,7 +159,9 @@ def _show_certificates(expert: str, places: Sequence[str]) -> None:
         st.info(plain(sentence), icon=":material/info:")
     for place, report in enumerate(reports):
         icon = ":material/verified:" if report.findings["ok"] else ":material/error:"
-        with st.expander(plain(_headline(report)), expanded=place == 0, icon=icon):
+        result = "certified" if report.findings["ok"] else "NOT certified"
+        title = f"{report.title}: {result} {clock(report.created_at)}"
+        with st.expander(plain(title), expanded=place == 0, icon=icon):
             show_removal_report(report)
     if not reports:
         st.caption("Its removal has not been certified yet.")
@@ -107,11 +169,6 @@ def _show_certificates(expert: str, places: Sequence[str]) -> None:
         _show_certificate_form(expert, places)
     else:
         st.caption("It is in no mixture, so there is nothing to remove it from.")
-
-
-def _headline(report: ReportCard) -> str:
-    result = "certified" if report.findings["ok"] else "NOT certified"
-    return f"{report.title}: {result} {clock(report.created_at)}"
 
 
 def show_removal_report(report: ReportCard) -> None:
@@ -145,3 +202,18 @@ def _show_certificate_form(expert: str, places: Sequence[str]) -> None:
     )
     given: Answers = {("expert",): expert, ("mixture",): mixture, ("retrained",): retrained}
     show_form_and_job(KIND, {}, "Certify the removal", skip=_OWN_FIELDS, given=given, tucked=_TUCKED)
+
+
+def show_classification(report: ReportCard) -> None:
+    """Accuracies as bars and numbers, what to know about them, the clusters that speak for each task."""
+    findings = report.findings
+    st.markdown(plain(findings["sentence"]))
+    show_chart(accuracy_bars(findings), f"classification_{report.id}")
+    st.caption(plain(method_words(findings)))
+    for note in findings["notes"]:
+        st.caption(plain(note))
+    if rows := cluster_rows(findings):
+        st.markdown("##### The clusters whose experts weigh most, with their mean weight")
+        show_table(rows, f"classification_clusters_{report.id}", f"Clusters by task, {report.title}")
+    st.markdown("##### The tasks")
+    show_table(task_rows(findings), f"classification_tasks_{report.id}", f"Tasks of {report.title}")

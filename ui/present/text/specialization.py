@@ -1,10 +1,11 @@
-"""The correlation of affinity and bigram overlap as text."""
+"""Specialization as text: its correlation with bigram overlap, and where two experts differ."""
 
 from __future__ import annotations
 
 from ui.present.text.formatting import listed
-from workbench.formatting.number_format import number
+from workbench.formatting.number_format import nats, number
 from workbench.questions.affinity import Affinity, Correlation
+from workbench.questions.token_comparison import Passage, TokenComparison
 
 PAPER = "The paper: r = 0.40, t = 3.45, p = 0.001 over the 64 cells of its eight experts (DEMix §4.4)."
 HOW_TO_MEASURE = "workbench evaluate overlap"
@@ -53,3 +54,21 @@ def gap_sentences(answer: Affinity) -> list[str]:
         (answer.unpaired, "Never measured together: {}."),
     )
     return [words.format(listed(names)) for names, words in sentences if names]
+
+
+def contrast_words(answer: TokenComparison) -> str:
+    """Which expert is better overall, by how much, and on how much text."""
+    overall = answer.overall
+    verb = "predicts better than" if overall > 0 else "predicts worse than"
+    return (
+        f"On {answer.domain} ({answer.split}), {answer.expert} {verb} {answer.rival} by {nats(abs(overall))} "
+        f"over {answer.num_passages:,} passages from {answer.num_documents:,} documents."
+    )
+
+
+def passage_words(passage: Passage) -> str:
+    """One passage: its document, length and mean difference."""
+    shown = len(passage.tokens)
+    cut = f", the first {shown:,} shown" if shown < passage.num_tokens else ""
+    length = f"{passage.num_tokens:,} tokens{cut}"
+    return f"From document {passage.document + 1}: {nats(passage.mean, signed=True)} over {length}"

@@ -1,11 +1,11 @@
-"""The removal of an expert as text and rows: its cost, and the extraction test."""
+"""The certificates of an expert's addition and removal, and the extraction test, as text and rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workbench.formatting.number_format import share
+from workbench.formatting.number_format import perplexity, share
 from workbench.questions.removal import DomainRemoval, ExpertRemoval
 
 LABELS = {"with_expert": "+Expert", "without_expert": "–Expert", "without_domain": "–Domain"}  # as in DEMix table 7
@@ -84,3 +84,46 @@ def prior_words(findings: Mapping[str, Any]) -> str:
         f"Every mixture weighs its experts by a cached prior of exactly {findings['num_blocks']} dev blocks of the "
         f"domain (evidence: {findings['evidence']}); that of –Expert is estimated without the expert."
     )
+
+
+Findings = Mapping[str, Any]
+
+
+def change_rows(findings: Findings) -> list[dict[str, Any]]:
+    """Perplexity of each domain before and after, the new one first."""
+    return [
+        {
+            "domain": one["domain"],
+            "which": "the new one" if one["is_new"] else "old",
+            "tokens": one["num_tokens"],
+            "before": one["before"],
+            "after": one["after"],
+            "change (%)": one["change_percent"],
+        }
+        for one in sorted(findings["domains"], key=lambda one: not one["is_new"])
+    ]
+
+
+def folder_rows(findings: Findings) -> list[dict[str, Any]]:
+    """The hashed folders, and the result of each check."""
+    return [
+        {
+            "what": one["what"],
+            "files": one["num_files"],
+            "SHA-256 of its manifest": one["sha256"],
+            "recorded before the addition": one["recorded_before"],
+            "result": " ".join(one["faults"]) or "unchanged",
+        }
+        for one in findings["folders"]
+    ]
+
+
+def single_words(findings: Findings) -> str:
+    """The single new expert compared with its parent; empty without scores."""
+    sentences = []
+    for one in findings["alone"]:
+        beside = (
+            f", its parent {perplexity(one['parent'])}" if one["parent"] is not None else ", its parent was not scored"
+        )
+        sentences.append(f"Alone on {one['domain']}: perplexity {perplexity(one['expert'])} per token{beside}.")
+    return " ".join(sentences)

@@ -1,13 +1,17 @@
-"""Perplexity of a cluster gate by temperature and top-k (C-BTM table 9)."""
+"""Perplexity by settings of a gate: temperature and top-k of clusters (C-BTM table 9), evidence's decay and power."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
+from engine.mixing.evidence import EvidenceRule
 from engine.mixing.papers import PAPER_TEMPERATURE
 from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
+from ui.present.text.calibration import how_to_read, setting_words, surface_rows, verdict_words
+from workbench.answers.calibrations import EvidenceCalibration
 from workbench.formatting.number_format import percent
 from workbench.formatting.number_format import perplexity as formatted
 from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal
@@ -21,7 +25,7 @@ def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> Ch
     figure = new_heatmap(
         "experts at each token (top k)",
         "temperature",
-        [_top_k_words(k, grid) for k in top_ks],
+        [f"all {k}" if k == len(grid.experts) else str(k) for k in top_ks],
         [f"{t:g} (paper)" if t == PAPER_TEMPERATURE else f"{t:g}" for t in temperatures],
         z=perplexity,
         zmax=_ceiling(perplexity),
@@ -50,9 +54,9 @@ def grid_words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     row, column = _best(perplexity)
     temperature, k = grid.temperatures[row], grid.top_ks[column]
     lowest = f"Lowest at temperature {temperature:g} with top {k}: {formatted(perplexity[row][column])} per token."
-    paper = perplexity[grid.temperatures.index(PAPER_TEMPERATURE)] if _has_paper(grid) else None
-    if paper is None:
+    if PAPER_TEMPERATURE not in grid.temperatures:
         return lowest
+    paper = perplexity[grid.temperatures.index(PAPER_TEMPERATURE)]
     change = (min(paper) / perplexity[row][column] - 1) * 100
     beside = "as good as that" if change < _SAME * 100 else f"{percent(change)} above it"
     return f"{lowest} The paper's temperature of {PAPER_TEMPERATURE} is {beside} with its best top-k."
@@ -75,17 +79,9 @@ def temperature_words(proposed: TemperatureProposal) -> str:
     return f"{beside} {'It is set.' if proposed.temperature == proposed.current else f'Set it: {proposed.command}'}"
 
 
-def _has_paper(grid: ClusterGrid) -> bool:
-    return PAPER_TEMPERATURE in grid.temperatures
-
-
-def _best(perplexity: Sequence[Sequence[float]]) -> tuple[int, int]:
-    cells = [(row, column) for row, values in enumerate(perplexity) for column in range(len(values))]
-    return min(cells, key=lambda cell: perplexity[cell[0]][cell[1]])
-
-
-def _top_k_words(k: int, grid: ClusterGrid) -> str:
-    return f"all {k}" if k == len(grid.experts) else str(k)
+def _best(cells: Sequence[Sequence[float]]) -> tuple[int, int]:
+    """The row and the column of the lowest cell."""
+    return min(product(range(len(cells)), range(len(cells[0]))), key=lambda at: cells[at[0]][at[1]])
 
 
 def _ceiling(perplexity: Sequence[Sequence[float]]) -> float:
@@ -108,3 +104,42 @@ def _words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
         "Heatmap of perplexity by temperature (rows) and experts at each token (columns). "
         f"{grid_words(grid, perplexity)} The solid frame is the lowest cell, the dotted one is the saved setting."
     )
+
+
+_NAMES = {0.0: "0 (last token)", 1.0: "1 (prefix)"}
+
+
+def calibration_picture(answer: EvidenceCalibration) -> Chart:
+    """Changes by decay (rows) and power (columns), with frames around the lowest cell and the setting of now."""
+    figure = new_heatmap(
+        "power of the evidence (paper: 1)",
+        "decay at each token",
+        [f"{power:g}" for power in answer.powers],
+        [_NAMES.get(decay, f"{decay:g}") for decay in answer.decays],
+        z=answer.change,
+        zmin=-_reach(answer.change),
+        zmax=_reach(answer.change),
+        colorscale="RdBu_r",
+        numbers="%{z:.1f}",
+        colorbar={"title": "change of perplexity (%)"},
+        hovertemplate="%{z:+.1f} %<extra></extra>",
+    )
+    add_frames(figure, frame(*_best(answer.change)))
+    if answer.now.decay in answer.decays and answer.now.power in answer.powers:
+        now = answer.decays.index(answer.now.decay), answer.powers.index(answer.now.power)
+        add_frames(figure, frame(*now, dash="dot"))
+    title = f"Change of perplexity by decay and power: {_where(answer)}"
+    frames = "The solid frame is the lowest cell, the dotted one the setting of now."
+    return Chart(figure, title, f"{how_to_read(answer)} {verdict_words(answer)} {frames}", surface_rows(answer))
+
+
+def _where(answer: EvidenceCalibration) -> str:
+    row, column = _best(answer.change)
+    lowest = EvidenceRule(answer.decays[row], answer.powers[column])
+    return f"lowest at {setting_words(lowest)}" if lowest != answer.now else "the setting of now is lowest"
+
+
+def _reach(change: Sequence[Sequence[float]]) -> float:
+    """The end of the colours: a far cell must not wash out the others."""
+    values = [value for row in change for value in row]
+    return max(1.0, min(max(abs(value) for value in values), 2 * abs(min(values)) or 1.0))
