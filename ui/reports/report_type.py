@@ -1,6 +1,6 @@
 """What a sort of report is: its findings, and how the command line and the studio show them.
 
-A module of `ui.reports.types` offers one as `REPORT`, another package as an entry point:
+A module of `ui.reports` offers some as `REPORT`, another package as an entry point:
 
     [project.entry-points."expert_workbench.reports"]
     words = "word_count.report:REPORT"
@@ -52,7 +52,7 @@ GROUP = "expert_workbench.reports"  # of entry points
 @cache
 def report_types() -> dict[str, ReportType[Any]]:
     """Every sort of report by its name. Raises BadPlugin."""
-    return find_plugins("ui.reports.types", GROUP, "REPORT", ReportType, lambda report: report.name)
+    return find_plugins("ui.reports", GROUP, "REPORT", ReportType, lambda report: report.name)
 
 
 def report_type(card: ReportCard) -> ReportType[Any]:

@@ -139,7 +139,6 @@ def _expect(kind: str, answers: Answers, parsed: Spec | BadSpec, faults: Sequenc
 
 
 def _offer_nearest(kind: str, expected: Forecast) -> None:
-    """A button that fills in the smallest change with which the job fits."""
     values = {f"{kind}.training.{name}": value for name, value in expected.nearest.items()}
     st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
 

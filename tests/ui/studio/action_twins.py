@@ -55,11 +55,9 @@ _SAVE_GATE = _twin("mixture gate", "PATCH /mixtures/{name}")
 _READ_TEXT = Twin((), ("POST /v1/workbench/posterior",), gap="No command reads the weights of a given text yet.")
 
 ACTIONS: dict[str, dict[str, Action]] = {
-    "studio/analysis/retention_view.py": {
+    "studio/analysis/specialization_views.py": {
         "Compare learning and forgetting": _OPENS,
         "Score what is missing": _job("evaluate run"),
-    },
-    "studio/analysis/token_comparison_view.py": {
         "label": _SHOWS,
     },
     "studio/app_pages/experts.py": {
@@ -160,12 +158,10 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Remove": _twin("alias delete", "DELETE /aliases/{name}"),
         "Set the alias": _twin("alias set", "PUT /aliases/{name}"),
     },
-    "studio/training/have_view.py": {
+    "studio/training/want_view.py": {
         "Import an expert": _OPENS,
         "Make a seed model of a model": _OPENS,
         "label": _OPENS,
-    },
-    "studio/training/want_view.py": {
         "Continue: {…}{…}": _OPENS,
     },
     "widgets/address.py": {

@@ -187,7 +187,7 @@ def test_the_report_of_an_overlap_shows_its_numbers_and_leads_to_the_specializat
     app = open_page("reports")
     table = next(one.value for one in app.dataframe if "domain" in one.value.columns)
     assert table.set_index("domain").to_numpy().diagonal().tolist() == [1.0] * len(table)
-    link = named([one.proto for one in app.get("page_link")], "See it beside the specialization")
+    link = named([one.proto for one in app.get("page_link")], "See it next to the specialization")
     assert link.query_string == "specialization.view=Overlap"
 
 

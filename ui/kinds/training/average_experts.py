@@ -27,7 +27,6 @@ def _draw(offers: Offers) -> dict[str, Any]:
 
 
 def _draw_weights(experts: Sequence[str]) -> tuple[list[float], list[str]]:
-    """The weights, and what is wrong with them."""
     columns = st.columns(3)
     numbers = [
         draw_number(

@@ -188,7 +188,6 @@ def _painted(scores: Scores, looks: Looks) -> go.Figure:
 
 
 def _own_look(scores: Scores, domain: str, looks: Looks) -> Look:
-    """The look of the expert whose ratio on the domain is 1."""
     own = scores.own_expert(domain)
     return looks.domain(domain) if own is None else looks.expert(own)
 

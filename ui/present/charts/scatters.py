@@ -102,7 +102,6 @@ def _names(answer: Retention, number: Metric, looks: Looks) -> dict[str, str]:
 
 
 def _shared_start(names: Sequence[str]) -> str:
-    """The common prefix of these names, cut at a word's end."""
     signs = takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False))
     start = "".join(column[0] for column in signs)
     return start[: 1 + max(start.rfind(sign) for sign in "-/_. ")]

@@ -80,7 +80,6 @@ def temperature_words(proposed: TemperatureProposal) -> str:
 
 
 def _best(cells: Sequence[Sequence[float]]) -> tuple[int, int]:
-    """The row and the column of the lowest cell."""
     return min(product(range(len(cells)), range(len(cells[0]))), key=lambda at: cells[at[0]][at[1]])
 
 

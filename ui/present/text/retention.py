@@ -164,7 +164,6 @@ def retention_words(answer: Retention, number: Metric) -> str:
 
 
 def _leaders(rows: Sequence[Placed], number: Metric) -> tuple[str, str, list[str]]:
-    """The experts that learned most, kept most and are ahead by this metric."""
     best = max if number == "accuracy" else min
     learned = best(rows, key=lambda one: one.learned)
     kept = best(rows, key=lambda one: one.kept)

@@ -75,7 +75,6 @@ def show_domains(saved: MixtureRequest) -> None:
 
 
 def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) -> None:
-    """The heatmap. A click on a cell takes up its domain."""
     key = f"posterior_map_{name}"
 
     def choose() -> None:

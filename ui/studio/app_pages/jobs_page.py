@@ -152,7 +152,6 @@ def _with_addressed(jobs: list[JobCard]) -> list[JobCard]:
 
 
 def _show_unknown() -> None:
-    """Explains an address that names a job that is not there."""
     with reading() as session:
         if (address := st.query_params.get("job")) and not rows.get_jobs(session, [address]):
             show_problem(f"There is no job with the id “{plain(address)}”.", "Choose one of the jobs below.")

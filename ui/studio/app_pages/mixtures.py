@@ -12,8 +12,7 @@ from ui.present.pages import MIXTURES, TRAIN
 from ui.present.text.calibration import SINGLE_EXPERT, calibration_words
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.calibration_view import show_calibration, show_temperature
-from ui.studio.mixtures.effect_view import show_effect
-from ui.studio.mixtures.inference_modes_view import show_modes
+from ui.studio.mixtures.effect_view import show_effect, show_modes
 from ui.studio.mixtures.mixture_controls import choose, saved_request
 from ui.studio.mixtures.mixture_edit import offer_saving, show_deletion, show_elsewhere, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors

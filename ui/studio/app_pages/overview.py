@@ -25,8 +25,14 @@ from ui.present.picture import (
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.measures import comparability_words, odd_measures
 from ui.studio.overview.at_work import announce_ends, show_health, show_recent, show_unfinished
-from ui.studio.overview.contents import Contents, curves_of, is_fresh_failure, read_contents
-from ui.studio.overview.numbers import mixture_of_page, show_numbers
+from ui.studio.overview.contents import (
+    Contents,
+    curves_of,
+    is_fresh_failure,
+    mixture_of_page,
+    read_contents,
+    show_numbers,
+)
 from ui.studio.overview.own_text import show_own_text
 from ui.studio.shared.health import API_SERVER, signs_of_health
 from ui.widgets.changes import cannot_change
@@ -202,7 +208,6 @@ def _show_experts(have: Contents, mixture: MixtureCard | None, looks: Looks) -> 
 
 
 def _open(id: str) -> None:
-    """Follows a click on something of the picture or on a card."""
     if id.partition(":")[0].rstrip("s") in ("domain", "expert", "mixture"):
         page, chosen = place_of(id)
         st.switch_page(page.script, query_params=chosen)

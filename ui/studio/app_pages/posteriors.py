@@ -147,7 +147,6 @@ def _draw_field(linked: list[str] | None) -> str:
 
 
 def _note_text(text: str) -> None:
-    """Puts the text that was read into the address, if it fits."""
     fits = len(quote(text)) <= LONGEST_QUERY
     note(_TEXT, [text] if fits else [])
     if not fits:

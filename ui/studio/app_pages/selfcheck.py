@@ -80,7 +80,6 @@ _NEXT_STEP = "Do not trust numbers made here until it holds: try other versions 
 
 
 def _row(law: dict[str, Any]) -> dict[str, str]:
-    """One law, as Markdown."""
     values = {
         "law": law["law"],
         "sentence": law["sentence"],

@@ -18,12 +18,18 @@ from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION, TRAI
 from ui.present.text.formatting import ago, listed, plain, spoken
 from ui.present.text.measures import RULE, table_measure_words
 from ui.present.text.specialization import HOW_TO_MEASURE, affinity_words
-from ui.studio.analysis.retention_view import COMPARED, show_retention
-from ui.studio.analysis.token_comparison_view import Cell, choose_cell, show_cell, show_passages
+from ui.studio.analysis.specialization_views import (
+    COMPARED,
+    Cell,
+    choose_cell,
+    show_cell,
+    show_passages,
+    show_retention,
+)
 from ui.studio.experts.certificates import show_removal
 from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored, unfinished_jobs
-from ui.studio.mixtures.inference_modes_view import show_oracle_gap
+from ui.studio.mixtures.effect_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_split, write_text
@@ -217,7 +223,6 @@ _VIEWS: dict[str, Callable[[str | None, HeldOutSplit, Scores], None]] = {
 
 
 def _show_scores(scores: Scores, looks: Looks, cell: Cell | None) -> None:
-    """The first part: the heatmap. A click takes up a cell."""
     shown = scores.at_home_somewhere()
 
     def choose() -> None:
@@ -230,7 +235,6 @@ def _show_scores(scores: Scores, looks: Looks, cell: Cell | None) -> None:
 
 
 def _show_table(scores: Scores) -> None:
-    """What there is to see without an in-domain expert."""
     st.info(
         "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
     )

@@ -20,8 +20,7 @@ from ui.present.text.formatting import listed, plain
 from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.training.clone_view import Clone, fill_in, read_clone, show_origin, show_plain_form
-from ui.studio.training.have_view import show_have
-from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
+from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_have, show_want
 from ui.widgets.address import fresh, go_to, note
 from ui.widgets.job_form import last_job, show_job_form
 from ui.widgets.notices import keep, show_problem

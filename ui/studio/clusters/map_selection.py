@@ -74,7 +74,6 @@ def _propose_name(card: ClusteringCard, largest: int) -> None:
 
 
 def _offer_training(fields: dict[str, Any]) -> None:
-    """The names that the expert would have, and the button that starts both jobs."""
     offers = offers_now()
     mixtures = [*offers["mixture_to_extend"], *([_NO_MIXTURE] if offers["seed_model"] else [])]
     if not mixtures:

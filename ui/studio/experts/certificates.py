@@ -144,7 +144,6 @@ def _show_costs(answer: RemovalTable, mixture: str) -> None:
 
 
 def _show_missing(rows: Sequence[DomainRemoval]) -> None:
-    """Shows why a number is unknown."""
     for row in rows:
         if row.why:
             st.caption(plain(f"{row.domain}: {row.why}"))

@@ -13,7 +13,7 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves, expert_bars
 from ui.present.text.formatting import listed, millions, plain, short, size
 from ui.present.text.measures import comparable
-from ui.studio.analysis.retention_view import offer_retention, offer_scores
+from ui.studio.analysis.specialization_views import offer_retention, offer_scores
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
@@ -60,7 +60,6 @@ def _show_bars(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], sp
 
 
 def _show_curves(cards: Sequence[ExpertCard]) -> None:
-    """The loss of each on dev text of its own domain while it was trained."""
     with reading() as session:
         points = {
             card.name: jobs.metrics(session, card.job_id, f"dev_loss/{card.domain}") if card.job_id else []

@@ -104,7 +104,6 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], l
 
 
 def _others(spec: Mapping[str, Any]) -> list[str]:
-    """The domains that are evaluated and not trained on."""
     return list(spec.get("watch") or spec.get("retain") or ())
 
 

@@ -1,24 +1,48 @@
-"""The perplexity of every domain under what is chosen, against what is saved or against another mixture."""
+"""The perplexity of every domain: under what is chosen, against what is saved, and under each inference mode."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
 import streamlit as st
 
+from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
-from ui.present.charts.colours import Looks
+from ui.present.charts.colours import Looks, read_looks
+from ui.present.charts.curves_and_bars import oracle_gap
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, effect_title, effect_words, unlike_words
+from ui.present.pages import CORPORA
 from ui.present.text.formatting import moment, plain
+from ui.present.text.inference_modes import (
+    ALL_WORDS,
+    ORACLE,
+    ByMode,
+    best_mode,
+    means,
+    missing_words,
+    mode_title,
+    shown_modes,
+    table_rows,
+    trained_words,
+)
 from ui.present.text.measures import RULE, gap_words, measure_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.mixtures.gate_form import choose_evidence
 from ui.studio.mixtures.mixture_controls import saved_request
+from ui.widgets.address import choose_number
 from ui.widgets.background import ask_scores
 from ui.widgets.data_table import offer_csv
 from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
+from ui.widgets.show_chart import show_chart
 from workbench.answers.mixture_request import MixtureRequest
+from workbench.formatting.number_format import perplexity
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions.costs import expert_costs
+from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison, InferenceModesRequest
 from workbench.questions.perplexities import MixedScores, MixRequest
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
@@ -64,7 +88,6 @@ def _why_unlike(before: MixedScores, now: MixedScores, other: MixtureRequest | N
 
 
 def _tokenizer(mixture: MixtureRequest) -> str:
-    """The tokenizer of a mixture's experts, which is one."""
     first = next(iter(mixture.weights or ()), None)
     with reading() as session:
         return get_expert(session, first).tokenizer_sha256 if first else ""
@@ -91,3 +114,68 @@ def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores 
         question = parse_as(MixRequest, {"mixture": request.model, **request.changes(), "split": split})
         return ask_scores(key, question, "Mixing the stored scores", request)
     return None
+
+
+def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
+    """Perplexities of a saved mixture on every domain under each inference mode, and their means."""
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    evidence = choose_evidence(left, "modes.evidence", saved.gate)
+    blocks, fault = choose_number(
+        "Dev blocks behind a cached prior",
+        key="modes.blocks",
+        usual=PAPER_BLOCKS,
+        lowest=1,
+        highest=10_000,
+        help="Exactly this many (paper: 100).",
+        place=right,
+    )
+    answer = None if fault else _fetch(saved, split, evidence, blocks)
+    if answer is None or _is_empty(answer, saved.model, split, "modes"):
+        return
+    modes = shown_modes(answer)
+    rows = [_row(_link(row.domain), row.by_mode(), modes) for row in answer.domains]
+    st.table([*rows, *(_row(plain(mean.title), mean.by_mode, modes) for mean in means(answer))])
+    offer_csv(list(table_rows(answer)), "inference_modes", "modes_download")
+    st.caption(
+        "Perplexity per token, lower is better; bold is the lowest but for naive, which uses the test text. "
+        + " ".join(f"*{mode_title(mode)}*: {ALL_WORDS[mode]}." for mode in modes)
+        + f" {plain(f'{missing_words(answer, blocks)} {trained_words(answer)}'.strip())}"
+    )
+
+
+def show_oracle_gap(saved: MixtureRequest, split: HeldOutSplit) -> None:
+    """How far the mixture is from the best choice of one expert for each block."""
+    answer = _fetch(saved, split, "prefix")
+    if answer is not None and not _is_empty(answer, saved.model, split, "oracle"):
+        show_chart(oracle_gap(answer.domains, read_looks().among(saved.active or ())), "oracle_gap")
+        st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
+
+
+def _fetch(
+    saved: MixtureRequest, split: HeldOutSplit, evidence: Any, blocks: int = PAPER_BLOCKS
+) -> InferenceModeComparison | None:
+    question = InferenceModesRequest(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
+    return ask_scores("inference_modes", question, "Comparing the inference modes on the stored scores", saved)
+
+
+def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit, place: str) -> bool:
+    if not answer.domains:
+        why = gap_words(answer.experts, split)
+        empty_until_scored(why, "Evaluate the mixture once.", mixture, split, place=place)
+    return not answer.domains
+
+
+def _link(domain: str) -> str:
+    """A domain as a link to its text. A table that is wider than a phone can be scrolled by keys only with one."""
+    return f"[{plain(domain)}](/{CORPORA.address}?{urlencode({'domain': domain}, quote_via=quote)})"
+
+
+def _row(title: str, by_mode: ByMode, modes: Sequence[InferenceMode]) -> dict[str, str]:
+    best = best_mode(by_mode)
+
+    def number(mode: InferenceMode) -> str:
+        value = by_mode[mode]
+        shown = perplexity(value)
+        return f"**{shown}**" if mode == best else shown
+
+    return {"domain": title, **{mode_title(mode): number(mode) for mode in modes}}

@@ -108,7 +108,6 @@ def recall_gate(form: str, saved: Mapping[str, Any], address: str, only: Sequenc
 
 
 def _fields(form: str, gate: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the widgets of the form hold for a gate."""
     yield key_of(form, kind_question(gate)), gate["kind"]
     for question in setting_questions(gate["kind"], gate):
         value = question.default

@@ -64,13 +64,11 @@ def _recall_changes(mixture: MixtureCard) -> None:
 
 
 def _saved_members(mixture: MixtureCard) -> dict[str, MemberSetting]:
-    """The saved settings of all experts that can be switched on."""
     members = [member for member in mixture.members if member.enabled]
     return {one.expert: MemberSetting(one.active, one.weight, _heaviest(one)) for one in members}
 
 
 def _note_changes(mixture: MixtureCard, controls: Sequence[tuple[bool, float]]) -> None:
-    """Writes into the address what differs from the saved mixture."""
     saved = _saved_members(mixture)
     members = zip(mixture.members, controls, strict=True)
     now = {one.expert: MemberSetting(is_on, weight) for one, (is_on, weight) in members if one.expert in saved}
@@ -133,7 +131,6 @@ def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[
 
 
 def _point_to_parts(mixture: MixtureCard) -> None:
-    """Explains the parts of MoDE experts, and links to the pages where they are switched."""
     if words := inside_words(mixture):
         explanation = (
             f"{words} Stored scores are of all parts together. To see the effect of switching a part, try it on your "
@@ -178,5 +175,4 @@ def _form_key(mixture: MixtureCard) -> str:
 
 
 def _times_key(mixture: MixtureCard) -> str:
-    """Where it is kept how often the controls were reset."""
     return f"mixture_controls.{mixture.id}#resets"

@@ -54,7 +54,6 @@ def _show_form(model: str) -> None:
 
 
 def _show_family(every: list[AliasCard], own: list[AliasCard]) -> None:
-    """The versions beside this one: what the other aliases with the same stem mean."""
     stems = {_stem(one.name) for one in own}
     family = [one for one in every if _stem(one.name) in stems]
     if len(family) > len(own):

@@ -1,4 +1,4 @@
-"""Step 2 of the page Train: what a person can get from their text, and what each costs on this machine."""
+"""Steps 1 and 2 of the page Train: what a person has, what they can get from it, and what each costs on this machine."""
 
 from __future__ import annotations
 
@@ -21,18 +21,119 @@ from ui.present.forms.questions import Offers, assemble
 from ui.present.jobs.job_status import coming
 from ui.present.jobs.throughput import operations
 from ui.present.pages import CLUSTERS
-from ui.present.text.formatting import duration, plain, size
+from ui.present.text.formatting import duration, listed, plain, pluralize, size
+from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.pending_jobs import unfinished_jobs
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import NO_VALUE
+from ui.widgets.job_form import last_job
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
-from workbench.errors import BadSpec
+from workbench.errors import BadSpec, NotFound
 from workbench.formatting.number_format import DASH
+from workbench.job_records.jobs import get_job
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.parse_spec import parse_as
+from workbench.registry.cards import DomainCard
 from workbench.registry.clusters.clusterings import list_clusterings
+from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading
+from workbench.registry.experts import list_experts
 from workbench.specs.base import Spec
 from workbench.specs.requests import TrainClusters
+
+TEXT, CLUSTER, CHAT, MODEL = "Text", "A cluster", "Chat data", "An adapter or a model"
+_DOMAINS = "train.domains"  # the pills
+_SEEN = "train.imported"  # the import whose domains were chosen
+
+
+def show_have() -> list[str] | str | None:
+    """Domains to train on, the kind of job to go on with, or None as long as nothing is chosen."""
+    have = choose_one(
+        st.segmented_control, "What do you have?", [TEXT, CLUSTER, CHAT, MODEL], default=TEXT, key="have", required=True
+    )
+    if have == CLUSTER:
+        _show_clusters()
+        return None
+    if have == MODEL:
+        return _show_models()
+    return _show_domains(is_chat=have == CHAT)
+
+
+def _show_domains(*, is_chat: bool) -> list[str] | None:
+    with reading() as session:
+        trained = {name for expert in list_experts(session) for name in expert.domains}
+        domains = [one for one in list_domains(session) if (one.format == "chat") == is_chat]
+    domains.sort(key=lambda one: one.name in trained)  # what has no expert yet comes first
+    names = [one.name for one in domains]
+    _choose_imported(names)
+    chosen, goes_on = list[str](), False
+    if names:
+        key = f"{_DOMAINS}.{'chat' if is_chat else 'text'}"
+        st.session_state[key] = [name for name in st.session_state.get(key, _usual(domains)) if name in names]
+        labels = {one.name: plain(f"{one.name} (novel)" if one.role == "novel" else one.name) for one in domains}
+        chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=labels.__getitem__))
+        st.caption(plain(_words([one for one in domains if one.name in chosen])))
+        label = plain(f"Continue with {listed(chosen, 3)}" if chosen else "Continue")
+        icon = ":material/arrow_forward:"
+        goes_on = st.button(label, type="primary", key="train.continue", icon=icon, disabled=not chosen)
+    else:
+        st.caption("There is no domain with conversations yet." if is_chat else "There is no domain yet.")
+    what = "conversations, as JSON lines" if is_chat else "text"
+    with st.expander(f"Import {what}", expanded=not names, icon=":material/upload_file:"):
+        show_import()
+    return chosen if goes_on else None
+
+
+def _usual(domains: Sequence[DomainCard]) -> list[str]:
+    """The newest domain to train on; none where there are only novel ones, which are held back to measure on."""
+    known = [one for one in domains if one.role != "novel"]
+    return [max(known, key=lambda one: one.created_at).name] if known else []
+
+
+def _choose_imported(names: Sequence[str]) -> None:
+    job_id = last_job("import-corpus")
+    if job_id is None or st.session_state.get(_SEEN) == job_id:
+        return
+    try:
+        with reading() as session:
+            job = get_job(session, job_id)
+    except NotFound:
+        return
+    made = [name for name in job.result.get("domains", []) if name in names] if job.state == "done" else []
+    if made:
+        st.session_state[_SEEN] = job_id
+        for sort in ("chat", "text"):
+            st.session_state[f"{_DOMAINS}.{sort}"] = made
+
+
+def _words(domains: Sequence[DomainCard]) -> str:
+    return " · ".join(
+        f"{one.name}: {pluralize(one.num_documents, 'document')}, {size(one.num_bytes)}, {one.num_words:,} words"
+        for one in domains[:6]
+    )
+
+
+def _show_clusters() -> None:
+    with reading() as session:
+        names = [one.name for one in list_clusterings(session)]
+    if names:
+        st.caption(
+            plain(f"Clusterings: {listed(names)}. A model is trained on each cluster, and they are mixed (C-BTM).")
+        )
+    else:
+        st.caption("There are no clusters yet: find them first. A model is then trained on each (C-BTM).")
+    st.page_link(CLUSTERS.script, label="Train on clusters" if names else "Find clusters", icon=CLUSTERS.icon)
+
+
+def _show_models() -> str | None:
+    st.caption("A LoRA folder or a fine-tuned model becomes an expert; a causal LM becomes a seed model.")
+    with st.container(horizontal=True):
+        if st.button("Import an expert", key="train.import", type="primary"):
+            return "import-expert"
+        if st.button("Make a seed model of a model", key="train.seed"):
+            return "make-seed"
+    return None
+
 
 _CHOSEN = "train.outcome"
 CLUSTER_PLAN = "train-clusters"  # the form on the page Clusters: no kind of job, but a plan of several
