@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,34 +21,30 @@ MOST_EXPERTS, MOST_DOMAINS, MOST_CARDS = 7, 10, 12
 
 @dataclass(frozen=True)
 class Scores:
-    """Perplexities on test text by expert and domain."""
+    """The newest evaluation of each expert on each domain, on one split."""
 
-    of: Mapping[tuple[str, str], float]
-    block_sizes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    of: Mapping[tuple[str, str], EvaluationCard]
 
     def own(self, expert: ExpertCard) -> float | None:
-        """An expert's number on the domain that trained it."""
-        return self.of.get((expert.name, expert.domain))
+        """An expert's perplexity on the domain that trained it."""
+        card = self.of.get((expert.name, expert.domain))
+        return None if card is None else card.perplexity
 
     def measures(self, experts: Sequence[ExpertCard]) -> dict[str, TokenMeasure]:
         """By name, what each expert's own number is measured in; nothing of experts without one."""
-        return {
-            one.name: TokenMeasure(one.tokenizer_sha256, size)
-            for one in experts
-            if (size := self.block_sizes.get((one.name, one.domain))) is not None
-        }
+        cards = {one.name: (one.tokenizer_sha256, self.of.get((one.name, one.domain))) for one in experts}
+        return {name: TokenMeasure(sha256, card.block_size) for name, (sha256, card) in cards.items() if card}
 
     def nearest(self, experts: Sequence[str], domain: str) -> str:
         """The expert with the lowest perplexity on a domain; empty where none is scored there."""
-        scored = [(self.of[one, domain], one) for one in experts if (one, domain) in self.of]
+        scored = [(self.of[one, domain].perplexity, one) for one in experts if (one, domain) in self.of]
         return min(scored)[1] if scored else ""
 
 
 def scores_of(evaluations: Sequence[EvaluationCard], split: str = "test") -> Scores:
     """The newest score of each expert on each domain."""
     newest = sorted((one for one in evaluations if one.split == split), key=lambda one: one.created_at)
-    places = [((one.expert, one.domain), one) for one in newest]
-    return Scores({place: one.perplexity for place, one in places}, {place: one.block_size for place, one in places})
+    return Scores({(one.expert, one.domain): one for one in newest})
 
 
 def picture_of(

@@ -16,7 +16,6 @@ from ui.present.text.measures import in_percent
 from workbench.analysis.perplexity_tables import own_expert
 from workbench.formatting.chart_label import full_label
 from workbench.formatting.number_format import percent, perplexity, ratio
-from workbench.formatting.palette import Look
 from workbench.formatting.ratio_scale import Cells, as_text, colour_bar, logs
 
 _TOOLBAR = 34  # pixels above the cells
@@ -42,7 +41,7 @@ class Scores:
     def at_home_somewhere(self) -> Scores:
         """Only the domains that have an expert of their own, in the order of their experts."""
         homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
-        return self._of(domain for domain in in_order_of_homes(self.domains, homes) if domain in homes)
+        return self._part(self.experts, [one for one in in_order_of_homes(self.domains, homes) if one in homes])
 
     def without_own_expert(self) -> list[str]:
         """The domains without an expert of their own among these, which therefore have no ratios."""
@@ -104,36 +103,23 @@ class Scores:
         domains = sorted(self.domains, key=lambda name: (name in at_home, *rank(name, columns[name])), reverse=True)
         kept = set(domains[:limit])
         own = {self.own_expert(domain) for domain in kept}
-        experts = sorted(
-            self.experts,
-            key=lambda name: (rank(name, rows[name])[0], name in own, rank(name, rows[name])),
-            reverse=True,
-        )
-        return self._of(name for name in self.domains if name in kept)._with_rows(set(experts[:limit]))
+        ranks = {name: rank(name, cells) for name, cells in rows.items()}
+        experts = sorted(ranks, key=lambda name: (ranks[name][0], name in own, ranks[name]), reverse=True)
+        shown = set(experts[:limit])
+        return self._part([e for e in self.experts if e in shown], [d for d in self.domains if d in kept])
 
-    def _with_rows(self, experts: Collection[str]) -> Scores:
-        places = [place for place, expert in enumerate(self.experts) if expert in experts]
+    def _part(self, experts: Iterable[str], domains: Iterable[str]) -> Scores:
+        """Only these rows and columns, in this order."""
+        experts, domains = list(experts), list(domains)
+        rows, columns = map(self.experts.index, experts), [*map(self.domains.index, domains)]
+        places = [[(row, column) for column in columns] for row in rows]
 
-        def rows(cells: Cells) -> Cells:
-            return [cells[place] for place in places]
+        def part(cells: Cells) -> Cells:
+            return [[cells[row][column] for row, column in line] for line in places]
 
-        accuracy = None if self.accuracy is None else rows(self.accuracy)
-        kept = [self.experts[place] for place in places]
-        return replace(
-            self, experts=kept, perplexity=rows(self.perplexity), ratios=rows(self.ratios), accuracy=accuracy
-        )
-
-    def _of(self, domains: Iterable[str]) -> Scores:
-        kept = list(domains)
-        order = [self.domains.index(domain) for domain in kept]
-
-        def columns(cells: Cells) -> Cells:
-            return [[row[i] for i in order] for row in cells]
-
-        accuracy = None if self.accuracy is None else columns(self.accuracy)
-        return replace(
-            self, domains=kept, perplexity=columns(self.perplexity), ratios=columns(self.ratios), accuracy=accuracy
-        )
+        accuracy = None if self.accuracy is None else part(self.accuracy)
+        kept = replace(self, perplexity=part(self.perplexity), ratios=part(self.ratios), accuracy=accuracy)
+        return replace(kept, experts=experts, domains=domains)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row for each cell, as the data table shows it."""
@@ -167,12 +153,14 @@ def specialization(scores: Scores, looks: Looks, chosen: tuple[str, str] | None 
 
 def _painted(scores: Scores, looks: Looks) -> go.Figure:
     ceiling = _ceiling(scores.ratios)
+    own = [(domain, scores.own_expert(domain)) for domain in scores.domains]
+    own_looks = [looks.expert(expert) if expert else looks.domain(domain) for domain, expert in own]
     figure = new_heatmap(
         "domain of the text",
         "expert",
         scores.domains,
         [*map(scores.expert_label, scores.experts)],
-        looks=([_own_look(scores, domain, looks) for domain in scores.domains], [*map(looks.expert, scores.experts)]),
+        looks=(own_looks, [*map(looks.expert, scores.experts)]),
         colorscale=heat_scale(is_low_better=True),
         z=logs(scores.ratios),
         text=as_text(scores.ratios),
@@ -187,11 +175,6 @@ def _painted(scores: Scores, looks: Looks) -> go.Figure:
     return figure
 
 
-def _own_look(scores: Scores, domain: str, looks: Looks) -> Look:
-    own = scores.own_expert(domain)
-    return looks.domain(domain) if own is None else looks.expert(own)
-
-
 def _ceiling(ratios: Cells) -> float:
     # One broken cell must not wash out all the others: colours end at the 95th percentile.
     known = sorted(r for row in ratios for r in row if r is not None)
@@ -199,9 +182,8 @@ def _ceiling(ratios: Cells) -> float:
 
 
 def _hover(scores: Scores) -> list[list[str]]:
-    width = len(scores.domains)
-    cells = [_cell(row) for row in scores.rows()]
-    return [cells[i : i + width] for i in range(0, len(cells), width)]
+    cells = map(_cell, scores.rows())
+    return [[next(cells) for _ in scores.domains] for _ in scores.experts]
 
 
 def _cell(row: Mapping[str, Any]) -> str:

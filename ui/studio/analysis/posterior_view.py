@@ -178,17 +178,21 @@ def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
         return
     numbers = list(range(1, len(texts) + 1))
     place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
-    read = _read(saved, texts[place - 1])
+    read = read_text("posterior_passage", saved, texts[place - 1], "Reading the passage", as_saved=True)
     if read and read.tokens:
         st.caption("The beginning of a held-out document, read with the mixture's own gate.")
         show_words(read.tokens, read.weights, read.experts, "posterior_passage")
 
 
-def _read(saved: MixtureRequest, text: str) -> PosteriorAnswer | None:
-    """The passage read by the mixture as it is saved: the server knows it, `saved` only tells when to read again."""
+def read_text(
+    key: str, request: MixtureRequest, text: str, doing: str, *, as_saved: bool = False
+) -> PosteriorAnswer | None:
+    """A text read by a mixture; the server knows one that is `as_saved`, which then tells only when to read again."""
+    changes = {} if as_saved else request.changes()
 
     def fetch() -> PosteriorAnswer:
         with Client(get_settings()) as client:
-            return client.posterior(model=saved.model, text=text)
+            return client.posterior(model=request.model, text=text, **changes)
 
-    return fetch_in_background("posterior_passage", (saved, text), fetch, "Reading the passage")
+    answer: PosteriorAnswer | None = fetch_in_background(key, (request, text), fetch, doing)
+    return answer

@@ -8,13 +8,13 @@ from urllib.parse import parse_qs, urlencode
 import streamlit as st
 
 from ui.present.next_steps import STEP_AFTER
-from ui.present.pages import EXPERTS, TRAIN, Page
+from ui.present.pages import EXPERTS, Page
 from ui.present.text.formatting import plain
 from ui.studio.experts.comparison import show_comparison
 from ui.studio.experts.expert_card import show_bulk_switches, show_expert
 from ui.studio.experts.registry_view import CARDS, CHOSEN, LINEAGE, OPEN, TABLE, read_registry, show_registry
 from ui.studio.job_views.job_view import show_form_and_job
-from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_some, choose_split, reopen, write_text
 from ui.widgets.changes import apply, cannot_change
@@ -105,9 +105,7 @@ def show() -> None:
         views = st.container(width="content")
         show_import()
     if not names:
-        empty_until(
-            "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
-        )
+        empty_until_trained("There is no expert yet.", "Train a DEMix model: one for each domain.")
         show_example(EXPERTS)
         return
     show_next_step(right, STEP_AFTER[EXPERTS])

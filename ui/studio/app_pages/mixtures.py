@@ -8,9 +8,9 @@ import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
-from ui.present.pages import MIXTURES, TRAIN
+from ui.present.pages import MIXTURES
 from ui.present.text.calibration import SINGLE_EXPERT, calibration_words
-from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.calibration_view import show_calibration, show_temperature
 from ui.studio.mixtures.effect_view import show_effect, show_modes
 from ui.studio.mixtures.mixture_controls import choose, saved_request
@@ -38,13 +38,7 @@ def show() -> None:
         _show_mixtures(cards)
     else:
         show_head(MIXTURES)
-        empty_until(
-            "train-joint",
-            "There is no mixture yet.",
-            "A DEMix model makes one of all its experts.",
-            TRAIN.script,
-            "Train",
-        )
+        empty_until_trained("There is no mixture yet.", "A DEMix model makes one of all its experts.")
         show_example(MIXTURES)
     show_new_mixture()
 

@@ -8,8 +8,8 @@ import streamlit as st
 
 from ui.addresses import STUDIO_HOST, playground_beside
 from ui.playground.address import NAMES
-from ui.present.pages import PLAYGROUND, TRAIN
-from ui.studio.job_views.pending_jobs import empty_until
+from ui.present.pages import PLAYGROUND
+from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.shared.health import api_signs
 from ui.widgets.address import opened_with
 from ui.widgets.elements.components import follow_frame
@@ -34,9 +34,7 @@ def show() -> None:
     with reading() as session:
         has_experts = bool(experts.list_states(session))
     if not has_experts:
-        empty_until(
-            "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
-        )
+        empty_until_trained("There is no model to generate with yet.", "Train a DEMix model.")
         return
     address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST) + _requested()
     right.link_button("Open in a new window", address, icon=":material/open_in_new:")

@@ -10,17 +10,15 @@ from urllib.parse import quote
 import streamlit as st
 
 from ui.addresses import LONGEST_QUERY
-from ui.client import Client
-from ui.present.pages import POSTERIORS, TRAIN
+from ui.present.pages import POSTERIORS
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.analysis.posterior_view import show_domains, show_words
-from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.analysis.posterior_view import read_text, show_domains, show_words
+from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.gate_form import draw_evidence, note_gate, recall_gate, setting_questions
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, fresh, note, show_fault
-from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
 from workbench.analysis.sample_texts import example
@@ -29,7 +27,6 @@ from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
-from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
 _VIEWS = ("One text", "All domains")
@@ -52,13 +49,7 @@ def show() -> None:
     with reading() as session:
         cards = {card.name: card for card in mixtures.most_useful_first(session)}
     if not cards:
-        empty_until(
-            "train-joint",
-            "There is no mixture yet.",
-            "A DEMix model makes one of all its experts.",
-            TRAIN.script,
-            "Train",
-        )
+        empty_until_trained("There is no mixture yet.", "A DEMix model makes one of all its experts.")
         show_example(POSTERIORS)
         return
     columns = st.columns([3, 2, 4], vertical_alignment="bottom")
@@ -160,12 +151,8 @@ def _take_example(model: str) -> None:
 
 
 def _show_answer(sent: TextRequest, parts: Mapping[str, list[str]]) -> None:
-    def fetch() -> PosteriorAnswer:
-        with Client(get_settings()) as client:
-            return client.posterior(model=sent.request.model, text=sent.text, **sent.request.changes())
-
-    answer = fetch_in_background("posterior", sent, fetch, "Reading the text (the first time also loads the experts)")
-    if answer:
+    doing = "Reading the text (the first time also loads the experts)"
+    if answer := read_text("posterior", sent.request, sent.text, doing):
         _draw(answer, parts)
 
 

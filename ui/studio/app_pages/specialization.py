@@ -14,7 +14,7 @@ from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.heatmap import Scores, specialization
 from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.job_status import coming
-from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION, TRAIN
+from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION
 from ui.present.text.formatting import ago, listed, plain, spoken
 from ui.present.text.measures import RULE, table_measure_words
 from ui.present.text.specialization import HOW_TO_MEASURE, affinity_words
@@ -28,7 +28,7 @@ from ui.studio.analysis.specialization_views import (
 )
 from ui.studio.experts.certificates import show_removal
 from ui.studio.job_views.job_view import show_last
-from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored, unfinished_jobs
+from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained, unfinished_jobs
 from ui.studio.mixtures.effect_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example
@@ -91,9 +91,7 @@ def show() -> None:
         names = [card.name for card in mixtures.most_useful_first(session)]
         cards = experts.list_experts(session)
     if not cards:
-        empty_until(
-            "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
-        )
+        empty_until_trained("There is no expert yet.", "Train a DEMix model: one for each domain.")
         show_example(SPECIALIZATION)
         return
     columns = st.columns([3, 2, 7], vertical_alignment="bottom")

@@ -47,6 +47,11 @@ def empty_until(
         _live(kind, why, mixture)
 
 
+def empty_until_trained(why: str, next_step: str) -> None:
+    """The same where there is no expert yet: the way leads to the form that trains the first."""
+    empty_until("train-joint", why, next_step, TRAIN.script, "Train")
+
+
 def empty_until_scored(why: str, next_step: str, mixture: str | None, split: HeldOutSplit, *, place: str = "") -> None:
     """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
     chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})

@@ -1,4 +1,4 @@
-"""Steps 1 and 2 of the page Train: what a person has, what they can get from it, and what each costs on this machine."""
+"""Steps 1 and 2 of the page Train: what a person has, what they can get from it, and what that costs here."""
 
 from __future__ import annotations
 
