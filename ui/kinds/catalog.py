@@ -8,9 +8,10 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from engine.plugins import BadPlugin, load_object
-from ui.kinds.form import Answers, TrainForm, needs_of
+from ui.kinds.form import TrainForm, needs_of
 from ui.pages.catalog import page_at
 from ui.present.forms.options import command_line
+from ui.present.forms.questions import Answers
 from ui.present.pages import Page
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.kind import Kind, stored_sentence

@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ui.present.forms.questions import Offers
+from ui.present.forms.questions import Answers, Offers
 from ui.present.pages import COMPOSITION, CORPORA, Page
 from workbench.specs.base import Spec
-
-Answers = Mapping[tuple[str, ...], Any]  # of a form, by the place of the field in the spec
 
 
 @dataclass(frozen=True)

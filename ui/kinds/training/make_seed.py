@@ -6,9 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.form import DOMAINS, SEED, Answers, TrainForm
+from ui.kinds.form import DOMAINS, SEED, TrainForm
 from ui.present.forms.options import command_line
-from ui.present.forms.questions import Offers
+from ui.present.forms.questions import Answers, Offers
 from ui.widgets.fields import Answers as FormAnswers
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.make_seed import MakeSeed

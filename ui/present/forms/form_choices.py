@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.flops import Shape
-from ui.present.forms.questions import Offers, Question, assemble
+from ui.present.forms.questions import Answers, Offers, Question, assemble
 from ui.present.text.formatting import pluralize
 from workbench.analysis import mode_parts
 from workbench.kinds.parse_spec import parse_spec
@@ -126,9 +126,6 @@ def is_untrained(seed_model: str) -> bool:
 def missing(offers: Offers, *fields: str) -> str:
     """The first of these fields for which the registry holds nothing yet; empty when none is missing."""
     return next((field for field in fields if not offers.get(field)), "")
-
-
-Answers = Mapping[tuple[str, ...], Any]
 
 
 def takes_text(spec: type[Spec]) -> bool:

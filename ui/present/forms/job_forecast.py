@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
+from functools import reduce
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from ui.addresses import public_api_address
 from ui.present.forms.options import option_of
-from ui.present.forms.questions import assemble, changed, questions_of
+from ui.present.forms.questions import Answers, assemble, changed, questions_of
 from ui.present.jobs.throughput import operations
 from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from workbench.answers.forecasts import BatchRow, Forecast, Measured
     from workbench.settings import Settings
 
-Options = Mapping[tuple[str, ...], Any]
-Command = Callable[[Options], str]  # the command line of a kind with these options
+Command = Callable[[Answers], str]  # the command line of a kind with these options
 
 
 def not_measured_words(bad: BadSpec) -> str:
@@ -34,7 +35,7 @@ def not_measured_words(bad: BadSpec) -> str:
 
 
 def forecast_of(
-    spec: Spec, command: Command | None, settings: Settings | None = None, *, beside: Options | None = None
+    spec: Spec, command: Command | None, settings: Settings | None = None, *, beside: Answers | None = None
 ) -> Generator[str, None, Forecast]:
     """Yields what the probe is at, and returns the forecast with command line and HTTP call.
 
@@ -48,7 +49,7 @@ def forecast_of(
     )
 
 
-def command_of(spec: Spec, command: Command | None, beside: Options | None = None) -> str:
+def command_of(spec: Spec, command: Command | None, beside: Answers | None = None) -> str:
     """The command line that submits this spec; empty where its kind has none."""
     return command({**_changes(spec), **(beside or {})}) if command else ""
 
@@ -73,13 +74,7 @@ def spec_json(spec: Any) -> dict[str, Any]:
 def _changes(spec: Any) -> dict[tuple[str, ...], Any]:
     """The values that differ from their defaults, by their places in the spec."""
     content, questions = spec.model_dump(mode="json"), questions_of(type(spec), {})
-    return changed(questions, {question.path: _at(content, question.path) for question in questions})
-
-
-def _at(content: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        content = content[part]
-    return content
+    return changed(questions, {question.path: reduce(getitem, question.path, content) for question in questions})
 
 
 def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 
 AnswerType = Literal["text", "integer", "number", "toggle", "choice", "name", "names", "integers"]
 Offers = Mapping[str, Sequence[str]]  # field -> names of the registry that it may take
+Answers = Mapping[tuple[str, ...], Any]  # by the place of the field in the spec
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def limited(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]
     ]
 
 
-def assemble(answers: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+def assemble(answers: Answers) -> dict[str, Any]:
     """The spec's JSON from the answers by path."""
     spec: dict[str, Any] = {}
     for path, value in answers.items():
@@ -155,7 +156,7 @@ def assemble(answers: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     return spec
 
 
-def changed(questions: Iterable[Question], answers: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:
+def changed(questions: Iterable[Question], answers: Answers) -> dict[tuple[str, ...], Any]:
     """The answers that differ from the field's default: what a command line must hold."""
     return {q.path: answers[q.path] for q in questions if q.path in answers and answers[q.path] != q.default}
 
@@ -171,7 +172,7 @@ def number_fault(label: str, value: float | None, lowest: float | None, highest:
     return f"{label} must be {kind}{_range_words(lowest, highest)}, not {_digits(value)}."
 
 
-def number_faults(questions: Iterable[Question], answers: Mapping[tuple[str, ...], Any]) -> list[str]:
+def number_faults(questions: Iterable[Question], answers: Answers) -> list[str]:
     """What is wrong with the numbers among the answers."""
     numbers = [one for one in questions if one.answer_type in ("integer", "number")]
     faults = [fault_of(one, answers.get(one.path)) for one in numbers]

@@ -53,44 +53,22 @@ _DRAW_AGAIN = 5.0  # seconds: a curve that grew is a chart drawn again
 _CARD_AND_CURVES = (4, 9)  # the widths: side by side they fit into the first screen, 900 pixels high
 
 
+@explained()
 def show_job(job_id: str, key: str = "job") -> None:
-    """A job's card beside its curves, then its details: live while it is unfinished; its end redraws the page."""
-    with explained():
-        job, has_curves = _read(job_id), bool(_points(job_id))
-        draw_card, draw_curves, draw_rest = (
-            (_draw_card, _draw_curves, _draw_rest) if is_over(job) else (_live_card, _live_curves, _live_rest)
-        )
-        with st.container(key=f"job_first_{key}"):
-            left, right = st.columns(_CARD_AND_CURVES) if has_curves else (st.container(), st.container())
-        with left:
-            draw_card(job_id, key)
-        with right:
-            draw_curves(job_id, key, has_curves)
-        draw_rest(job_id, key)
+    """A job's card next to its curves, then its details: live while it is unfinished; its end redraws the page."""
+    job, has_curves = _read(job_id), bool(_points(job_id))
+    is_live = not is_over(job)
 
+    def draw(part: Callable[..., None], seconds: float, *more: bool) -> None:
+        (st.fragment(part, run_every=seconds) if is_live else part)(job_id, key, *more)
 
-@st.fragment(run_every=_LOOK_AGAIN)
-def _live_card(job_id: str, key: str) -> None:
-    with explained():
-        job = _read(job_id)
-        if is_over(job):  # before it is drawn: a click on a button of a last look would be lost
-            announce(f"{job.title}: {style_of(job).word}")
-            st.rerun()
-        _draw_card(job_id, key)
-
-
-@st.fragment(run_every=_DRAW_AGAIN)
-def _live_curves(job_id: str, key: str, has_curves: bool) -> None:
-    with explained():
-        if not has_curves and _points(job_id):
-            st.rerun()  # the first points: the card moves beside them
-        _draw_curves(job_id, key, has_curves)
-
-
-@st.fragment(run_every=_DRAW_AGAIN)
-def _live_rest(job_id: str, key: str) -> None:
-    with explained():
-        _draw_rest(job_id, key)
+    with st.container(key=f"job_first_{key}"):
+        left, right = st.columns(_CARD_AND_CURVES) if has_curves else (st.container(), st.container())
+    with left:
+        draw(_draw_card, _LOOK_AGAIN, is_live)
+    with right:
+        draw(_draw_curves, _DRAW_AGAIN, has_curves)
+    draw(_draw_rest, _DRAW_AGAIN)
 
 
 def show_line(job: JobCard) -> None:
@@ -113,9 +91,13 @@ def _points(job_id: str) -> list[MetricPoint]:
         return rows.metrics(session, job_id)
 
 
-def _draw_card(job_id: str, key: str) -> None:
+@explained()
+def _draw_card(job_id: str, key: str, is_live: bool) -> None:
     with reading() as session:
         job, needed = rows.get_job(session, job_id), rows.newest_event(session, job_id, REQUIREMENTS)
+    if is_live and is_over(job):  # before it is drawn: a click on a button of a last look would be lost
+        announce(f"{job.title}: {style_of(job).word}")
+        st.rerun()
     with st.container(border=True):
         show_line(job)
         st.caption(plain(_times(job)))
@@ -125,7 +107,10 @@ def _draw_card(job_id: str, key: str) -> None:
         _show_actions(job, key)
 
 
+@explained()
 def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
+    if not has_curves and _points(job_id):
+        st.rerun()  # the first points: the card moves beside them
     if has_curves:
         with reading() as session:
             job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)
@@ -133,6 +118,7 @@ def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
         show_curves(points, f"{key}_curves", job.title, job.id, against)
 
 
+@explained()
 def _draw_rest(job_id: str, key: str) -> None:
     with reading() as session:
         job = rows.get_job(session, job_id)

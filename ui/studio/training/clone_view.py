@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import streamlit as st
@@ -46,7 +48,7 @@ def clone_of(job: JobCard, offers: Offers, taken: Collection[str]) -> Clone:
     offers = {**_own_values(type(spec), content, offers), **offers}
     answers, gone = dict[tuple[str, ...], Any](), list[str]()
     for question in questions_of(type(spec), offers):
-        value = _at(content, question.path)
+        value = reduce(getitem, question.path, content)
         answers[question.path], missing = _still_offered(question, value)
         gone += missing
     if isinstance(name := answers.get(("name",)), str):
@@ -72,12 +74,6 @@ def _still_offered(question: Question, value: Any) -> tuple[Any, list[str]]:
         case "text":
             return "" if value is None else str(value), []
     return value, []
-
-
-def _at(content: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        content = content[part]
-    return content
 
 
 def offer_clone(job: JobCard) -> None:

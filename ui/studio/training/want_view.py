@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.form import SEED_MODEL, UNTRAINED, Answers, Need, TrainForm, TrainOutcome
+from ui.kinds.form import SEED_MODEL, UNTRAINED, Need, TrainForm, TrainOutcome
 from ui.present.forms.form_choices import (
     free_name,
     is_untrained,
@@ -17,7 +17,7 @@ from ui.present.forms.form_choices import (
     seed_of_mixture,
     takes_text,
 )
-from ui.present.forms.questions import Offers, assemble
+from ui.present.forms.questions import Answers, Offers, assemble
 from ui.present.jobs.job_status import coming
 from ui.present.jobs.throughput import operations
 from ui.present.pages import CLUSTERS
