@@ -36,7 +36,7 @@ from ui.present.forms.options import spec_of_options
 from ui.present.jobs.failure_text import cause_of, failure_of
 from ui.present.jobs.job_status import is_over, percent_of, sentence_of
 from ui.present.jobs.throughput import tokens_per_step
-from ui.present.text.calibration import proposal_words
+from ui.present.text.calibration import describe_proposal
 from workbench.analysis.curves.job_metrics import job_metrics
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.mixture_request import MixtureRequest
@@ -97,7 +97,7 @@ class Workbench:
             spec = parse_as(MixtureSpec, {"name": name, **_plain(settings)})
             has_evidence = names_evidence(given if isinstance(given, dict) else asdict(given) if given else None)
             made = make_mixture(spec, calibrate=calibrate, has_evidence=has_evidence, settings=self.settings)
-            if not self.quiet and (words := proposal_words(made)):
+            if not self.quiet and (words := describe_proposal(made)):
                 print(words)
         return Mixture(self, name)
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from ui.cli.app import main
-from ui.present.headlines import last_headline, mean_of_model, signed
+from ui.present.headlines import last_headline, mean_of_model, signed_text
 from ui.present.picture import scores_of
 from ui.studio.overview import contents
 from ui.studio.overview.contents import read_contents
@@ -78,5 +78,5 @@ def test_the_overview_shows_what_the_commands_print(
         kept = save_calibration(session, fitted.model_copy(update={"keeps": True}))
     assert kept.calibration == edited.calibration == saved.calibration  # neither a note nor a proposal changes it
     shown = last_headline([], [edited])
-    assert (shown.value, shown.state) == (f"{signed(fitted.gain.value)} %", {"mixture": "small"})
+    assert (shown.value, shown.state) == (f"{signed_text(fitted.gain.value)} %", {"mixture": "small"})
     assert shown.label.startswith("Last measured change, ")

@@ -12,7 +12,7 @@ import typer
 from ui.cli.options import RunOptions
 from ui.cli.output import print_json, print_note, say, shown
 from ui.present.jobs.job_status import percent_of, time_left
-from ui.present.jobs.throughput import throughput_words
+from ui.present.jobs.throughput import describe_throughput
 from ui.present.text.formatting import duration
 from workbench.schema.job_states import UNSUCCESSFUL
 
@@ -75,7 +75,7 @@ def _print_state(card: JobCard, as_json: bool) -> None:
     elif card.state == "done":
         say(f"{card.title}: done in {duration(_seconds(card))}. {_result_words(card.result)}".rstrip())
         if measured := card.result.get("throughput"):
-            say(throughput_words(measured))
+            say(describe_throughput(measured))
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         if card.state == "queued" and not _has_local_worker():

@@ -75,7 +75,7 @@ def picture_of(
     }
 
 
-def served_words(names: Sequence[str], is_served: bool | None) -> str:
+def describe_serving(names: Sequence[str], is_served: bool | None) -> str:
     """How programs reach a mixture now: `names` are its aliases; without one it is served by its own name."""
     if not is_served:
         return "not served now"

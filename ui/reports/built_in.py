@@ -9,14 +9,14 @@ from typing import Any, TypedDict
 from ui.present.pages import SHARED_TEXT, SPECIALIZATION
 from ui.present.text.certificates import (
     change_rows,
+    describe_extraction,
+    describe_new_expert,
+    describe_priors,
     extraction_rows,
-    extraction_words,
     folder_rows,
     perplexity_rows,
-    prior_words,
-    single_words,
 )
-from ui.present.text.classification import accuracy_rows, cluster_rows, method_words, task_rows
+from ui.present.text.classification import accuracy_rows, cluster_rows, describe_settings, task_rows
 from ui.reports.report_type import Part, ReportType, Reproducible
 from workbench.formatting.number_format import share
 from workbench.kinds.kind import ResultLink
@@ -37,7 +37,7 @@ class AdditionFindings(Reproducible):
 def _describe_addition(findings: AdditionFindings) -> Iterator[Part]:
     yield ""
     yield change_rows(findings) or "The certificate has no perplexities."
-    if compared := single_words(findings):
+    if compared := describe_new_expert(findings):
         yield compared
     yield ""
     yield folder_rows(findings) or "There were no files before."
@@ -66,11 +66,11 @@ class RemovalFindings(Reproducible):
 def _describe_removal(findings: RemovalFindings) -> Iterator[Part]:
     rows = [DomainRemoval.model_validate(row) for row in findings["perplexity"]]
     yield ""
-    yield prior_words(findings)
+    yield describe_priors(findings)
     yield perplexity_rows(rows) or "No rows."
     yield from (f"{row.domain}: {row.why}" for row in rows if row.why)
     yield ""
-    yield extraction_words(findings["extraction"])
+    yield describe_extraction(findings["extraction"])
     yield extraction_rows(findings["extraction"]) or "No rows."
     yield ""
     yield findings["not_removed"]
@@ -93,7 +93,7 @@ class ClassificationFindings(TypedDict):
 def _describe_classification(findings: ClassificationFindings) -> Iterator[Part]:
     yield ""
     yield accuracy_rows(findings) or "The report has no rows."
-    yield method_words(findings)
+    yield describe_settings(findings)
     yield ""
     if rows := cluster_rows(findings):
         yield "Clusters with the greatest mean weight of their experts:"

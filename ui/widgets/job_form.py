@@ -11,8 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import Problem
 from jobs.queue.submit import submit
-from ui.present.forms.job_forecast import not_measured_words, request_of
-from ui.present.forms.questions import Offers, assemble, changed, limited, number_faults, questions_of
+from ui.present.forms.job_forecast import describe_missing_forecast, request_of
+from ui.present.forms.questions import Offers, assemble, changed_answers, limit_questions, number_faults, questions_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import style_of
 from ui.present.pages import JOBS
@@ -67,11 +67,11 @@ def show_job_form(
     left, right = _columns(kind)
     with left:
         draw_preset(kind, questions)
-        shown = limited(questions, limits or {})
+        shown = limit_questions(questions, limits or {})
         answers = draw_questions(kind, shown, tucked) | (given or {})
     parsed = _parse(kind, answers)
     faults = number_faults(shown, answers)
-    line = command(changed(questions, answers) | (given or {}) | (beside or {})) if command else ""
+    line = command(changed_answers(questions, answers) | (given or {}) | (beside or {})) if command else ""
     with right:
         expected = _expect(kind, answers, parsed, faults) if left is not right else None
     with left:
@@ -122,7 +122,7 @@ def _expect(kind: str, answers: Answers, parsed: Spec | BadSpec, faults: Sequenc
         return None
     spec = parsed if answers.get(("name",), UNNAMED) else _parse(kind, answers | {("name",): UNNAMED})
     if isinstance(spec, BadSpec):
-        st.caption(plain(not_measured_words(spec)))
+        st.caption(plain(describe_missing_forecast(spec)))
         return None
     try:
         require_readable(spec.local_paths())

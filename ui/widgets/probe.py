@@ -11,7 +11,7 @@ from typing import cast
 import streamlit as st
 
 from engine.errors import Problem
-from ui.present.forms.job_forecast import nearest_words, row_text, row_words, rows_of
+from ui.present.forms.job_forecast import describe_row, nearest_options_text, row_text, rows_of
 from ui.present.text.formatting import duration, plain, spoken
 from ui.widgets.background import BackgroundCall
 from ui.widgets.notices import show_failure
@@ -155,7 +155,7 @@ def show_costs(forecast: Forecast, kind: type[Spec]) -> None:
         st.table([{"What": name, "How much": value} for name, value in rows_of(forecast)], border="horizontal")
     if forecast.problem:
         box = st.error if forecast.fits is False else st.warning
-        box(spoken(f"{forecast.problem} {nearest_words(forecast, kind)}"))
+        box(spoken(f"{forecast.problem} {nearest_options_text(forecast, kind)}"))
 
 
 def show_first_batch(forecast: Forecast) -> None:
@@ -165,5 +165,5 @@ def show_first_batch(forecast: Forecast) -> None:
     with st.container(border=True):
         st.markdown("**The first batch, as the model will see it**")
         for number, row in enumerate(forecast.measured.first_batch[:2], 1):
-            st.caption(plain(row_words(row, number)))
+            st.caption(plain(describe_row(row, number)))
             st.code(row_text(row), language=None, wrap_lines=True)

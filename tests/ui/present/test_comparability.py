@@ -14,9 +14,9 @@ from tests.ui.studio.conftest import fill
 from tests.ui.studio.test_studio_measures import scored
 from ui.present.charts.colours import looks_of
 from ui.present.headlines import best_of
-from ui.present.mixture_effect import effect_rows, effect_title, unlike_words
+from ui.present.mixture_effect import describe_unlike_rows, effect_rows, effect_title
 from ui.present.picture import card_of, scores_of
-from ui.present.text.measures import RULE, TokenMeasure, comparability_words, comparable, odd_measures
+from ui.present.text.measures import RULE, TokenMeasure, comparable, describe_comparability, odd_measures
 from ui.studio.overview.contents import read_contents
 from workbench.analysis.perplexity_tables import comparable as comparable_rows
 from workbench.schema.tables import Evaluation
@@ -28,11 +28,11 @@ MOST = TokenMeasure("ab", 256)
 def test_what_differs_from_most_is_named_and_nothing_where_all_compare() -> None:
     measures = {"a": MOST, "b": MOST, "c": TokenMeasure("cd", 128), "d": TokenMeasure("ab", 64)}
     assert odd_measures(measures) == {"c": "another tokenizer, blocks of 128", "d": "blocks of 64"}
-    assert comparability_words(measures) == (
+    assert describe_comparability(measures) == (
         f"{RULE} Here 2 of 4 numbers are in blocks of 256 tokens of one tokenizer; the others are marked."
     )
     assert odd_measures({"a": MOST, "b": MOST}) == {}
-    assert comparability_words({"a": MOST}) == comparability_words({}) == ""
+    assert describe_comparability({"a": MOST}) == describe_comparability({}) == ""
 
 
 def test_the_card_of_an_expert_of_another_measure_is_marked(home: Path) -> None:
@@ -61,10 +61,10 @@ def test_two_mixtures_are_not_compared_where_the_tokens_differ() -> None:
     now = [row("law", 5), row("sea", 8)]
     rows = effect_rows(before, now)
     assert [one["change (%)"] for one in rows] == [None, 0.0]
-    assert unlike_words(before, now, "duo").startswith(
+    assert describe_unlike_rows(before, now, "duo").startswith(
         "Not compared on law, since the tokens differ: duo was scored in"
     )
-    assert unlike_words(now, now, "duo") == ""
+    assert describe_unlike_rows(now, now, "duo") == ""
     assert effect_title(effect_rows([], now)) == "Nothing to compare"
 
 

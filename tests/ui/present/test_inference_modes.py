@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ui.present.text.inference_modes import legend, missing_words, shown_modes
+from ui.present.text.inference_modes import describe_missing_modes, legend, shown_modes
 from workbench.questions.inference_modes import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain
 
 
@@ -21,7 +21,7 @@ def test_a_mode_without_any_number_has_no_column_and_a_reason() -> None:
     answer = comparison(domain("law", 2.0, None), domain("sea", None, None))
     assert "cached" not in shown_modes(answer)
     assert "label" in shown_modes(answer)
-    assert missing_words(answer, 100) == (
+    assert describe_missing_modes(answer, 100) == (
         "A dash under label: there is no expert of the domain's own. "
         "Not shown: cached, since on every domain fewer than 100 dev blocks are scored."
     )
@@ -31,5 +31,5 @@ def test_a_mode_without_any_number_has_no_column_and_a_reason() -> None:
 def test_a_mode_with_a_number_somewhere_keeps_its_column() -> None:
     answer = comparison(domain("law", 2.0, 1.0), domain("sea", 2.0, None))
     assert {"label", "cached"} <= set(shown_modes(answer))
-    assert missing_words(answer, 9) == "A dash under cached: fewer than 9 dev blocks are scored."
-    assert missing_words(comparison(domain("law", 2.0, 1.0)), 9) == ""
+    assert describe_missing_modes(answer, 9) == "A dash under cached: fewer than 9 dev blocks are scored."
+    assert describe_missing_modes(comparison(domain("law", 2.0, 1.0)), 9) == ""

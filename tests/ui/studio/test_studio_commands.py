@@ -14,7 +14,7 @@ from ui.cli import app
 from ui.cli.commands import cluster, corpus, evaluate, expert, mixture, mode, seed, train
 from ui.kinds.catalog import command_of
 from ui.present.forms.options import command_line
-from ui.present.forms.questions import assemble, changed, questions_of
+from ui.present.forms.questions import assemble, changed_answers, questions_of
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.clusters.find_clusters import FindClusters
@@ -119,7 +119,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
 def test_the_command_submits_the_same_spec_as_the_form(kind: str, submitted: list[Spec]) -> None:
     questions = questions_of(known_kinds()[kind].spec, {})
     answers = {q.path: q.default for q in questions} | ANSWERS[kind]
-    command = command_of(kind)(changed(questions, answers))
+    command = command_of(kind)(changed_answers(questions, answers))
     assert app.main(shlex.split(command)[1:]) in (0, None)
     assert submitted == [parse_spec({"kind": kind, **assemble(answers)})]
 
@@ -164,5 +164,5 @@ def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch
     for which, spec, job_spec in (("find", FindClusters, find), ("train", TrainClusters, train)):
         questions = questions_of(spec, {})
         answers = {q.path: q.default for q in questions} | job_spec
-        app.main(shlex.split(commands[which](changed(questions, answers)))[1:])
+        app.main(shlex.split(commands[which](changed_answers(questions, answers)))[1:])
         assert result.pop() == parse_as(spec, assemble(answers))

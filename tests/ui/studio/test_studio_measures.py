@@ -11,7 +11,7 @@ from tests.ui.studio.visits import open_page
 from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import expert_bars
-from ui.present.text.measures import measure_words, unknown_accuracy_words
+from ui.present.text.measures import describe_measures, describe_unknown_accuracy
 from ui.studio.app_pages.overview import holdings
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
 from workbench.registry.cards import EvaluationCard, ExpertCard
@@ -50,10 +50,10 @@ def cards(filled_home: Path) -> list[ExpertCard]:
 
 def test_a_caption_names_the_block_size_and_what_differs() -> None:
     rows = [DomainMeasure(domain=name, block_size=128, num_tokens=4096) for name in ("law", "sea")]
-    assert measure_words(rows) == "In blocks of 128 tokens, 4,096 tokens of each domain."
+    assert describe_measures(rows) == "In blocks of 128 tokens, 4,096 tokens of each domain."
     odd = DomainMeasure(domain="code", block_size=256, num_tokens=512)
-    assert measure_words([*rows, odd]).endswith("; but code in blocks of 256, 512 tokens.")
-    assert measure_words([]) == ""
+    assert describe_measures([*rows, odd]).endswith("; but code in blocks of 256, 512 tokens.")
+    assert describe_measures([]) == ""
 
 
 def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(cards: list[ExpertCard]) -> None:
@@ -77,10 +77,10 @@ def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
         accuracy=[[0.25, None], [None, None]],
         specialization=[],
     )
-    shown = unknown_accuracy_words(table, "mix")
+    shown = describe_unknown_accuracy(table, "mix")
     assert shown.startswith("The accuracy of 2 scores is not known")
     assert shown.endswith("workbench evaluate run mix --again.")
-    assert unknown_accuracy_words(table.model_copy(update={"accuracy": [[0.25, 0.1], [None, 0.0]]}), "mix") == ""
+    assert describe_unknown_accuracy(table.model_copy(update={"accuracy": [[0.25, 0.1], [None, 0.0]]}), "mix") == ""
 
 
 @pytest.mark.usefixtures("filled_home")

@@ -13,7 +13,7 @@ from engine.errors import CorpusError
 from ui.cli.plan_progress import line as several_line
 from ui.kinds.catalog import result_pages, result_sentence
 from ui.present.first_steps import first_steps
-from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
+from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed_answers, questions_of
 from ui.present.forms.readable_folders import keep_uploads, own_names, require_text, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.jobs.job_status import (
@@ -115,7 +115,7 @@ def test_answers_make_the_matching_spec() -> None:
     answers["training", "num_steps"] = 7
     spec = parse_spec({"kind": "train-expert", **assemble(answers)})
     assert (spec.training.num_steps, spec.training.learning_rate) == (7, None)
-    assert set(changed(questions, answers)) == {("name",), ("domain",), ("mixture",), ("training", "num_steps")}
+    assert set(changed_answers(questions, answers)) == {("name",), ("domain",), ("mixture",), ("training", "num_steps")}
 
 
 def test_a_requested_stop_is_not_stopped_yet() -> None:

@@ -80,9 +80,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a domain: its sizes, source, licence and first documents; of conversations also what counts in the loss."""
-    from ui.present.forms.job_forecast import row_text, row_words
+    from ui.present.forms.job_forecast import describe_row, row_text
     from ui.present.forms.readable_folders import own_names
-    from ui.present.splits import split_words  # here, because it needs Arrow
+    from ui.present.splits import describe_splits  # here, because it needs Arrow
     from workbench.registry import corpora
     from workbench.registry.database import reading
     from workbench.settings import get_settings
@@ -100,9 +100,9 @@ def show(
     own = partial(own_names, source=card.source, home=settings.root)  # uploaded files as their owner called them
     imported = {"source": own(card.source), "imported": day(card.created_at)}
     print_fields(card.model_dump(exclude={"id", "created_at"}) | imported)
-    say(split_words(card))
+    say(describe_splits(card))
     for number, row in enumerate(marked, 1):
-        say(f"\n{row_words(row, number)}\n{row_text(row)}")
+        say(f"\n{describe_row(row, number)}\n{row_text(row)}")
     for document in () if marked else preview:
         say(f"\n— {own(document.source or 'no source stated')}\n{document.text[:400]}")
 

@@ -16,7 +16,7 @@ from ui.cli.printing.report import print_report
 from ui.cli.questions import prints_answer
 from ui.cli.things import add_list
 from ui.present.text.formatting import pluralize, size
-from ui.present.text.parents import proposal_rows, proposal_words
+from ui.present.text.parents import describe_parent, proposal_rows
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
@@ -133,7 +133,7 @@ def note(
 def nearest(_: NearestRequest, answer: ParentProposal) -> None:
     """Propose the parent of a new expert: the one with the highest posterior on the domain, from stored scores."""
     print_table(["Expert", "Mean posterior", "Perplexity"], proposal_rows(answer), empty="No expert.")
-    say(proposal_words(answer))
+    say(describe_parent(answer))
 
 
 @app.command("certify")

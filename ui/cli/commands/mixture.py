@@ -33,19 +33,26 @@ from ui.cli.printing.clustering import say_temperature
 from ui.cli.questions import prints_answer
 from ui.cli.things import add_list, get_card
 from ui.generation.mix_names import find_member, with_clustering_id
-from ui.present.jobs.throughput import cost_words, counted_as
+from ui.present.jobs.throughput import counting_note, describe_costs
 from ui.present.text.calibration import (
     SINGLE_EXPERT,
-    calibration_words,
+    describe_calibration,
+    describe_fitted_text,
+    describe_inner_gates,
+    describe_proposal,
+    describe_verdict,
     how_to_read,
-    inside_words,
-    proposal_words,
     surface_rows,
-    text_words,
-    verdict_words,
 )
-from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
-from ui.present.text.measures import measure_words
+from ui.present.text.inference_modes import (
+    describe_missing_modes,
+    describe_training_domains,
+    legend,
+    means,
+    mode_title,
+    shown_modes,
+)
+from ui.present.text.measures import describe_measures
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.kinds.training.export_mixture import ExportMixture
@@ -135,7 +142,7 @@ def create(
         return
     _print_members(made)
     say_temperature(made)
-    if words := proposal_words(made):
+    if words := describe_proposal(made):
         say(words)
 
 
@@ -260,11 +267,11 @@ def inference_modes(question: InferenceModesRequest, answer: InferenceModeCompar
     rows += [(mean.title, None, *(mean.by_mode[mode] for mode in modes)) for mean in means(answer)]
     columns = ["Domain", "Tokens", *(mode_title(mode).capitalize() for mode in modes)]
     print_table(columns, rows, empty=NO_SCORES)
-    for sentence in [*legend(modes), trained_words(answer)] if rows else []:
+    for sentence in [*legend(modes), describe_training_domains(answer)] if rows else []:
         say(sentence)
     if len(answer.experts) == 1:
         say(SINGLE_EXPERT)
-    if words := missing_words(answer, question.num_blocks):
+    if words := describe_missing_modes(answer, question.num_blocks):
         say(words)
 
 
@@ -291,7 +298,7 @@ def calibrate(
         print_json(answer)
         return
     print_rows(surface_rows(answer), empty="")
-    for sentence in (how_to_read(answer), text_words(answer), verdict_words(answer)):
+    for sentence in (how_to_read(answer), describe_fitted_text(answer), describe_verdict(answer)):
         say(sentence)
     if not answer.keeps:
         command = shell_command("mixture", "calibrate", name)
@@ -302,8 +309,8 @@ def calibrate(
 @prints_answer(CostRequest, "mixture")
 def cost(_: CostRequest, answer: MixtureCosts) -> None:
     """Compute floating-point operations per token, of one expert, of the mixture and of its training."""
-    say(cost_words(answer))
-    say(counted_as(answer))
+    say(describe_costs(answer))
+    say(counting_note(answer))
 
 
 @app.command("average")
@@ -385,7 +392,7 @@ def _print(card: MixtureCard, as_json: bool) -> None:
         print_json(card)
         return
     _print_members(card)
-    if words := calibration_words(card):
+    if words := describe_calibration(card):
         say(words)
 
 
@@ -406,15 +413,15 @@ def _print_members(card: MixtureCard) -> None:
     say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([shown(settings)] if settings else [])]))
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
-    if words := inside_words(card):
+    if words := describe_inner_gates(card):
         say(words)
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: HeldOutSplit) -> None:
-    from ui.present.text.measures import gap_words
+    from ui.present.text.measures import describe_missing_scores
 
     if not answer.domains:
-        say(f"{gap_words(experts, split)} Create them with: {evaluate_command(mixture, split)}")
+        say(f"{describe_missing_scores(experts, split)} Create them with: {evaluate_command(mixture, split)}")
         return
     rows = [
         (row.domain, row.num_tokens, row.perplexity, row.best_expert, row.perplexity_by_expert[row.best_expert])
@@ -422,4 +429,4 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
     ]
     columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
     print_table(columns, rows, empty="")
-    say(measure_words(answer.domains))
+    say(describe_measures(answer.domains))

@@ -23,13 +23,13 @@ def say_temperature(mixture: MixtureCard) -> None:
     """Prints the temperature that dev text proposes for a gate of clusters, and how to set it."""
     if "temperature" not in mixture.gate:
         return
-    from ui.present.charts.setting_grids import temperature_words
+    from ui.present.charts.setting_grids import describe_temperature
     from workbench.questions.cluster_grid import propose_temperature
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        say(temperature_words(propose_temperature(session, get_storage(), mixture.name)))
+        say(describe_temperature(propose_temperature(session, get_storage(), mixture.name)))
 
 
 def print_clustering(card: ClusteringCard) -> None:

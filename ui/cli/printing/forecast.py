@@ -38,7 +38,7 @@ def _finished(stages: Generator[str, None, Forecast], quiet: bool) -> Forecast:
 
 
 def _print(forecast: Forecast, spec: type[Spec]) -> None:
-    from ui.present.forms.job_forecast import nearest_words, row_text, row_words, rows_of
+    from ui.present.forms.job_forecast import describe_row, nearest_options_text, row_text, rows_of
     from ui.present.text.formatting import duration
 
     rows = list(rows_of(forecast))
@@ -46,10 +46,10 @@ def _print(forecast: Forecast, spec: type[Spec]) -> None:
     for name, value in rows:
         say(f"  {name:<12}{value}")
     if forecast.problem:
-        say(f"  {forecast.problem} {nearest_words(forecast, spec)}")
+        say(f"  {forecast.problem} {nearest_options_text(forecast, spec)}")
     if forecast.measured:
         for number, row in enumerate(forecast.measured.first_batch[:1], 1):
-            say(f"{row_words(row, number)} Its beginning, as the model reads it:\n{row_text(row)}")
+            say(f"{describe_row(row, number)} Its beginning, as the model reads it:\n{row_text(row)}")
     if forecast.command:
         say(f"The same job: {forecast.command}")
     if forecast.request:

@@ -11,7 +11,7 @@ from engine.methods.base import Method
 from engine.methods.registry import joint_methods
 from ui.kinds.form import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED, TrainForm, TrainOutcome
 from ui.present.forms.form_choices import is_untrained
-from ui.present.forms.questions import Offers, changed, config_questions, number_faults
+from ui.present.forms.questions import Offers, changed_answers, config_questions, number_faults
 from ui.widgets.fields import Answers, draw_widget
 
 _FROZEN = "lora"  # the method that leaves the seed model as it is
@@ -56,7 +56,7 @@ def _method_options(method: Method) -> tuple[dict[str, Any], list[str]]:
         return {}, []
     questions = config_questions(method.name, method.config())
     answers = {question.path: draw_widget("train-joint", question) for question in questions}
-    options = {path[-1]: value for path, value in changed(questions, answers).items()}
+    options = {path[-1]: value for path, value in changed_answers(questions, answers).items()}
     return options, number_faults(questions, answers)
 
 

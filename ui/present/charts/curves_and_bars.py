@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ui.present.charts.chart import ACCENT, GREY, Chart, baseline, line_of, name_axis, name_line_ends, named, new_figure
-from ui.present.charts.colours import Looks, marked
+from ui.present.charts.colours import Looks, with_mark
 from ui.present.text.certificates import LABELS, perplexity_rows
 from ui.present.text.certificates import change as removal_change
 from ui.present.text.classification import accuracy_rows
@@ -54,9 +54,9 @@ def curves(
         figure.update_xaxes(rangemode="tozero")
     rows = [*((p.name, p) for p in points), *((name, p) for name, line in baselines.items() for p in line)]
     table = [{"metric": name, "step": p.step, "value (nats per token)": p.value} for name, p in rows]
-    words = f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}"
+    words = f"Line chart, {kind.lower()} of {subject}: {_describe_curves(lines)}"
     if baselines:
-        words = f"{words} Baseline: {_curve_words(baselines)}"
+        words = f"{words} Baseline: {_describe_curves(baselines)}"
     return Chart(figure, _curve_title(lines, kind), words, table)
 
 
@@ -110,13 +110,13 @@ def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
     return lines
 
 
-def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
-    def line_words(name: str) -> str:
+def _describe_curves(lines: Mapping[str, list[MetricPoint]]) -> str:
+    def describe_line(name: str) -> str:
         first, last = lines[name][0], lines[name][-1]
         return f"{name} goes from {nats(first.value)} at step {first.step} to {nats(last.value)} at step {last.step}"
 
     more = f"; {pluralize(len(lines) - 4, 'more curve')} in the table" if len(lines) > 4 else ""
-    return f"{'; '.join(map(line_words, list(lines)[:4]))}{more}."
+    return f"{'; '.join(map(describe_line, list(lines)[:4]))}{more}."
 
 
 def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard], looks: Looks) -> Chart | None:
@@ -140,7 +140,7 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
         figure.add_bar(
             x=places,
             y=values,
-            **named(marked(name, look), "%{y:,.2f}"),
+            **named(with_mark(name, look), "%{y:,.2f}"),
             marker={"color": look.colour, "pattern": {"shape": look.pattern}},
         )
     table = [
@@ -198,7 +198,7 @@ def removal_bars(rows: Sequence[DomainRemoval], looks: Looks) -> Chart | None:
     read = "; close to –Domain means that the domain is forgotten" if never else ""
     rises = [value for row in known if (value := removal_change(row)) is not None]
     title = f"Cost of removing an expert on its own domain: perplexity changes by {_span(rises)}{read}"
-    return Chart(figure, title, _removal_words(known), perplexity_rows(rows))
+    return Chart(figure, title, _describe_removals(known), perplexity_rows(rows))
 
 
 def _span(changes: Sequence[float]) -> str:
@@ -207,7 +207,7 @@ def _span(changes: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _removal_words(known: Sequence[DomainRemoval]) -> str:
+def _describe_removals(known: Sequence[DomainRemoval]) -> str:
     worst = max(known, key=lambda row: float(removal_change(row) or 0.0))
     near = [
         (row.without_expert, row.without_domain)

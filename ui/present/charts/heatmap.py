@@ -55,7 +55,7 @@ class Scores:
         best = own_expert([row[column] for row in self.perplexity], homes, domain)
         return None if best is None else self.experts[best]
 
-    def unscored(self) -> list[str]:
+    def unscored_experts(self) -> list[str]:
         """The experts without any score."""
         return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
 
@@ -67,12 +67,12 @@ class Scores:
         """An expert's name, marked if it is not scored or disabled."""
         missing = "scored on other tokens" if expert in self.elsewhere else "not scored"
         marks = [
-            *([missing] if expert in self.unscored() else []),
+            *([missing] if expert in self.unscored_experts() else []),
             *(["disabled"] if expert in self.disabled else []),
         ]
         return f"{expert} ({', '.join(marks)})" if marks else expert
 
-    def compared(self) -> list[tuple[str, str]]:
+    def compared_cells(self) -> list[tuple[str, str]]:
         """The cells of an expert and a domain of another with a ratio, row by row."""
         return [
             (row["expert"], row["domain"])
@@ -229,11 +229,11 @@ def _words(scores: Scores) -> str:
     low, high = min(away, key=_ratio), max(away, key=_ratio)
     return (
         "Heatmap of experts (rows) by domains (columns); framed cells are in-domain. "
-        f"Out of domain, the lowest ratio is {_cell_words(low)}, the highest {_cell_words(high)}."
+        f"Out of domain, the lowest ratio is {_describe_cell(low)}, the highest {_describe_cell(high)}."
     )
 
 
-def _cell_words(row: Mapping[str, Any]) -> str:
+def _describe_cell(row: Mapping[str, Any]) -> str:
     return f"{row['expert']} on {row['domain']} ({ratio(_ratio(row))} the own expert's perplexity)"
 
 

@@ -19,9 +19,9 @@ from ui.present.charts.chart import (
     new_figure,
     new_subplots,
 )
-from ui.present.charts.colours import Looks, marked
+from ui.present.charts.colours import Looks, with_mark
 from ui.present.text.formatting import pluralize
-from ui.present.text.posteriors import stable_words
+from ui.present.text.posteriors import stability_text
 from workbench.formatting.chart_label import full_label, label, shorten
 from workbench.formatting.number_format import share, weight
 from workbench.formatting.palette import Look
@@ -52,13 +52,13 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
     return Chart(
         figure,
         f"{kind}: read a row for the experts that a domain's text is attributed to",
-        _map_words(answer, rows),
+        _describe_map(answer, rows),
         [
             {
                 "domain": row.domain,
                 "blocks": row.num_blocks,
                 **dict(zip(experts, row.posterior, strict=True)),
-                "stable": stable_words(row),
+                "stable": stability_text(row),
             }
             for row in rows
         ],
@@ -81,7 +81,7 @@ def _frame_homes(figure: Any, answer: PosteriorMap, domains: Sequence[str], look
     add_frames(figure, *frames)
 
 
-def _map_words(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:
+def _describe_map(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:
     leaders = [
         f"{row.domain}: {answer.experts[row.posterior.index(share)]} {weight(share)}"
         for row in rows[:8]
@@ -95,7 +95,7 @@ def _map_words(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:
 def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> Chart:
     """The posterior of each expert before each block, a panel for each domain; a dashed line where it is stable."""
     num_rows = -(-len(rows) // _COLUMNS)
-    titles = [f"{shorten(row.domain, 30)}: stable {stable_words(row)}" for row in rows]
+    titles = [f"{shorten(row.domain, 30)}: stable {stability_text(row)}" for row in rows]
     figure = new_subplots(
         num_rows,
         _COLUMNS,
@@ -117,7 +117,7 @@ def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind:
     return Chart(
         figure,
         f"{kind}: where lines are flat, the posterior can be saved as a prior",
-        _path_words(rows),
+        _describe_paths(rows),
         _steps(answer, rows),
     )
 
@@ -134,7 +134,7 @@ def _draw_paths(
     for column, (expert, path) in enumerate(zip(experts, row.trajectory, strict=True)):
         figure.add_scatter(
             y=path,
-            **named(marked(expert, looks.expert(expert)), "after %{x} blocks: %{y:.2f}"),
+            **named(with_mark(expert, looks.expert(expert)), "after %{x} blocks: %{y:.2f}"),
             legendgroup=str(column),
             showlegend=is_first,
             mode="lines",
@@ -145,8 +145,8 @@ def _draw_paths(
         figure.add_vline(x=row.stable_after, line=baseline(), **where)
 
 
-def _path_words(rows: Sequence[DomainPosterior]) -> str:
-    stable = "; ".join(f"{row.domain} {stable_words(row)}" for row in rows[:8])
+def _describe_paths(rows: Sequence[DomainPosterior]) -> str:
+    stable = "; ".join(f"{row.domain} {stability_text(row)}" for row in rows[:8])
     return (
         "Line charts of the posterior over blocks. A dashed line marks the block from which on no share moves "
         f"by more than 0.05: {stable}."
@@ -172,7 +172,7 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
     for column, expert in enumerate(experts):
         figure.add_scatter(
             y=[row[column] for row in weights],
-            **named(marked(expert, looks.expert(expert)), "%{text}<br>%{y:.2f}"),
+            **named(with_mark(expert, looks.expert(expert)), "%{text}<br>%{y:.2f}"),
             line=line_of(looks.expert(expert)),
             mode="lines",
             text=shown,
@@ -182,7 +182,7 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return Chart(figure, lead_title(weights, experts), _lead_words(weights, experts), table)
+    return Chart(figure, lead_title(weights, experts), _describe_leads(weights, experts), table)
 
 
 def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> Chart:
@@ -222,7 +222,7 @@ def _turns(places: Sequence[int]) -> str:
     return f"the lead changes {pluralize(sum(one != following for one, following in pairwise(places)), 'time')}"
 
 
-def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
+def _describe_leads(weights: Weights, experts: Sequence[str]) -> str:
     places = leaders(weights)
     shares = {name: places.count(i) / max(1, len(places)) for i, name in enumerate(experts)}
     listing = ", ".join(f"{name} {share(part)}" for name, part in sorted(shares.items(), key=lambda s: -s[1]) if part)
@@ -231,13 +231,13 @@ def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     )
 
 
-def tinted_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> str:
+def render_tinted_text(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> str:
     """HTML of the text, each token on the colour of its leading expert, stronger where the lead is clearer.
 
     Text and names are escaped; the weights stand in the tooltip, so that colour is not the only sign.
     """
     spans = [
-        _chip(token, _tint(looks.expert(experts[place]), row[place]), _weight_words(row, experts, looks))
+        _chip(token, _tint(looks.expert(experts[place]), row[place]), _weights_text(row, experts, looks))
         for token, row, place in zip(tokens, weights, leaders(weights), strict=True)
     ]
     return f'<div style="white-space:pre-wrap;line-height:1.9;overflow-wrap:anywhere">{"".join(spans)}</div>'
@@ -248,7 +248,7 @@ def legend(experts: Sequence[str], places: Sequence[int], looks: Looks) -> str:
     total = max(1, len(places))
     chips = [
         _chip(
-            f"{marked(name, looks.expert(name))} {share(places.count(i) / total)}",
+            f"{with_mark(name, looks.expert(name))} {share(places.count(i) / total)}",
             f"{_tint(looks.expert(name), 0.8)};padding:0 8px;margin-right:8px;display:inline-block",
         )
         for i, name in enumerate(experts)
@@ -265,6 +265,6 @@ def _tint(look: Look, weight: float) -> str:
     return f"background:{look.tint(weight)};border-bottom:2.5px {style} {look.colour};border-radius:3px"
 
 
-def _weight_words(row: Sequence[float], experts: Sequence[str], looks: Looks) -> str:
+def _weights_text(row: Sequence[float], experts: Sequence[str], looks: Looks) -> str:
     ranked = sorted(zip(experts, row, strict=True), key=lambda pair: -pair[1])[:4]
-    return ", ".join(f"{marked(name, looks.expert(name))} {weight(value)}" for name, value in ranked)
+    return ", ".join(f"{with_mark(name, looks.expert(name))} {weight(value)}" for name, value in ranked)

@@ -10,10 +10,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.present.charts.chart import Chart, baseline, named, new_figure
-from ui.present.charts.colours import Looks, marked
+from ui.present.charts.colours import Looks, with_mark
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
-from ui.present.text.retention import Placed, method_words, placed, retention_rows, retention_words
+from ui.present.text.retention import Placed, describe_retention, method_label, placed_experts, retention_rows
 from ui.present.text.specialization import numbers
 from workbench.formatting.chart_label import full_label, label
 from workbench.formatting.number_format import ratio, weight
@@ -28,7 +28,7 @@ _WIDE, _HIGH = 0.25, 0.06  # what a name takes of the picture's width and height
 
 def retention_scatter(answer: Retention, number: Metric, looks: Looks) -> Chart | None:
     """A point for each expert with scores on all targets and on the retained domain; None without such an expert."""
-    rows = placed(answer, number)
+    rows = placed_experts(answer, number)
     if not rows:
         return None
     figure = new_figure(
@@ -37,11 +37,11 @@ def retention_scatter(answer: Retention, number: Metric, looks: Looks) -> Chart 
         height=420,
     )
     names = _names(answer, number, looks)
-    for place, method in enumerate(dict.fromkeys(method_words(row) for row in answer.rows)):
+    for place, method in enumerate(dict.fromkeys(method_label(row) for row in answer.rows)):
         _add(
             figure,
             answer,
-            [one for one in rows if method_words(one.row) == method],
+            [one for one in rows if method_label(one.row) == method],
             number,
             _SHAPES[place % len(_SHAPES)],
             names,
@@ -54,7 +54,7 @@ def retention_scatter(answer: Retention, number: Metric, looks: Looks) -> Chart 
     if number == "perplexity":
         figure.update_xaxes(autorange="reversed", type="log")
         figure.update_yaxes(autorange="reversed", type="log")
-    words = f"Scatter plot of {pluralize(len(rows), 'expert')}. {retention_words(answer, number)}"
+    words = f"Scatter plot of {pluralize(len(rows), 'expert')}. {describe_retention(answer, number)}"
     return Chart(figure, _title(answer, number), words, retention_rows(answer))
 
 
@@ -71,7 +71,7 @@ def _add(
         figure.add_scatter(
             x=[_value(one.kept, number) for one in rows],
             y=[_value(one.learned, number) for one in rows],
-            name=label(method_words(rows[0].row)),
+            name=label(method_label(rows[0].row)),
             mode="markers+text",
             text=[names.get(one.row.expert, "") for one in rows],
             hovertext=[label(one.row.expert, 60) for one in rows],
@@ -88,7 +88,7 @@ def _add(
 
 def _names(answer: Retention, number: Metric, looks: Looks) -> dict[str, str]:
     """The labels of points, without their common prefix; of overlapping labels only the first is shown."""
-    rows = sorted(placed(answer, number), key=lambda one: not one.is_ahead)
+    rows = sorted(placed_experts(answer, number), key=lambda one: not one.is_ahead)
     start = _shared_start([one.row.expert for one in rows]) if len(rows) > 1 else ""
     kept, learned = _spread([one.kept for one in rows], number), _spread([one.learned for one in rows], number)
     taken: list[tuple[float, float]] = []
@@ -97,7 +97,9 @@ def _names(answer: Retention, number: Metric, looks: Looks) -> dict[str, str]:
         left = x - _WIDE if _side(one, answer, number) == "top left" else x
         if all(abs(y - other) > _HIGH or abs(left - beside) > _WIDE for beside, other in taken):
             taken.append((left, y))
-            names[one.row.expert] = label(marked(one.row.expert.removeprefix(start), looks.expert(one.row.expert)), 25)
+            names[one.row.expert] = label(
+                with_mark(one.row.expert.removeprefix(start), looks.expert(one.row.expert)), 25
+            )
     return names
 
 
@@ -116,7 +118,7 @@ def _spread(values: Sequence[float], number: Metric) -> Iterator[float]:
 
 def _side(place: Placed, answer: Retention, number: Metric) -> str:
     """The side of a point's label: towards the middle, so that the chart's edge cuts none."""
-    kept = [one.kept for one in placed(answer, number)]
+    kept = [one.kept for one in placed_experts(answer, number)]
     is_high = place.kept > (min(kept) + max(kept)) / 2
     return "top left" if is_high == (number == "accuracy") else "top right"
 
@@ -126,7 +128,7 @@ def _value(value: float, number: Metric) -> float | None:
 
 
 def _title(answer: Retention, number: Metric) -> str:
-    rows = placed(answer, number)
+    rows = placed_experts(answer, number)
     if len(rows) < 2:
         return "Learning vs. forgetting: add a second expert to compare"
     ahead = [one.row.expert for one in rows if one.is_ahead]
@@ -152,15 +154,15 @@ def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:
         figure.add_scatter(
             x=[cell.overlap for cell in own],
             y=[cell.ratio for cell in own],
-            **named(marked(expert, looks.expert(expert)), "%{text}<br>overlap %{x:.2f}, ratio %{y:.2f} ×"),
+            **named(with_mark(expert, looks.expert(expert)), "%{text}<br>overlap %{x:.2f}, ratio %{y:.2f} ×"),
             mode="markers",
             marker={"color": looks.expert(expert).colour, "size": 10},
             text=[f"on {full_label(cell.domain)}" for cell in own],
         )
     low, high = min(away, key=_overlap), max(away, key=_overlap)
     words = (
-        f"Scatter plot of {len(away)} out-of-domain cells. The least text is shared by {_cell_words(low)}, "
-        f"the most by {_cell_words(high)}."
+        f"Scatter plot of {len(away)} out-of-domain cells. The least text is shared by {_describe_cell(low)}, "
+        f"the most by {_describe_cell(high)}."
     )
     return Chart(figure, _scatter_title(answer), words, _table(answer.cells))
 
@@ -170,7 +172,7 @@ def _overlap(cell: AffinityCell) -> float:
     return cell.overlap
 
 
-def _cell_words(cell: AffinityCell) -> str:
+def _describe_cell(cell: AffinityCell) -> str:
     return f"{cell.home} and {cell.domain} (overlap {weight(cell.overlap)}; {cell.expert}: {ratio(cell.ratio)})"
 
 

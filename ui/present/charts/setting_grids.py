@@ -10,7 +10,7 @@ from engine.mixing.evidence import EvidenceRule
 from engine.mixing.papers import PAPER_TEMPERATURE
 from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
-from ui.present.text.calibration import how_to_read, setting_words, surface_rows, verdict_words
+from ui.present.text.calibration import describe_verdict, how_to_read, setting_text, surface_rows
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.formatting.number_format import percent
 from workbench.formatting.number_format import perplexity as formatted
@@ -49,7 +49,7 @@ def grid_rows(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> list[
     ]
 
 
-def grid_words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
+def describe_grid(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     """The lowest perplexity and where it is; whether temperature matters at all here."""
     row, column = _best(perplexity)
     temperature, k = grid.temperatures[row], grid.top_ks[column]
@@ -62,7 +62,7 @@ def grid_words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     return f"{lowest} The paper's temperature of {PAPER_TEMPERATURE} is {beside} with its best top-k."
 
 
-def temperature_words(proposed: TemperatureProposal) -> str:
+def describe_temperature(proposed: TemperatureProposal) -> str:
     """The temperature that dev text proposes beside the default, and the command that sets it or makes scores."""
     if proposed.perplexity is None or proposed.default_perplexity is None:
         return (
@@ -101,7 +101,7 @@ def _title(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
 def _words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     return (
         "Heatmap of perplexity by temperature (rows) and experts at each token (columns). "
-        f"{grid_words(grid, perplexity)} The solid frame is the lowest cell, the dotted one is the saved setting."
+        f"{describe_grid(grid, perplexity)} The solid frame is the lowest cell, the dotted one is the saved setting."
     )
 
 
@@ -129,13 +129,13 @@ def calibration_picture(answer: EvidenceCalibration) -> Chart:
         add_frames(figure, frame(*now, dash="dot"))
     title = f"Change of perplexity by decay and power: {_where(answer)}"
     frames = "The solid frame is the lowest cell, the dotted one the setting of now."
-    return Chart(figure, title, f"{how_to_read(answer)} {verdict_words(answer)} {frames}", surface_rows(answer))
+    return Chart(figure, title, f"{how_to_read(answer)} {describe_verdict(answer)} {frames}", surface_rows(answer))
 
 
 def _where(answer: EvidenceCalibration) -> str:
     row, column = _best(answer.change)
     lowest = EvidenceRule(answer.decays[row], answer.powers[column])
-    return f"lowest at {setting_words(lowest)}" if lowest != answer.now else "the setting of now is lowest"
+    return f"lowest at {setting_text(lowest)}" if lowest != answer.now else "the setting of now is lowest"
 
 
 def _reach(change: Sequence[Sequence[float]]) -> float:

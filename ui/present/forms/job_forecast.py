@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.addresses import public_api_address
 from ui.present.forms.options import option_of
-from ui.present.forms.questions import Answers, assemble, changed, questions_of
+from ui.present.forms.questions import Answers, assemble, changed_answers, questions_of
 from ui.present.jobs.throughput import operations
 from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Command = Callable[[Answers], str]  # the command line of a kind with these options
 
 
-def not_measured_words(bad: BadSpec) -> str:
+def describe_missing_forecast(bad: BadSpec) -> str:
     """Why there is no forecast of a form: the first complaint."""
     complaint = bad.complaints[0]
     return f"Not measured yet. {complaint[:1].upper()}{complaint[1:]}"
@@ -74,7 +74,9 @@ def spec_json(spec: Any) -> dict[str, Any]:
 def _changes(spec: Any) -> dict[tuple[str, ...], Any]:
     """The values that differ from their defaults, by their places in the spec."""
     content, questions = spec.model_dump(mode="json"), questions_of(type(spec), {})
-    return changed(questions, {question.path: reduce(getitem, question.path, content) for question in questions})
+    return changed_answers(
+        questions, {question.path: reduce(getitem, question.path, content) for question in questions}
+    )
 
 
 def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
@@ -123,7 +125,7 @@ def _disk(measured: Measured) -> str:
     return f"{size(measured.artifact_bytes)}{passing}"
 
 
-def row_words(row: BatchRow, number: int) -> str:
+def describe_row(row: BatchRow, number: int) -> str:
     """The description of a sequence of the first batch, and how `row_text` marks it."""
     counted = "all but the first" if row.num_in_loss == row.num_tokens - 1 else f"{row.num_in_loss:,}"
     return (
@@ -140,7 +142,7 @@ def row_text(row: BatchRow) -> str:
     return before + "|".join(parts).replace("\n", "⏎\n") + after
 
 
-def nearest_words(forecast: Forecast, spec: type[Spec]) -> str:
+def nearest_options_text(forecast: Forecast, spec: type[Spec]) -> str:
     """The options with which it fits, as on the command line; empty where there are none."""
     flags = [
         f"--{option_of(spec, 'training', name).removeprefix('num_').replace('_', '-')}"

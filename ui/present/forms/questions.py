@@ -135,7 +135,7 @@ def _type_of_list(name: str, annotation: Any, offers: Offers) -> tuple[AnswerTyp
     return "names", get_args(annotation) if get_origin(annotation) is Literal else tuple(offers.get(name, ()))
 
 
-def limited(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]) -> list[Question]:
+def limit_questions(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]) -> list[Question]:
     """The questions with these upper bounds of their answers; a larger default becomes the bound."""
     return [
         replace(question, maximum=limits[question.path], default=min(question.default, limits[question.path]))
@@ -156,7 +156,7 @@ def assemble(answers: Answers) -> dict[str, Any]:
     return spec
 
 
-def changed(questions: Iterable[Question], answers: Answers) -> dict[tuple[str, ...], Any]:
+def changed_answers(questions: Iterable[Question], answers: Answers) -> dict[tuple[str, ...], Any]:
     """The answers that differ from the field's default: what a command line must hold."""
     return {q.path: answers[q.path] for q in questions if q.path in answers and answers[q.path] != q.default}
 
@@ -169,7 +169,7 @@ def number_fault(label: str, value: float | None, lowest: float | None, highest:
     if is_in_range and (not is_integer or value == int(value)):
         return ""
     kind = "a whole number" if is_integer else "a number"
-    return f"{label} must be {kind}{_range_words(lowest, highest)}, not {_digits(value)}."
+    return f"{label} must be {kind}{_range_text(lowest, highest)}, not {_digits(value)}."
 
 
 def number_faults(questions: Iterable[Question], answers: Answers) -> list[str]:
@@ -186,7 +186,7 @@ def fault_of(question: Question, value: float | None) -> str:
     )
 
 
-def _range_words(lowest: float | None, highest: float | None) -> str:
+def _range_text(lowest: float | None, highest: float | None) -> str:
     if lowest is not None and highest is not None:
         return f" from {_digits(lowest)} to {_digits(highest)}"
     if lowest is not None:

@@ -100,9 +100,9 @@ def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:
     folder = uploads_folder(home) / uuid.uuid4().hex
     folder.mkdir(parents=True)
     for number, file in enumerate(files, start=1):
-        with (folder / kept_name(number, file)).open("xb") as out:
+        with (folder / stored_name(number, file)).open("xb") as out:
             out.write(file.getbuffer())
-    names = {kept_name(number, file): file.name for number, file in enumerate(files, start=1)}
+    names = {stored_name(number, file): file.name for number, file in enumerate(files, start=1)}
     names_file(folder).write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
     return folder
 
@@ -133,7 +133,7 @@ def _names_of(folder: Path) -> dict[str, str]:
     return names
 
 
-def kept_name(number: int, file: Uploaded) -> str:
+def stored_name(number: int, file: Uploaded) -> str:
     """The name under which the file is stored."""
     return f"{number:04d}{safe_suffix(file.name)}"
 

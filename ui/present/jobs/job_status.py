@@ -74,7 +74,7 @@ def places_of(job: JobCard) -> dict[str, bool]:
     return {action: action in possible for action in _ACTIONS[job.state]}
 
 
-def cancel_words(dependents: Sequence[str]) -> str:
+def describe_cancel(dependents: Sequence[str]) -> str:
     """Which jobs a cancel also ends, since they wait for this one, and what Retry does then."""
     if not dependents:
         return "Retry resumes it from its last checkpoint."
@@ -158,7 +158,7 @@ def coming(jobs: Sequence[JobCard], kind: str, mixture: str | None = None) -> Jo
     return next((job for job in of_kind if mixture is None or job.spec.get("mixture") == mixture), None)
 
 
-def coming_words(job: JobCard, jobs: Sequence[JobCard]) -> str:
+def describe_coming_job(job: JobCard, jobs: Sequence[JobCard]) -> str:
     """How far a job on its way is: `“Train” is running, about 3 min 20 s left.`"""
     if job.state == "paused":
         return f"“{job.title}” is paused: resume it."

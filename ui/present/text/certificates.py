@@ -58,7 +58,7 @@ def _bounds(what: str, interval: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def extraction_words(findings: Mapping[str, Any]) -> str:
+def describe_extraction(findings: Mapping[str, Any]) -> str:
     """The settings of the extraction test."""
     how = (
         "the most probable token each time"
@@ -78,7 +78,7 @@ def not_removed(rows: Iterable[ExpertRemoval]) -> list[str]:
     return [f"{row.expert}: {row.not_removed}" for row in rows if row.not_removed]
 
 
-def prior_words(findings: Mapping[str, Any]) -> str:
+def describe_priors(findings: Mapping[str, Any]) -> str:
     """Where the priors behind the perplexities come from."""
     return (
         f"Every mixture weighs its experts by a cached prior of exactly {findings['num_blocks']} dev blocks of the "
@@ -118,7 +118,7 @@ def folder_rows(findings: Findings) -> list[dict[str, Any]]:
     ]
 
 
-def single_words(findings: Findings) -> str:
+def describe_new_expert(findings: Findings) -> str:
     """The single new expert compared with its parent; empty without scores."""
     sentences = []
     for one in findings["alone"]:

@@ -15,7 +15,7 @@ from workbench.registry.cards import EvaluationCard, ExpertCard
 Value = TypeVar("Value")
 
 
-def measure_words(rows: Sequence[DomainMeasure]) -> str:
+def describe_measures(rows: Sequence[DomainMeasure]) -> str:
     """One sentence on the measures of domains; those in blocks of another size are named."""
     if not rows:
         return ""
@@ -26,13 +26,13 @@ def measure_words(rows: Sequence[DomainMeasure]) -> str:
     return f"{usual_words}; but {', '.join(others)}." if others else f"{usual_words}."
 
 
-def table_measure_words(table: PerplexityTable) -> str:
+def describe_table_measures(table: PerplexityTable) -> str:
     """The same sentence on a table of experts and domains."""
     pairs = zip(table.domains, table.measures, strict=True)
-    return measure_words([DomainMeasure(domain=domain, **measure.model_dump()) for domain, measure in pairs])
+    return describe_measures([DomainMeasure(domain=domain, **measure.model_dump()) for domain, measure in pairs])
 
 
-def unknown_accuracy_words(table: PerplexityTable, mixture: str) -> str:
+def describe_unknown_accuracy(table: PerplexityTable, mixture: str) -> str:
     """One sentence where scores were stored without their accuracy, and how to count it; none where all are known."""
     pairs = zip(table.perplexity, table.accuracy, strict=True)
     unknown = sum(one is not None and other is None for row in pairs for one, other in zip(*row, strict=True))
@@ -90,7 +90,7 @@ def without_scores(experts: Sequence[str], split: HeldOutSplit) -> list[str]:
     return [expert for expert in experts if expert not in scored]
 
 
-def gap_words(experts: Sequence[str], split: HeldOutSplit) -> str:
+def describe_missing_scores(experts: Sequence[str], split: HeldOutSplit) -> str:
     """Why there is no perplexity: the experts without scores."""
     unscored = without_scores(experts, split)
     if len(unscored) == len(experts):
@@ -116,7 +116,7 @@ def odd_measures(measures: Mapping[str, TokenMeasure]) -> dict[str, str]:
     return {name: _difference(one, usual) for name, one in measures.items() if usual is not None and one != usual}
 
 
-def comparability_words(measures: Mapping[str, TokenMeasure], where: str = "the others are marked") -> str:
+def describe_comparability(measures: Mapping[str, TokenMeasure], where: str = "the others are marked") -> str:
     """A note where not all numbers compare, with what most are of and where to see it; empty where they do."""
     usual, odd = most_frequent(measures.values()), odd_measures(measures)
     if usual is None or not odd:

@@ -13,7 +13,7 @@ SIGN = "r is of affinity, which is minus the ratio, with the overlap: it is abov
 _SURE = 0.05
 
 
-def affinity_words(answer: Affinity) -> list[str]:
+def describe_affinity(answer: Affinity) -> list[str]:
     """Both correlations of `workbench.questions.affinity`, and the domains they leave out."""
     if answer.report is None:
         return [f"The overlap of the domains has not been measured yet. Measure it with: {HOW_TO_MEASURE}"]
@@ -56,7 +56,7 @@ def gap_sentences(answer: Affinity) -> list[str]:
     return [words.format(listed(names)) for names, words in sentences if names]
 
 
-def contrast_words(answer: TokenComparison) -> str:
+def describe_contrast(answer: TokenComparison) -> str:
     """Which expert is better overall, by how much, and on how much text."""
     overall = answer.overall
     verb = "predicts better than" if overall > 0 else "predicts worse than"
@@ -66,7 +66,7 @@ def contrast_words(answer: TokenComparison) -> str:
     )
 
 
-def passage_words(passage: Passage) -> str:
+def describe_passage(passage: Passage) -> str:
     """One passage: its document, length and mean difference."""
     shown = len(passage.tokens)
     cut = f", the first {shown:,} shown" if shown < passage.num_tokens else ""

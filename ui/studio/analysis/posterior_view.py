@@ -22,7 +22,7 @@ from ui.present.charts.posteriors import (
 )
 from ui.present.charts.token_view import weight_data
 from ui.present.text.formatting import plain, pluralize
-from ui.present.text.posteriors import posterior_title, short_words
+from ui.present.text.posteriors import describe_short_domains, posterior_title
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.gate_form import choose_evidence
 from ui.widgets.address import choose_number, choose_one, choose_split
@@ -54,11 +54,14 @@ def show_domains(saved: MixtureRequest) -> None:
         return
     answer = _in_order_of_experts(answer)
     if not answer.domains:
-        why = short_words(answer) or f"The {answer.split} text is not scored under every expert that takes part."
+        why = (
+            describe_short_domains(answer)
+            or f"The {answer.split} text is not scored under every expert that takes part."
+        )
         empty_until_scored(why, _how_to_score(mixture, answer.split), mixture, answer.split)
         return
     st.markdown(f"**{plain(posterior_title(answer))}**")
-    if short := short_words(answer):
+    if short := describe_short_domains(answer):
         st.caption(plain(short))
     looks = read_looks()
     groups = {is_trained: [row for row in answer.domains if row.is_trained == is_trained] for is_trained in _TITLES}
@@ -125,7 +128,7 @@ def _how_to_score(mixture: str, split: HeldOutSplit) -> str:
     return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture, split)}`."
 
 
-def show_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str], key: str) -> None:
+def show_weighted_text(tokens: Sequence[str], weights: Weights, experts: Sequence[str], key: str) -> None:
     """Parts 2 to 4 of the story of a text: strip, words and token; then the same as lines and as means."""
     looks = read_looks()
     data = weight_data(
@@ -181,7 +184,7 @@ def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
     read = read_text("posterior_passage", saved, texts[place - 1], "Reading the passage", as_saved=True)
     if read and read.tokens:
         st.caption("The beginning of a held-out document, read with the mixture's own gate.")
-        show_words(read.tokens, read.weights, read.experts, "posterior_passage")
+        show_weighted_text(read.tokens, read.weights, read.experts, "posterior_passage")
 
 
 def read_text(

@@ -9,14 +9,14 @@ import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
 from jobs.queue.submit import submit
-from ui.present.charts.colours import Looks, marked, read_looks
+from ui.present.charts.colours import Looks, read_looks, with_mark
 from ui.present.charts.heatmap import Scores
 from ui.present.charts.scatters import retention_scatter
 from ui.present.charts.token_view import difference_data
 from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
 from ui.present.text.formatting import plain, spoken
-from ui.present.text.retention import HOW_TO_READ, missing_words, number_of, retention_rows, text_words
-from ui.present.text.specialization import contrast_words, passage_words
+from ui.present.text.retention import HOW_TO_READ, describe_gaps, describe_measured_text, number_of, retention_rows
+from ui.present.text.specialization import describe_contrast, describe_passage
 from ui.studio.job_views.job_view import show_last
 from ui.widgets.address import choose_one, go_to
 from ui.widgets.background import ask_scores
@@ -75,9 +75,8 @@ def _show(answer: Retention, key: str) -> None:
     picture = retention_scatter(answer, number, read_looks())
     if picture:
         show_chart(picture, f"{key}_scatter")
-        st.caption(
-            plain(f"{text_words(answer)} {HOW_TO_READ} Where names would overlap, hover a point to read its own.")
-        )
+        where = "Where names would overlap, hover a point to read its own."
+        st.caption(plain(f"{describe_measured_text(answer)} {HOW_TO_READ} {where}"))
     else:
         st.info(plain(f"No expert here has its {number} measured on all of these domains."))
     st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")
@@ -89,7 +88,7 @@ def _show(answer: Retention, key: str) -> None:
 def offer_scores(answer: Retention, key: str) -> None:
     """What is missing, and the evaluations that make it, as a button and as commands."""
     st.warning("Some scores are missing. Only stored evaluations are compared.")
-    for sentence, _ in missing_words(answer):
+    for sentence, _ in describe_gaps(answer):
         st.caption(plain(sentence))
     for evaluation in answer.evaluations:
         st.code(evaluation.command, language="bash", wrap_lines=True)
@@ -122,7 +121,7 @@ def _go_to_first_passage() -> None:
 
 def show_cell(shown: Scores, looks: Looks) -> Cell | None:
     """The second part: which cell, and its numbers. None where there is nothing to compare."""
-    cells = shown.compared()
+    cells = shown.compared_cells()
     if not cells:
         st.caption("Score a second expert on a domain that has an expert of its own: then there is a cell to choose.")
         return None
@@ -153,7 +152,7 @@ def _show_numbers(shown: Scores, looks: Looks, expert: str, domain: str) -> None
     st.table(
         [
             {
-                "expert": plain(marked(name, looks.expert(name))),
+                "expert": plain(with_mark(name, looks.expert(name))),
                 "perplexity (per token)": f"{shown.perplexity_of(name, domain):,.1f}",
             }
             for name in names
@@ -193,7 +192,7 @@ def _show_comparison(answer: TokenComparison) -> None:
     side = choose_one(left.segmented_control, "Passages", [WORST, BEST], default=WORST, key=SIDE, required=True)
     passages = answer.worst if side == WORST else answer.best
     title.markdown(f"##### 3 · The passage where it {'loses' if side == WORST else 'wins'} most")
-    st.caption(plain(contrast_words(answer)))
+    st.caption(plain(describe_contrast(answer)))
     if not passages:
         st.info("No passage of this kind was scored.")
         return
@@ -206,6 +205,6 @@ def _show_comparison(answer: TokenComparison) -> None:
 
 
 def _show_passage(answer: TokenComparison, passage: Passage) -> None:
-    st.caption(plain(passage_words(passage)))
+    st.caption(plain(describe_passage(passage)))
     data = difference_data(passage.tokens, passage.differences, answer.expert, answer.rival)
     show_tokens(data, "contrast.tokens")

@@ -9,7 +9,7 @@ import streamlit as st
 from jobs.plans.clusterings import submit_find
 from ui.present.forms.form_choices import missing, offers_now
 from ui.present.pages import CLUSTERS, CORPORA, TRAIN
-from ui.present.text.clusters import clustering_row, made_words, stale_words
+from ui.present.text.clusters import clustering_row, describe_clustering, describe_stale_experts
 from ui.present.text.formatting import ago, plain
 from ui.studio.clusters.cluster_map_view import show_map
 from ui.studio.clusters.cluster_training import show_training
@@ -121,8 +121,8 @@ def _show_list(cards: list[ClusteringCard]) -> None:
     view = choose_one(
         right.segmented_control, "View", list(_VIEWS), default=_MAP, key="clusters.view", required=True, wrap=True
     )
-    st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))
-    if stale := stale_words(card):
+    st.caption(plain(f"{describe_clustering(card)} Found {ago(card.created_at)}."))
+    if stale := describe_stale_experts(card):
         st.warning(plain(f"{stale} “{_TRAIN}” offers to retrain only those."), icon=":material/update:")
     _VIEWS[view](card)
     if len(cards) > 1:

@@ -9,7 +9,7 @@ import streamlit as st
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.pages import MIXTURES
-from ui.present.text.calibration import SINGLE_EXPERT, calibration_words
+from ui.present.text.calibration import SINGLE_EXPERT, describe_calibration
 from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.calibration_view import show_calibration, show_temperature
 from ui.studio.mixtures.effect_view import show_effect, show_modes
@@ -51,7 +51,7 @@ def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
     if len(saved.active or ()) == 1:
         st.caption(SINGLE_EXPERT)
     else:
-        title = "Next: calibrate the evidence" if calibration_words(mixture) else "Calibrate the evidence"
+        title = "Next: calibrate the evidence" if describe_calibration(mixture) else "Calibrate the evidence"
         with st.container(border=True, key="calibration"):
             st.subheader(title, anchor=False)
             show_calibration(mixture, saved)

@@ -15,15 +15,15 @@ from ui.present.pages import CORPORA, EXPERTS, OVERVIEW
 from ui.present.picture import (
     card_of,
     cards_to_show,
+    describe_serving,
     picture_legend,
     picture_of,
     place_of,
     scores_of,
-    served_words,
     switched_off,
 )
 from ui.present.text.formatting import plain, pluralize
-from ui.present.text.measures import comparability_words, odd_measures
+from ui.present.text.measures import describe_comparability, odd_measures
 from ui.studio.overview.at_work import announce_ends, show_health, show_recent, show_unfinished
 from ui.studio.overview.contents import (
     Contents,
@@ -173,7 +173,7 @@ def _show_picture(have: Contents, mixture: MixtureCard | None, looks: Looks, is_
     with st.container(border=True, key="picture"):
         st.header("What is here: text, experts, and what they are mixed into", anchor=False)
         st.caption(plain(picture_legend(mixture)))
-        state = served_words(have.aliases_of(mixture.name), is_served) if mixture else ""
+        state = describe_serving(have.aliases_of(mixture.name), is_served) if mixture else ""
         data = picture_of(have.domains, have.experts, mixture, scores_of(have.evaluations), looks, state)
         _open(show_picture(data, "living_picture"))
 
@@ -200,7 +200,7 @@ def _show_experts(have: Contents, mixture: MixtureCard | None, looks: Looks) -> 
         for one in shown
     ]
     _open(show_cards(cards, "expert_cards"))
-    if words := comparability_words(measures):
+    if words := describe_comparability(measures):
         st.caption(words)
     if more := len(have.experts) - len(shown):
         with st.container(key="small_link_experts"):

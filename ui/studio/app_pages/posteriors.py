@@ -12,7 +12,7 @@ import streamlit as st
 from ui.addresses import LONGEST_QUERY
 from ui.present.pages import POSTERIORS
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.analysis.posterior_view import read_text, show_domains, show_words
+from ui.studio.analysis.posterior_view import read_text, show_domains, show_weighted_text
 from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.gate_form import draw_evidence, note_gate, recall_gate, setting_questions
 from ui.studio.mixtures.mixture_controls import saved_request
@@ -166,7 +166,7 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
             plain(f"{pluralize(len(tokens), 'token')}, all of {experts[0]}: it is the only expert, so its weight is 1.")
         )
     else:
-        show_words(tokens, weights, experts, "posterior")
+        show_weighted_text(tokens, weights, experts, "posterior")
     show_inside(answer, parts)
 
 

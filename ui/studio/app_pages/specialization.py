@@ -16,8 +16,8 @@ from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.job_status import coming
 from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION
 from ui.present.text.formatting import ago, listed, plain, spoken
-from ui.present.text.measures import RULE, table_measure_words
-from ui.present.text.specialization import HOW_TO_MEASURE, affinity_words
+from ui.present.text.measures import RULE, describe_table_measures
+from ui.present.text.specialization import HOW_TO_MEASURE, describe_affinity
 from ui.studio.analysis.specialization_views import (
     COMPARED,
     Cell,
@@ -57,7 +57,7 @@ def show_affinity(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
     picture = affinity_scatter(answer, read_looks())
     if picture:
         show_chart(picture, "affinity")
-    for sentence in affinity_words(answer) if answer.report else []:
+    for sentence in describe_affinity(answer) if answer.report else []:
         st.markdown(spoken(sentence))
     _offer_measuring(answer)
     show_last(KIND)
@@ -243,7 +243,7 @@ def _show_table(scores: Scores) -> None:
 
 def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: Scores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
-    empty = scores.unscored()
+    empty = scores.unscored_experts()
     elsewhere = [name for name in empty if name in scores.elsewhere]
     if unscored := [name for name in empty if name not in scores.elsewhere]:
         st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
@@ -279,7 +279,7 @@ def _scores(mixture: str | None, split: HeldOutSplit, cards: list[ExpertCard]) -
     home_of = {card.name: card.domain for card in cards if card.domain}
     numbers = (table.perplexity, table.specialization)
     disabled = [card.name for card in cards if not card.enabled]
-    measured = table_measure_words(table)
+    measured = describe_table_measures(table)
     return Scores(table.experts, table.domains, *numbers, home_of, disabled, measured, table.accuracy, elsewhere)
 
 

@@ -7,11 +7,11 @@ import streamlit as st
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.charts.colours import read_looks
-from ui.present.charts.setting_grids import grid_picture, temperature_words
+from ui.present.charts.setting_grids import describe_temperature, grid_picture
 from ui.present.forms.questions import Offers
-from ui.present.text.clusters import changes_words, cluster_row
+from ui.present.text.clusters import cluster_row, describe_text_changes
 from ui.present.text.formatting import listed, moment, plain, pluralize
-from ui.present.text.measures import gap_words
+from ui.present.text.measures import describe_missing_scores
 from ui.studio.clusters.cluster_map_view import show_text
 from ui.studio.job_views.job_view import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
@@ -97,7 +97,7 @@ def show_changes(card: ClusteringCard) -> None:
     if changes is None:
         return
     notice = st.warning if changes.num_missing or changes.num_new else st.success
-    notice(plain(changes_words(changes)))
+    notice(plain(describe_text_changes(changes)))
     listed_ids = {"missing": changes.missing, "new": changes.new}
     rows = [{"document": id, "what": what} for what, ids in listed_ids.items() for id in ids]
     if rows:
@@ -156,7 +156,7 @@ def show_grid(card: ClusteringCard) -> None:
 
 def _show(grid: ClusterGrid, mixture: str, split: HeldOutSplit) -> None:
     if not grid.domains:
-        why = gap_words(grid.experts, split)
+        why = describe_missing_scores(grid.experts, split)
         empty_until_scored(why, "Evaluate the mixture once.", mixture, split)
         return
     by_domain = {row.domain: row.perplexity for row in grid.domains}
@@ -165,4 +165,4 @@ def _show(grid: ClusterGrid, mixture: str, split: HeldOutSplit) -> None:
     caption = f"Exact, from stored scores of the {split} split, in {moment(grid.seconds)}; all experts weigh alike."
     st.caption(plain(caption))
     if grid.proposed:
-        st.markdown(plain(temperature_words(grid.proposed)))
+        st.markdown(plain(describe_temperature(grid.proposed)))

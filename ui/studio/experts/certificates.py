@@ -11,14 +11,14 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import accuracy_bars, removal_bars
 from ui.present.text.certificates import (
     change_rows,
+    describe_extraction,
+    describe_new_expert,
+    describe_priors,
     extraction_rows,
-    extraction_words,
     folder_rows,
     perplexity_rows,
-    prior_words,
-    single_words,
 )
-from ui.present.text.classification import cluster_rows, method_words, task_rows
+from ui.present.text.classification import cluster_rows, describe_settings, task_rows
 from ui.present.text.formatting import clock, plain
 from ui.studio.job_views.job_view import show_form_and_job, show_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
@@ -62,7 +62,7 @@ def show_addition(report: ReportCard) -> None:
     findings = report.findings
     show = st.success if findings["ok"] else st.error
     show(plain(findings["sentence"]), icon=":material/verified:" if findings["ok"] else ":material/gpp_bad:")
-    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {single_words(findings)}"))
+    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {describe_new_expert(findings)}"))
     if rows := change_rows(findings):
         st.markdown("##### Perplexity of the mixture before and after: a change below 0 is a gain")
         show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")
@@ -180,10 +180,10 @@ def show_removal_report(report: ReportCard) -> None:
     st.markdown("##### Perplexity on every domain: the first is the expert's own")
     show_table(perplexity_rows(rows), f"removal_costs_{report.id}", f"Perplexities of {report.title}")
     _show_missing(rows)
-    st.caption(plain(prior_words(findings)))
+    st.caption(plain(describe_priors(findings)))
     st.markdown("##### Extraction: how much of its training text comes back")
     show_table(extraction_rows(findings["extraction"]), f"extraction_{report.id}", f"Extraction test of {report.title}")
-    st.caption(plain(extraction_words(findings["extraction"])))
+    st.caption(plain(describe_extraction(findings["extraction"])))
     if reproducible_from := findings.get("reproducible_from"):
         st.caption(plain(f"Reproducible from: {reproducible_from}"))
 
@@ -208,7 +208,7 @@ def show_classification(report: ReportCard) -> None:
     findings = report.findings
     st.markdown(plain(findings["sentence"]))
     show_chart(accuracy_bars(findings), f"classification_{report.id}")
-    st.caption(plain(method_words(findings)))
+    st.caption(plain(describe_settings(findings)))
     for note in findings["notes"]:
         st.caption(plain(note))
     if rows := cluster_rows(findings):

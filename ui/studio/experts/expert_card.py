@@ -10,7 +10,7 @@ import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
-from ui.present.charts.lineage import lineage_dot, lineage_words
+from ui.present.charts.lineage import describe_lineage, lineage_dot
 from ui.present.headlines import perplexity_text
 from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import clock, listed, millions, plain, pluralize, size
@@ -183,7 +183,7 @@ def _show_numbers(card: ExpertCard, split: HeldOutSplit) -> None:
 def _show_lineage(card: ExpertCard) -> None:
     with reading() as session:
         lineage = experts.lineage(session, card.name)
-    words = lineage_words(lineage)
+    words = describe_lineage(lineage)
     st.markdown("##### Lineage, from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name, read_looks()), alt=words)
     st.caption(plain(words))

@@ -14,7 +14,7 @@ from ui.present.charts.colours import Looks, looks_of
 from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
 from ui.present.picture import Scores, card_of, place_of, scores_of
 from ui.present.text.formatting import clock, millions, plain, pluralize, short, size
-from ui.present.text.measures import comparability_words, in_percent, measure_text, odd_measures
+from ui.present.text.measures import describe_comparability, in_percent, measure_text, odd_measures
 from ui.studio.overview.contents import curves_of
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
@@ -110,7 +110,7 @@ def counts(registry: Registry) -> dict[str, dict[str, int]]:
     }
 
 
-def filtered(registry: Registry, search: str, wanted: Mapping[str, Sequence[str]]) -> list[ExpertCard]:
+def filter_experts(registry: Registry, search: str, wanted: Mapping[str, Sequence[str]]) -> list[ExpertCard]:
     """The experts that match every word of the search, all states and one value of each other filter."""
     words, values_of = search.casefold().split(), facets(registry)
 
@@ -141,7 +141,7 @@ ORDERS: dict[str, Callable[[Registry, ExpertCard], Any]] = {
 }
 
 
-def ordered(registry: Registry, cards: Iterable[ExpertCard], order: str) -> list[ExpertCard]:
+def sort_experts(registry: Registry, cards: Iterable[ExpertCard], order: str) -> list[ExpertCard]:
     """Experts in one of the `ORDERS`."""
     return sorted(cards, key=lambda card: ORDERS[order](registry, card))
 
@@ -174,7 +174,7 @@ def read_registry(split: HeldOutSplit) -> Registry:
 def show_registry(registry: Registry, search: str, view: str) -> None:
     """The filters, and the experts that they leave."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
-        shown = filtered(registry, search, _choose_filters(registry))
+        shown = filter_experts(registry, search, _choose_filters(registry))
         order = choose_one(
             st.selectbox, "Sorted by", list(ORDERS), key="experts.sort", width=190, on_change=_to_first_page
         )
@@ -182,7 +182,7 @@ def show_registry(registry: Registry, search: str, view: str) -> None:
     if not shown:
         st.info("No expert matches. Take a filter away, or search for less.")
         return
-    listed = ordered(registry, shown, order)
+    listed = sort_experts(registry, shown, order)
     per_page = PER_PAGE[view]
     pages = list(range(1, (len(listed) + per_page - 1) // per_page + 1))
     place = st.container()
@@ -254,7 +254,7 @@ def _show_cards(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
     measures = scores.measures(here)
     odd = odd_measures(measures)
     cards = [_card(registry, one, scores, looks, curves.get(one.id, ()), odd.get(one.name, "")) for one in here]
-    if words := comparability_words(measures):
+    if words := describe_comparability(measures):
         st.caption(words)
     if opened := show_cards(cards, "registry_cards"):
         st.session_state[OPEN] = list(place_of(opened)[1].values())
@@ -282,7 +282,7 @@ def _show_table(registry: Registry, here: Sequence[ExpertCard], page: int) -> No
 
     rows = [expert_row(card, registry) for card in here]
     measures = scores_of(list(registry.home.values()), registry.split).measures(here)
-    if words := comparability_words(measures, "see the columns “measured on” and “tokenizer”"):
+    if words := describe_comparability(measures, "see the columns “measured on” and “tokenizer”"):
         st.caption(words)
     show_table(rows, key, "The registry of experts", on_select=choose, looks=looks_of(here).experts.values())
 

@@ -43,11 +43,11 @@ def show_curves(
             picture = curves(line, title, subject, looks, other, against.name)
             if picture:
                 show_chart(picture, f"{key}_{title.split()[0].lower()}", words="table")
-            if title == _HELD_OUT and (words := baseline_words(against)):
+            if title == _HELD_OUT and (words := describe_baseline(against)):
                 st.caption(plain(words))
 
 
-def baseline_words(against: TrainingBaseline) -> str:
+def describe_baseline(against: TrainingBaseline) -> str:
     """What the grey line is, or why there is none; empty where nothing was looked for."""
     if against.points:
         return f"Grey: {against.name} while it was trained, on the same held-out blocks."

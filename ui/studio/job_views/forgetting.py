@@ -15,7 +15,7 @@ from ui.present.charts.curves_and_bars import PERPLEXITY
 from ui.present.jobs.throughput import tokens_per_step
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain, pluralize
-from ui.present.text.retention import forgetting_rows, forgetting_words
+from ui.present.text.retention import describe_forgetting, forgetting_rows
 from ui.widgets.background import ask_scores
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
@@ -68,7 +68,7 @@ def _show_table(card: ExpertCard, answer: Forgetting) -> None:
         return
     st.markdown("##### Perplexity before and after: a change above 0 is forgetting")
     show_table(rows, f"forgotten_{card.id}", f"Perplexity per token by domain, {card.parent} and {card.name}")
-    for sentence in forgetting_words(answer):
+    for sentence in describe_forgetting(answer):
         st.markdown(plain(sentence))
 
 

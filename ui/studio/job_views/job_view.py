@@ -14,8 +14,8 @@ from jobs.queue import submit
 from ui.kinds.catalog import command_of, result_pages, result_sentence
 from ui.present.forms.questions import Offers
 from ui.present.jobs.failure_text import cause_of, next_step_of
-from ui.present.jobs.job_status import cancel_words, is_over, percent_of, places_of, sentence_of, style_of
-from ui.present.jobs.throughput import COUNTED_AS, throughput_words
+from ui.present.jobs.job_status import describe_cancel, is_over, percent_of, places_of, sentence_of, style_of
+from ui.present.jobs.throughput import COUNTED_AS, describe_throughput
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
 from ui.studio.job_views.curves import show_curves, show_samples
 from ui.studio.job_views.forgetting import show_forgetting
@@ -144,7 +144,7 @@ def _show_ending(job: JobCard) -> None:
     if sentence := result_sentence(job):
         st.markdown(plain(sentence))
     if measured := job.result.get("throughput"):
-        st.caption(plain(throughput_words(measured)), help=COUNTED_AS)
+        st.caption(plain(describe_throughput(measured)), help=COUNTED_AS)
     with st.container(horizontal=True):
         for number, result in enumerate(result_pages(job)):
             open_link(result.page, result.label, result.state, key=f"see_{job.id}_{number}")
@@ -189,7 +189,7 @@ def _dependents(job: JobCard) -> list[str]:
 def _offer_cancel(job: JobCard, key: str, is_possible: bool) -> None:
     is_refused = cannot_change() or not is_possible
     with st.popover("Cancel …", icon=":material/stop:", key=f"{key}_{job.id}_cancel_first", disabled=is_refused):
-        st.markdown(plain(cancel_words(_dependents(job))))
+        st.markdown(plain(describe_cancel(_dependents(job))))
         is_pressed = st.button(
             "Cancel the job",
             key=f"{key}_{job.id}_cancel",

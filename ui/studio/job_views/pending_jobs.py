@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
-from ui.present.jobs.job_status import by_turn, coming, coming_words, is_over
+from ui.present.jobs.job_status import by_turn, coming, describe_coming_job, is_over
 from ui.present.pages import EVALUATION, JOBS, TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_line
@@ -66,7 +66,7 @@ def _live(kind: str, why: str, mixture: str | None) -> None:
         if job is None:
             st.rerun()
         with st.container(border=True):
-            st.markdown(f"**{plain(why)}**  \n{plain('It is on its way: ' + coming_words(job, jobs))}")
+            st.markdown(f"**{plain(why)}**  \n{plain('It is on its way: ' + describe_coming_job(job, jobs))}")
             show_line(job)
             st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
 

@@ -8,8 +8,14 @@ import streamlit as st
 
 from engine.mixing.gate_registry import gate_type
 from jobs.queue.submit import submit
-from ui.present.charts.setting_grids import calibration_picture, temperature_words
-from ui.present.text.calibration import calibration_words, how_to_read, setting_words, text_words, verdict_words
+from ui.present.charts.setting_grids import calibration_picture, describe_temperature
+from ui.present.text.calibration import (
+    describe_calibration,
+    describe_fitted_text,
+    describe_verdict,
+    how_to_read,
+    setting_text,
+)
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until, unfinished_jobs
 from ui.studio.mixtures.mixture_controls import reset
@@ -34,7 +40,7 @@ def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
     if "evidence" not in gate_type(mixture.gate["kind"]).settings:
         st.caption("This gate does not use evidence. Choose a posterior in the gate settings and save it first.")
         return
-    if state := mixture.notes or calibration_words(mixture):
+    if state := mixture.notes or describe_calibration(mixture):
         st.caption(plain(state))
     st.caption(
         "Fits on dev text of the training domains how fast the posterior forgets (decay) and how much it trusts the "
@@ -85,20 +91,20 @@ def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
 
 
 def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:
-    st.markdown(plain(verdict_words(answer)))
+    st.markdown(plain(describe_verdict(answer)))
     show_chart(calibration_picture(answer), "calibration")
-    st.caption(plain(f"{how_to_read(answer)} {text_words(answer)}"))
+    st.caption(plain(f"{how_to_read(answer)} {describe_fitted_text(answer)}"))
     if answer.keeps:
         return
     with st.container(horizontal=True):
         is_accepted = st.button("Save this evidence", key="calibration.save", type="primary", disabled=cannot_change())
-        if st.button(f"Keep {setting_words(answer.now)}", key="calibration.keep"):
+        if st.button(f"Keep {setting_text(answer.now)}", key="calibration.keep"):
             st.session_state.pop(_shown_key(mixture))
             st.rerun()
     if is_accepted:
         apply(
             lambda session: mixtures.save_calibration(session, answer),
-            f"{mixture.name} is saved with {setting_words(answer.best)}.",
+            f"{mixture.name} is saved with {setting_text(answer.best)}.",
             partial(reset, mixture),
         )
 
@@ -119,7 +125,7 @@ def show_temperature(mixture: MixtureCard, saved: MixtureRequest) -> None:
 
 
 def _propose(mixture: MixtureCard, proposed: TemperatureProposal) -> None:
-    st.markdown(plain(temperature_words(proposed)))
+    st.markdown(plain(describe_temperature(proposed)))
     if proposed.perplexity is None or proposed.temperature == proposed.current:
         return
     if st.button("Save this temperature", key="temperature.save", type="primary", disabled=cannot_change()):

@@ -12,23 +12,30 @@ from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.curves_and_bars import oracle_gap
-from ui.present.jobs.throughput import cost_words, counted_as
-from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, effect_title, effect_words, unlike_words
+from ui.present.jobs.throughput import counting_note, describe_costs
+from ui.present.mixture_effect import (
+    bars_of,
+    describe_effect,
+    describe_unlike_rows,
+    difference_rows,
+    effect_rows,
+    effect_title,
+)
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import moment, plain
 from ui.present.text.inference_modes import (
-    ALL_WORDS,
+    ALL_SENTENCES,
     ORACLE,
     ByMode,
     best_mode,
+    describe_missing_modes,
+    describe_training_domains,
     means,
-    missing_words,
     mode_title,
     shown_modes,
     table_rows,
-    trained_words,
 )
-from ui.present.text.measures import RULE, gap_words, measure_words
+from ui.present.text.measures import RULE, describe_measures, describe_missing_scores
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.gate_form import choose_evidence
 from ui.studio.mixtures.mixture_controls import saved_request
@@ -60,7 +67,9 @@ def show_effect(
     if not before or not now:
         return
     if not now.domains:
-        empty_until_scored(gap_words(choice.active or (), split), "Evaluate the mixture once.", choice.model, split)
+        empty_until_scored(
+            describe_missing_scores(choice.active or (), split), "Evaluate the mixture once.", choice.model, split
+        )
         return
     has_one_tokenizer = not other or _tokenizer(choice) == _tokenizer(other)
     rows = effect_rows(before.domains if has_one_tokenizer else [], now.domains)
@@ -71,7 +80,7 @@ def show_effect(
         st.warning(plain(unlike))
     show_domain_bars(bars_of(rows, looks, other.model if other else "Saved"), "domain_bars")
     exact = f"Exact, from stored scores of the {split} split, in {moment(now.seconds)}."
-    st.caption(plain(f"{effect_words(rows)} {exact} {measure_words(now.domains)}"))
+    st.caption(plain(f"{describe_effect(rows)} {exact} {describe_measures(now.domains)}"))
     if other:
         _show_differences(choice, other)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -84,7 +93,7 @@ def _why_unlike(before: MixedScores, now: MixedScores, other: MixtureRequest | N
     """Why perplexities before and now are not compared, on every domain or on some; empty where they are."""
     if not has_one_tokenizer:
         return f"Not compared, since the two mixtures have different tokenizers. {RULE}"
-    return unlike_words(before.domains, now.domains, other.model if other else "The saved mixture")
+    return describe_unlike_rows(before.domains, now.domains, other.model if other else "The saved mixture")
 
 
 def _tokenizer(mixture: MixtureRequest) -> str:
@@ -106,7 +115,7 @@ def _show_cost(mixture: MixtureCard, choice: MixtureRequest) -> None:
     active = [member.expert_id for member in mixture.members if member.expert in on and member.weight > 0]
     with explained(), reading() as session:
         costs = expert_costs(session, get_storage(), mixture.name, active)
-        st.caption(plain(cost_words(costs)), help=counted_as(costs))
+        st.caption(plain(describe_costs(costs)), help=counting_note(costs))
 
 
 def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores | None:
@@ -138,8 +147,8 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     offer_csv(list(table_rows(answer)), "inference_modes", "modes_download")
     st.caption(
         "Perplexity per token, lower is better; bold is the lowest but for naive, which uses the test text. "
-        + " ".join(f"*{mode_title(mode)}*: {ALL_WORDS[mode]}." for mode in modes)
-        + f" {plain(f'{missing_words(answer, blocks)} {trained_words(answer)}'.strip())}"
+        + " ".join(f"*{mode_title(mode)}*: {ALL_SENTENCES[mode]}." for mode in modes)
+        + f" {plain(f'{describe_missing_modes(answer, blocks)} {describe_training_domains(answer)}'.strip())}"
     )
 
 
@@ -160,7 +169,7 @@ def _fetch(
 
 def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit, place: str) -> bool:
     if not answer.domains:
-        why = gap_words(answer.experts, split)
+        why = describe_missing_scores(answer.experts, split)
         empty_until_scored(why, "Evaluate the mixture once.", mixture, split, place=place)
     return not answer.domains
 

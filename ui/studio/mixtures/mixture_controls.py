@@ -9,7 +9,7 @@ import streamlit as st
 from ui.present.charts.colours import Looks, chip
 from ui.present.forms.settings_in_address import MemberSetting, member_values, not_used, read_members
 from ui.present.pages import PLAYGROUND, POSTERIORS
-from ui.present.text.calibration import inside_words
+from ui.present.text.calibration import describe_inner_gates
 from ui.present.text.formatting import plain
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.widgets.address import fresh, note, note_fault, show_fault
@@ -131,7 +131,7 @@ def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[
 
 
 def _point_to_parts(mixture: MixtureCard) -> None:
-    if words := inside_words(mixture):
+    if words := describe_inner_gates(mixture):
         explanation = (
             f"{words} Stored scores are of all parts together. To see the effect of switching a part, try it on your "
             "own text on these pages."

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.split_names import HeldOutSplit
-from ui.present.mixture_effect import changes_words, command_of
+from ui.present.mixture_effect import command_of, describe_changes
 from ui.present.model_use import curl_line
 from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import plain
@@ -47,11 +47,11 @@ def offer_saving(mixture: MixtureCard, saved: MixtureRequest, choice: MixtureReq
         st.rerun()  # nothing is lost: these controls hold no changes of their own
     can_save = bool(choice.active) and not is_saved and is_base and not is_at_fault(mixture)
     if not is_base:
-        changes = changes_words(base, saved) or "other names or notes"
+        changes = describe_changes(base, saved) or "other names or notes"
         st.badge(plain(f"saved elsewhere meanwhile: {changes}"), color="red")
         st.button("Load what is saved", key="mixture.load", on_click=reset, args=(mixture,))
     if not is_saved:
-        st.badge(plain(f"not saved: {changes_words(saved, choice)}"), color="orange")
+        st.badge(plain(f"not saved: {describe_changes(saved, choice)}"), color="orange")
     with st.container(width="content", key="other_step"):
         st.page_link(PLAYGROUND.script, label="Open in playground", icon="", query_params={"left": mixture.name})
     has_changes = not is_saved or is_at_fault(mixture)

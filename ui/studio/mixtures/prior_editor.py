@@ -7,7 +7,7 @@ import streamlit as st
 from engine.mixing.papers import PAPER_BLOCKS
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
-from ui.present.text.posteriors import evidence_words
+from ui.present.text.posteriors import evidence_text
 from ui.studio.mixtures.mixture_controls import set_weights
 from ui.widgets.changes import apply, cannot_change
 from ui.widgets.data_table import show_table
@@ -69,7 +69,7 @@ def origin(source: PriorSource | GivenByHand) -> str:
         return "Given by hand."
     return (
         f"Estimated on {pluralize(source.num_blocks, 'block')} of {source.block_size} tokens of {source.split} text of "
-        f"{source.domain} with {source.mixture}, evidence: {evidence_words(source.evidence)}."
+        f"{source.domain} with {source.mixture}, evidence: {evidence_text(source.evidence)}."
     )
 
 
