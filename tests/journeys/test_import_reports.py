@@ -10,7 +10,7 @@ import pytest
 
 from tests.journeys.conftest import Do
 from ui.cli.app import main
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.registry import corpora
 from workbench.registry.database import reading
 

@@ -7,17 +7,14 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from engine.plugins import BadPlugin, load_object
+from engine.plugins import BadPluginError, load_object
 from ui.kinds.form import TrainForm, needs_of
 from ui.pages.catalog import page_at
 from ui.present.forms.options import command_line
 from ui.present.forms.questions import Answers
 from ui.present.pages import Page
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import Kind, stored_sentence
-from workbench.registry.cards import JobCard
-
-_PACKAGE = "workbench.kinds."
+from workbench.answers.cards import JobCard
+from workbench.kinds.kind import Kind, known_kinds, stored_sentence
 
 
 def train_forms() -> dict[str, TrainForm]:
@@ -27,26 +24,28 @@ def train_forms() -> dict[str, TrainForm]:
 
 
 def form_of(name: str) -> TrainForm | None:
-    """The form of a kind on the page Train; None where it has none there. Raises BadPlugin.
+    """The form of a kind on the page Train; None where it has none there. Raises BadPluginError.
 
-    That of a built-in kind is in the module of `ui.kinds` named as its spec's. Another package may name one, else its
+    That of a built-in kind is in the module of its name in `ui.kinds`. Another package may name one, else its
     kinds have a form from their spec.
     """
     kind = known_kinds().get(name)
     if kind is None or kind.form is None:  # the package of an old job may be uninstalled
         return None
     if not (path := form_path(kind)):
-        return None if kind.spec.__module__.startswith(_PACKAGE) else _generic_form(kind)
+        return None if kind.module else _generic_form(kind)
     form = load_object(path)
     if not isinstance(form, TrainForm):
-        raise BadPlugin(f"{path} is a {type(form).__name__}, not a TrainForm.", "Correct it or uninstall its package.")
+        raise BadPluginError(
+            f"{path} is a {type(form).__name__}, not a TrainForm.", "Correct it or uninstall its package."
+        )
     return form
 
 
 def form_path(kind: Kind[Any]) -> str:
     """`package.module:FORM`; empty for a kind without one."""
-    module = kind.spec.__module__.replace(_PACKAGE, "ui.kinds.", 1)
-    return kind.form or (f"{module}:FORM" if module.startswith("ui.kinds.") and _exists(module) else "")
+    module = f"ui.kinds.{kind.module}"
+    return kind.form or (f"{module}:FORM" if kind.module and _exists(module) else "")
 
 
 def _exists(module: str) -> bool:

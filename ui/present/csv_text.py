@@ -8,7 +8,7 @@ from io import StringIO
 from itertools import chain
 from typing import Any
 
-from workbench.analysis.curves.job_metrics import MetricValue
+from workbench.analysis.training_curves import MetricValue
 
 # What a spreadsheet takes for the start of a formula, also in full width: OWASP, "CSV Injection".
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")

@@ -9,7 +9,7 @@ from typing import Literal
 from ui.present.jobs.job_status import by_turn, is_over, percent_of, sentence_of
 from ui.present.next_steps import Holdings
 from ui.present.text.formatting import listed, pluralize
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 
 StepState = Literal["done", "now", "later"]
 TRAININGS = ("train-joint", "train-expert")

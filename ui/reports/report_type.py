@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any, Generic, TypedDict, TypeVar
 
 from engine.plugins import find_plugins, missing_package
+from workbench.answers.cards import ReportCard
 from workbench.kinds.kind import ResultLink
-from workbench.registry.cards import ReportCard
 
 Findings = TypeVar("Findings", bound=Mapping[str, Any])
 Rows = Sequence[Mapping[str, Any]]
@@ -51,7 +51,7 @@ GROUP = "expert_workbench.reports"  # of entry points
 
 @cache
 def report_types() -> dict[str, ReportType[Any]]:
-    """Every sort of report by its name. Raises BadPlugin."""
+    """Every sort of report by its name. Raises BadPluginError."""
     return find_plugins("ui.reports", GROUP, "REPORT", ReportType, lambda report: report.name)
 
 

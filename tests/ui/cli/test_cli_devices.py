@@ -13,10 +13,10 @@ from tests.ui.studio.visits import open_page
 from ui.api.app import create_app
 from ui.cli.app import main
 from ui.present.jobs.job_status import describe_coming_job, gpu_row, sentence_of
+from workbench.answers.cards import DeviceCard, DeviceHolder
 from workbench.job_records import devices, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.registry.cards import DeviceCard, DeviceHolder
+from workbench.kinds.analysis import Evaluate
 from workbench.registry.database import transaction
 from workbench.settings import Settings, get_settings
 from workbench.store.artifacts import register_artifact

@@ -8,15 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 from tests.kind_samples import RESULTS, SPECS
 from ui.kinds.catalog import command_of, form_of, form_path, result_sentence, train_forms
 from ui.kinds.form import JOINT
 from ui.pages.catalog import all_pages
 from ui.widgets.fields import Answers
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import stored_sentence
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
+from workbench.kinds.kind import known_kinds, stored_sentence
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -49,7 +48,7 @@ def test_the_forms_of_the_page_train_have_an_order_and_known_needs() -> None:
 @pytest.mark.parametrize("path", ["no_such_package.form:FORM", "workbench.kinds.kind:stored_sentence"])
 def test_a_form_that_is_none_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_kinds(), "evaluate", replace(known_kinds()["evaluate"], form=path))
-    with pytest.raises(BadPlugin, match=path):
+    with pytest.raises(BadPluginError, match=path):
         form_of("evaluate")
 
 

@@ -22,7 +22,7 @@ from ui.studio.experts.registry_view import (
     read_registry,
     sort_experts,
 )
-from workbench.analysis.in_domain_scores import in_domain_scores, scored_domains
+from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.aliases import list_aliases, set_alias

@@ -10,7 +10,7 @@ import streamlit as st
 from ui.kinds.form import AVERAGE, EXPERTS, PARENT, TrainForm
 from ui.present.forms.questions import Offers, questions_of
 from ui.widgets.fields import draw_number, draw_widget
-from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.mixtures import AverageExperts
 
 _KIND = "average-experts"
 

@@ -16,11 +16,11 @@ from ui.present.text.classification import accuracy_rows
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.inference_modes import ORACLE
 from ui.present.text.measures import comparable, measure_text
+from workbench.answers.cards import EvaluationCard, ExpertCard, MetricPoint
 from workbench.formatting.number_format import change, nats, percent, perplexity
 from workbench.formatting.palette import Look
 from workbench.questions.inference_modes import InferenceMode, InferenceModeDomain
 from workbench.questions.removal import DomainRemoval
-from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
 PERPLEXITY = "perplexity per token"
 

@@ -11,9 +11,9 @@ from engine.models.flops import Shape
 from ui.present.forms.questions import Answers, Offers, Question, assemble
 from ui.present.text.formatting import pluralize
 from workbench.analysis import mode_parts
+from workbench.answers.cards import ExpertCard
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import corpora, experts, mixtures, priors, seeds
-from workbench.registry.cards import ExpertCard
 from workbench.registry.clusters import cluster_routing
 from workbench.registry.database import reading
 from workbench.specs.base import Spec
@@ -151,7 +151,7 @@ def proposed_answers(
 
 
 def proposed_spec(spec: type[Spec], answers: Answers) -> Any:
-    """The spec of these answers. Raises BadSpec where they are not enough."""
+    """The spec of these answers. Raises BadSpecError where they are not enough."""
     return parse_spec({"kind": spec.model_fields["kind"].default, **assemble(answers)})
 
 

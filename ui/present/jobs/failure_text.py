@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ui.errors import JobFailed
+from ui.errors import JobFailedError
 from ui.present.forms.readable_folders import own_names
 from ui.present.next_step_text import next_step_text, with_options
+from workbench.answers.cards import JobCard
 from workbench.kinds.parse_spec import paths_read
-from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
 
 LEAVE_OUT = (
@@ -30,10 +30,10 @@ def next_step_of(job: JobCard) -> str:
     return f"{next_step_text(job.next_step)} {LEAVE_OUT}".strip()
 
 
-def failure_of(card: JobCard) -> JobFailed:
+def failure_of(card: JobCard) -> JobFailedError:
     """Why a failed or cancelled job ended, and what to do next."""
     retry = f"Retry it with: workbench job retry {card.id}"
     if card.state == "cancelled":
         reason = f": {cause_of(card)}" if card.error else "."
-        return JobFailed(f"{card.title} was cancelled{reason}", next_step_of(card) or retry)
-    return JobFailed(f"{card.title} failed: {cause_of(card)}", next_step_of(card) or retry)
+        return JobFailedError(f"{card.title} was cancelled{reason}", next_step_of(card) or retry)
+    return JobFailedError(f"{card.title} failed: {cause_of(card)}", next_step_of(card) or retry)

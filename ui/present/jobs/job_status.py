@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ui.present.text.formatting import duration, listed, pluralize, size
-from workbench.registry.cards import DeviceCard, JobCard
+from workbench.answers.cards import DeviceCard, JobCard
 from workbench.schema.job_states import FINISHED, UNFINISHED, ShownState
 
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]

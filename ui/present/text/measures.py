@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 from engine.text.split_names import HeldOutSplit
 from ui.present.text.formatting import listed, pluralize
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
+from workbench.answers.cards import EvaluationCard, ExpertCard
 from workbench.formatting.shell_command import evaluate_command
-from workbench.registry.cards import EvaluationCard, ExpertCard
 
 Value = TypeVar("Value")
 

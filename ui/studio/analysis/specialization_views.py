@@ -25,11 +25,11 @@ from ui.widgets.data_table import show_table
 from ui.widgets.elements.components import show_tokens
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
+from workbench.answers.cards import ExpertCard
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.questions.question import ask
 from workbench.questions.retention import Metric, Retention, RetentionRequest, suggest_defaults
 from workbench.questions.token_comparison import ContrastRequest, Passage, TokenComparison
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
 COMPARED = "specialization.compared"  # the names of the experts

@@ -21,8 +21,8 @@ from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.registry.cards import ClusteringCard
+from workbench.answers.cards import ClusteringCard
+from workbench.kinds.clusters import FindClusters
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.database import reading
 

@@ -23,9 +23,9 @@ from ui.widgets.data_table import show_table
 from ui.widgets.fields import draw_number
 from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head, show_next_step
+from workbench.answers.cards import CorpusCard, DomainCard, JobCard, RefusedRecord
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora
-from workbench.registry.cards import CorpusCard, DomainCard, JobCard, RefusedRecord
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage

@@ -20,8 +20,8 @@ from ui.widgets.address import choose_one, choose_some, choose_split, reopen, wr
 from ui.widgets.changes import apply, cannot_change
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head, show_next_step
+from workbench.answers.cards import ViewCard
 from workbench.registry import corpora, experts, seeds, views
-from workbench.registry.cards import ViewCard
 from workbench.registry.database import reading
 
 

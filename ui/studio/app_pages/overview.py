@@ -39,7 +39,7 @@ from ui.widgets.changes import cannot_change
 from ui.widgets.elements.components import show_cards, show_picture
 from ui.widgets.notices import explained, keep
 from ui.widgets.page_head import show_head, show_next_step
-from workbench.registry.cards import MixtureCard
+from workbench.answers.cards import MixtureCard
 from workbench.settings import get_settings
 
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"

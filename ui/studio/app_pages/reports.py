@@ -20,8 +20,8 @@ from ui.widgets.changes import offer_deletion
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head, show_next_step
+from workbench.answers.cards import ReportCard
 from workbench.registry import reports
-from workbench.registry.cards import ReportCard
 from workbench.registry.database import reading
 
 

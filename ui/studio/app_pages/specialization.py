@@ -39,13 +39,13 @@ from ui.widgets.notices import empty, explained
 from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
 from workbench.analysis import perplexity_tables
-from workbench.analysis.in_domain_scores import scored_domains
+from workbench.analysis.perplexity_tables import scored_domains
+from workbench.answers.cards import ExpertCard
 from workbench.formatting.shell_command import evaluate_command
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import MeasureOverlap
 from workbench.questions.affinity import Affinity, AffinityRequest
 from workbench.questions.question import ask
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
 KIND = "measure-overlap"

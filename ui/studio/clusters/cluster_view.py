@@ -23,10 +23,10 @@ from ui.widgets.data_table import show_table
 from ui.widgets.fields import Answers
 from ui.widgets.notices import empty, explained
 from ui.widgets.show_chart import show_chart
-from workbench.answers.documents import TextChanges
+from workbench.answers.cards import ClusterCard, ClusteringCard
+from workbench.answers.posteriors import TextChanges
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
 from workbench.registry import mixtures
-from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusters import cluster_documents
 from workbench.registry.clusters.clusterings import delete_clustering, describe_cluster
 from workbench.registry.database import reading

@@ -31,14 +31,14 @@ from ui.widgets.parents import show_posterior
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import additions_of
 from workbench.analysis.changes.training_outcome import worse_than_before
-from workbench.analysis.in_domain_scores import in_domain_scores
+from workbench.analysis.perplexity_tables import in_domain_scores
+from workbench.answers.cards import ExpertCard
 from workbench.exports.old_masks import old_masks
 from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs as rows
 from workbench.kinds.training.train_expert import known_to_parent
 from workbench.questions import removal
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
 

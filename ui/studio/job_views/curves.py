@@ -14,9 +14,9 @@ from ui.present.text.formatting import plain
 from ui.widgets.address import choose_one
 from ui.widgets.on_demand import scroll_box
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.curves.training_baseline import TrainingBaseline
+from workbench.analysis.training_curves import TrainingBaseline
+from workbench.answers.cards import EventCard, JobCard, MetricPoint
 from workbench.formatting.number_format import nats
-from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.schema.job_states import SAMPLES
 
 ALL_DOMAINS = "all domains"

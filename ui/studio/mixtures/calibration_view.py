@@ -23,13 +23,13 @@ from ui.widgets.background import ask_scores
 from ui.widgets.changes import apply, cannot_change
 from ui.widgets.notices import explained, keep
 from ui.widgets.show_chart import show_chart
-from workbench.answers.calibrations import EvidenceCalibration
+from workbench.answers.cards import MixtureCard
 from workbench.answers.mixture_request import MixtureRequest
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.calibration import CalibrationRequest, missing_scores
 from workbench.questions.cluster_grid import ClusterGridRequest, TemperatureProposal
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
 from workbench.specs.gates import changed_gate, load_gate
 from workbench.store.storage import get_storage

@@ -45,13 +45,13 @@ from ui.widgets.data_table import offer_csv
 from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
+from workbench.answers.cards import MixtureCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import perplexity
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions.costs import expert_costs
 from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison, InferenceModesRequest
 from workbench.questions.perplexities import MixedScores, MixRequest
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
 from workbench.registry.experts import get_expert
 from workbench.store.storage import get_storage

@@ -13,10 +13,10 @@ from ui.widgets.changes import apply, cannot_change
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import draw_number
 from ui.widgets.notices import explained, keep
+from workbench.answers.cards import GivenByHand, MixtureCard, PriorCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import PriorSource
 from workbench.registry import corpora, priors
-from workbench.registry.cards import GivenByHand, MixtureCard, PriorCard
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 

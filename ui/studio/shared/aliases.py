@@ -8,8 +8,8 @@ from ui.present.text.formatting import clock, plain
 from ui.widgets.changes import apply, cannot_change
 from ui.widgets.data_table import show_table
 from ui.widgets.on_demand import content_of
+from workbench.answers.cards import AliasCard
 from workbench.registry import aliases
-from workbench.registry.cards import AliasCard
 from workbench.registry.database import reading
 from workbench.schema.names import ALIAS_SIGN
 

@@ -18,9 +18,9 @@ from ui.present.pages import JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.widgets.job_form import show_job_form
 from ui.widgets.notices import explained
+from workbench.answers.cards import JobCard
 from workbench.job_records.jobs import get_job
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading
@@ -42,7 +42,7 @@ class Clone:
 
 
 def clone_of(job: JobCard, offers: Offers, taken: Collection[str]) -> Clone:
-    """The clone of a job; `taken` are names that it may not have. Raises BadSpec where the spec cannot be read."""
+    """The clone of a job; `taken` are names that it may not have. Raises BadSpecError where the spec cannot be read."""
     spec = parse_spec(job.spec)
     content = spec.model_dump(mode="json")
     offers = {**_own_values(type(spec), content, offers), **offers}

@@ -28,12 +28,12 @@ from ui.widgets.address import choose_one
 from ui.widgets.data_table import NO_VALUE
 from ui.widgets.job_form import last_job
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
-from workbench.errors import BadSpec, NotFound
+from workbench.answers.cards import DomainCard
+from workbench.errors import BadSpecError, NotFoundError
 from workbench.formatting.number_format import DASH
 from workbench.job_records.jobs import get_job
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as
-from workbench.registry.cards import DomainCard
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading
@@ -97,7 +97,7 @@ def _choose_imported(names: Sequence[str]) -> None:
     try:
         with reading() as session:
             job = get_job(session, job_id)
-    except NotFound:
+    except NotFoundError:
         return
     made = [name for name in job.result.get("domains", []) if name in names] if job.state == "done" else []
     if made:
@@ -208,7 +208,7 @@ def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
     answers: Answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
     try:
         spec = parse_as(TrainClusters, {**assemble(answers), "seed_model": offers["seed_model"][0]})
-    except BadSpec as bad:
+    except BadSpecError as bad:
         return Row(CLUSTER_PLAN, _CLUSTERS, answers, None, problem=bad.complaints[0])
     return Row(CLUSTER_PLAN, _CLUSTERS, answers, spec)
 
@@ -230,7 +230,7 @@ def _row(kind: str, outcome: TrainOutcome, form: TrainForm, domains: Sequence[st
     answers = proposed_answers(spec, domains, offers, taken, outcome.answers(offers))
     try:
         return Row(kind, outcome, answers, proposed_spec(spec, answers))
-    except BadSpec as bad:
+    except BadSpecError as bad:
         return Row(kind, outcome, answers, None, problem=bad.complaints[0])
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ui.present.forms.job_forecast import describe_missing_forecast
-from workbench.errors import BadSpec, Complaint
+from workbench.errors import BadSpecError, Complaint
 
 
 def test_a_complaint_about_all_fields_is_a_sentence_and_one_of_a_field_names_it() -> None:
     assert (
-        describe_missing_forecast(BadSpec([Complaint("a share is of one GPU.")]))
+        describe_missing_forecast(BadSpecError([Complaint("a share is of one GPU.")]))
         == "Not measured yet. A share is of one GPU."
     )
-    assert describe_missing_forecast(BadSpec(["name: is missing."])) == "Not measured yet. Name: is missing."
+    assert describe_missing_forecast(BadSpecError(["name: is missing."])) == "Not measured yet. Name: is missing."
