@@ -73,7 +73,7 @@ def _word(value: Any) -> str:
 def spec_of_options(spec: type[Sane], values: Mapping[str, Any]) -> Any:
     """A spec with these values; the others keep their defaults. The knobs of its configs are also options.
 
-    Raises BadSpecError with every complaint, also about names that are not options. Complaints name options, not fields.
+    Raises BadSpecError with every complaint, also about unknown names; complaints name options, not fields.
     """
     try:
         return _parse(spec, values)
