@@ -115,12 +115,8 @@ def effect_title(rows: Rows) -> str:
     parts = [f"{count:,} got {word}" for count, word in ((worse, "worse"), (better, "better")) if count]
     if rest:
         parts.append(f"{rest:,} changed by less than {LITTLE:g} %")
-    return f"Of {pluralize(len(changes), 'domain')}, {_join(parts)}"
-
-
-def _join(parts: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    joined = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return f"Of {pluralize(len(changes), 'domain')}, {joined}"
 
 
 def describe_effect(rows: Rows) -> str:

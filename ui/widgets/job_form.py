@@ -81,7 +81,8 @@ def show_job_form(
     with right:
         is_refused = bool(faults) or (expected is not None and expected.fits is False)
         if expected is not None and expected.nearest:
-            _offer_nearest(kind, expected)
+            values = {f"{kind}.training.{name}": value for name, value in expected.nearest.items()}
+            st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
         outcome = st.container()  # above the button, since what is below it may lie outside of the window
         if st.button(
             label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=cannot_change() or is_refused
@@ -136,11 +137,6 @@ def _expect(kind: str, answers: Answers, parsed: Spec | BadSpecError, faults: Se
     if expected is not None:
         show_costs(expected, type(spec))
     return expected
-
-
-def _offer_nearest(kind: str, expected: Forecast) -> None:
-    values = {f"{kind}.training.{name}": value for name, value in expected.nearest.items()}
-    st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
 
 
 def _request(parsed: Spec | BadSpecError) -> str:

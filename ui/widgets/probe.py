@@ -59,7 +59,7 @@ class ProbeCall(BackgroundCall):
         self._seen_at = float("-inf")
 
     @property
-    def words(self) -> str:
+    def progress(self) -> str:
         """The current step of the probe, and how long it has taken."""
         return f"{self.stage} · {duration(self.seconds)}"
 
@@ -141,7 +141,7 @@ def _measuring(spec: Spec) -> None:
     if not advance([spec]):
         st.rerun()
     call = call_of(spec)
-    st.progress(0.0 if call is None else _share(call), text=plain(f"Probe: {call.words if call else 'starting'}"))
+    st.progress(0.0 if call is None else _share(call), text=plain(f"Probe: {call.progress if call else 'starting'}"))
 
 
 def _share(call: ProbeCall) -> float:

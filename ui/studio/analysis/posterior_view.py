@@ -52,7 +52,10 @@ def show_domains(saved: MixtureRequest) -> None:
     )
     if answer is None:
         return
-    answer = _in_order_of_experts(answer)
+    # Rows as the columns' own domains, so that a text that is taken for its own expert's is on the diagonal.
+    by_domain = {row.domain: row for row in answer.domains}
+    ordered = [by_domain[name] for name in in_order_of_homes([*by_domain], answer.homes)]
+    answer = answer.model_copy(update={"domains": ordered})
     if not answer.domains:
         why = (
             describe_short_domains(answer)
@@ -86,12 +89,6 @@ def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) ->
 
     show_chart(picture, key, choose)
     st.caption("Click a cell to read a passage of its domain below.")
-
-
-def _in_order_of_experts(answer: PosteriorMap) -> PosteriorMap:
-    """Rows as the columns' own domains, so that a text that is taken for its own expert's is on the diagonal."""
-    rows = {row.domain: row for row in answer.domains}
-    return answer.model_copy(update={"domains": [rows[name] for name in in_order_of_homes([*rows], answer.homes)]})
 
 
 def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:

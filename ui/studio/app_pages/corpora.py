@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import streamlit as st
 
 from engine.text.split_names import SPLITS, Split
@@ -23,7 +21,7 @@ from ui.widgets.data_table import show_table
 from ui.widgets.fields import draw_number
 from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head, show_next_step
-from workbench.answers.cards import CorpusCard, DomainCard, JobCard, RefusedRecord
+from workbench.answers.cards import CorpusCard, DomainCard, JobCard
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora
 from workbench.registry.database import reading
@@ -79,18 +77,24 @@ def _show_import(corpus: CorpusCard) -> None:
             st.caption(plain(f"Anonymized: {', '.join(counts) or 'nothing was found'}."))
         if report.refused:
             words = f"Records of {corpus.name} that were refused, and why"
-            show_table([_refused_row(one, corpus.source) for one in report.refused], f"refused_{corpus.id}", words)
+            show_table(
+                [
+                    {
+                        **one.model_dump(),
+                        "path": source_of(corpus.source, one.path or ""),
+                        "reason": with_options(one.reason),
+                    }
+                    for one in report.refused
+                ],
+                f"refused_{corpus.id}",
+                words,
+            )
         offer_deletion(
             plain(f"Deletes {corpus.name} with its domains. Not possible while an expert trained on them exists."),
             f"delete_{corpus.id}",
             lambda session: corpora.delete_corpus(session, corpus.name),
             f"{corpus.name} is deleted.",
         )
-
-
-def _refused_row(refused: RefusedRecord, source: str) -> dict[str, Any]:
-    reason = with_options(refused.reason)
-    return {**refused.model_dump(), "path": source_of(source, refused.path or ""), "reason": reason}
 
 
 PARTS = DOMAINS, IMPORT, REPORTS = "Domains", "Import text", "Imports & what was refused"

@@ -75,7 +75,10 @@ def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
     else:
         of = cards.get(sent.request.model)  # which may be gone by now
         with right:
-            _show_answer(sent, {one.expert: one.parts for one in of.members if one.parts} if of else {})
+            parts = {one.expert: one.parts for one in of.members if one.parts} if of else {}
+            doing = "Reading the text (the first time also loads the experts)"
+            if answer := read_text("posterior", sent.request, sent.text, doing):
+                _draw(answer, parts)
 
 
 def _draw_form(mixture: MixtureCard) -> TextRequest | None:
@@ -148,12 +151,6 @@ def _take_example(model: str) -> None:
     """Puts held-out text of two domains into the field: where one ends, the lead should change."""
     with explained(), reading() as session:
         st.session_state[_TEXT] = example(session, get_storage(), model)
-
-
-def _show_answer(sent: TextRequest, parts: Mapping[str, list[str]]) -> None:
-    doing = "Reading the text (the first time also loads the experts)"
-    if answer := read_text("posterior", sent.request, sent.text, doing):
-        _draw(answer, parts)
 
 
 def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:

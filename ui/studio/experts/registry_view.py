@@ -118,14 +118,12 @@ def filter_experts(registry: Registry, search: str, wanted: Mapping[str, Sequenc
         aliases = registry.aliases.get(card.name, ())
         text = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags, *aliases)).casefold()
         return all(word in text for word in words) and all(
-            _has(set(values_of[name](card)), chosen, every=name == STATE) for name, chosen in wanted.items() if chosen
+            (all if name == STATE else any)(value in values_of[name](card) for value in chosen)
+            for name, chosen in wanted.items()
+            if chosen
         )
 
     return [card for card in registry.cards if matches(card)]
-
-
-def _has(values: set[str], chosen: Iterable[str], *, every: bool) -> bool:
-    return values.issuperset(chosen) if every else not values.isdisjoint(chosen)
 
 
 def _perplexity(registry: Registry, card: ExpertCard) -> float:

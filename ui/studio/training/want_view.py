@@ -72,7 +72,7 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
         st.session_state[key] = [name for name in st.session_state.get(key, _usual(domains)) if name in names]
         labels = {one.name: plain(f"{one.name} (novel)" if one.role == "novel" else one.name) for one in domains}
         chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=labels.__getitem__))
-        st.caption(plain(_words([one for one in domains if one.name in chosen])))
+        st.caption(plain(_describe_domains([one for one in domains if one.name in chosen])))
         label = plain(f"Continue with {listed(chosen, 3)}" if chosen else "Continue")
         icon = ":material/arrow_forward:"
         goes_on = st.button(label, type="primary", key="train.continue", icon=icon, disabled=not chosen)
@@ -106,7 +106,7 @@ def _choose_imported(names: Sequence[str]) -> None:
             st.session_state[f"{_DOMAINS}.{sort}"] = made
 
 
-def _words(domains: Sequence[DomainCard]) -> str:
+def _describe_domains(domains: Sequence[DomainCard]) -> str:
     return " · ".join(
         f"{one.name}: {pluralize(one.num_documents, 'document')}, {size(one.num_bytes)}, {one.num_words:,} words"
         for one in domains[:6]
@@ -164,7 +164,7 @@ class Row:
         return seed is not None and self.outcome.freezes_seed and is_untrained(seed)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What it is, or why it is impossible; with a warning where it is worth little."""
         if self.problem:
             return self.problem
@@ -175,9 +175,11 @@ class Row:
 def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainForm]) -> list[Row]:
     """Every kind of training on these domains, also of other packages; those that are possible and worth it come first.
 
-    What starts from a seed model is proposed from that of the mixture that one more expert would join.
+    What starts from a seed model is proposed from that of the mixture that one more expert would join: the costs of two
+    rows compare only where both start from the same one.
     """
-    offers = _from_one_seed(offers)
+    seed = seed_of_mixture(offers["mixture_to_extend"][0]) if offers.get("mixture_to_extend") else ""
+    offers = {**offers, "seed_model": sorted(offers.get("seed_model", ()), key=lambda name: name != seed)}
     rows = [
         _row(kind, outcome, form, domains, offers)
         for kind, form in forms.items()
@@ -186,12 +188,6 @@ def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainFo
     ]
     rows.append(_cluster_row(domains, offers))
     return sorted(rows, key=lambda row: (row.spec is None, row.is_weak, row.outcome.position))
-
-
-def _from_one_seed(offers: Offers) -> Offers:
-    """The offers with that seed model first: the costs of two rows compare only where both start from the same one."""
-    seed = seed_of_mixture(offers["mixture_to_extend"][0]) if offers.get("mixture_to_extend") else ""
-    return {**offers, "seed_model": sorted(offers.get("seed_model", ()), key=lambda name: name != seed)}
 
 
 def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
@@ -203,7 +199,7 @@ def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
         need = Need("clustering", "This text has no clusters yet.", "Find them first.", "find-clusters", CLUSTERS)
         return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, need, f"{need.problem} {need.next_step}")
     if not offers["seed_model"]:
-        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, _words_of(SEED_MODEL))
+        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, _describe_need(SEED_MODEL))
     taken = {*offers["mixture"], *(name.partition("/")[0] for name in offers["experts"])}
     answers: Answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
     try:
@@ -224,7 +220,7 @@ def _own_row(kind: str, form: TrainForm) -> tuple[TrainOutcome, ...]:
 def _row(kind: str, outcome: TrainOutcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is not None:
-        return Row(kind, outcome, {}, None, need, _words_of(need))
+        return Row(kind, outcome, {}, None, need, _describe_need(need))
     spec = known_kinds()[kind].spec
     taken = {*offers["mixture"], *offers["experts"], *(name.partition("/")[0] for name in offers["experts"])}
     answers = proposed_answers(spec, domains, offers, taken, outcome.answers(offers))
@@ -234,7 +230,7 @@ def _row(kind: str, outcome: TrainOutcome, form: TrainForm, domains: Sequence[st
         return Row(kind, outcome, answers, None, problem=bad.complaints[0])
 
 
-def _words_of(need: Need) -> str:
+def _describe_need(need: Need) -> str:
     """What is missing, and what to do; only to wait, while an unfinished job makes it."""
     job = coming(unfinished_jobs(), need.kind)
     return f"{need.problem} " + (f"“{job.title}” makes one: wait until it is done." if job else need.next_step)
@@ -248,7 +244,7 @@ def show_want(rows: Sequence[Row]) -> Row | None:
     title = st.radio(
         "What do you want?",
         titles,
-        captions=[plain(row.words) for row in rows],
+        captions=[plain(row.description) for row in rows],
         key=_CHOSEN,
         label_visibility="collapsed",
     )
@@ -315,7 +311,7 @@ def _costs(row: Row) -> tuple[str, str, str, str]:
     if call is None:
         return ("waiting" if row.spec is not None else DASH, DASH, DASH, DASH)
     if call.is_running():
-        return f"measuring: {call.words}", DASH, DASH, DASH
+        return f"measuring: {call.progress}", DASH, DASH, DASH
     forecast = call.forecast
     if forecast is None or forecast.measured is None:
         problem = forecast.problem if forecast else str(call.failure)
