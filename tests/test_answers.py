@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ui.api.app import create_app
-from ui.api.insight import PosteriorRequest
-from ui.api.schemas.completion import CompletionRequest
-from ui.request_fields import CompletionFields, PosteriorFields
-from workbench.answers.mixture_request import RequestChanges
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -44,7 +40,6 @@ FREE_FORM = {
         "workbench.specs.gates:dump_gate",
         "workbench.specs.gates:load_gate",
         "workbench.answers.mixture_request:MixtureRequest.gate",
-        "workbench.answers.mixture_request:RequestChanges.gate",
         "workbench.schema.mode_composition:ModePart.shape",
         "workbench.answers.cards:ClusteringCard.config",
         "workbench.requests.body:gate_changes",
@@ -228,14 +223,6 @@ class Card:
         ("workbench.b", "c"),
         ("workbench.a", "f"),
     }
-
-
-def test_the_fields_of_the_clients_requests_are_those_that_the_api_accepts() -> None:
-    of_changes = RequestChanges.__annotations__.keys()  # a page that sends them chooses those that its route has
-    for fields, body in ((CompletionFields, CompletionRequest), (PosteriorFields, PosteriorRequest)):
-        needed = {one for one, field in body.model_fields.items() if field.is_required()}
-        assert fields.__annotations__.keys() - body.model_fields.keys() <= of_changes, body
-        assert needed <= fields.__required_keys__, body
 
 
 def has_fields(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
