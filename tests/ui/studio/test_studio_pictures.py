@@ -375,7 +375,7 @@ def test_forgetting_is_drawn_over_tokens_as_target_and_average_of_the_others() -
     assert [row["on code"] for row in picture.table] == pytest.approx([4, 6])
 
 
-@pytest.mark.parametrize(("end", "words"), [(4.0, "the others stay as they were"), (2.0, "read better, too")])
+@pytest.mark.parametrize(("end", "words"), [(4.0, "the others stay as they were"), (2.0, "also read better")])
 def test_what_was_not_forgotten_is_not_reported_as_forgotten(end: float, words: str) -> None:
     picture = forgetting_picture(watched(end), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING}, LOOKS)
     assert picture is not None
