@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.methods.base import Method
 from ui.present.forms.questions import Answers, Offers
 from ui.present.pages import COMPOSITION, CORPORA, Page
 from workbench.specs.base import Spec
@@ -48,6 +49,7 @@ class TrainForm:
     draw: Callable[[Offers], dict[str, Any]] = field(default=lambda _: {})
     needs: tuple[Need, ...] = ()
     outcomes: tuple[TrainOutcome, ...] = ()  # of a kind that trains on text; none: it has one row, under its title
+    methods: Callable[[], Mapping[str, Method]] = field(default=dict)  # that it offers, the usual one first
     position: int = 100  # among the forms, smallest first
     # of a spec's JSON: the state of widgets that are not named by a field's place in the spec
     widgets_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(default=lambda _: {})

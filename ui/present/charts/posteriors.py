@@ -22,8 +22,7 @@ from ui.present.charts.chart import (
 from ui.present.charts.colours import Looks, with_mark
 from ui.present.text.formatting import pluralize
 from ui.present.text.posteriors import stability_text
-from workbench.formatting.chart_label import full_label, label, shorten
-from workbench.formatting.number_format import share, weight
+from workbench.formatting.number_format import full_label, label, share, shorten, weight
 from workbench.formatting.palette import Look
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 

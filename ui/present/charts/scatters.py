@@ -15,8 +15,7 @@ from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
 from ui.present.text.retention import Placed, describe_retention, method_label, placed_experts, retention_rows
 from ui.present.text.specialization import numbers
-from workbench.formatting.chart_label import full_label, label
-from workbench.formatting.number_format import ratio, weight
+from workbench.formatting.number_format import full_label, label, ratio, weight
 from workbench.questions.affinity import Affinity, AffinityCell
 from workbench.questions.retention import Metric, Retention
 

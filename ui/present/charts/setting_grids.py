@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+from engine.config import PAPER_TEMPERATURE
 from engine.mixing.evidence import EvidenceRule
-from engine.mixing.papers import PAPER_TEMPERATURE
 from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
 from ui.present.text.calibration import describe_verdict, how_to_read, setting_text, surface_rows

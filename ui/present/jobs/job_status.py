@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from ui.present.text.formatting import duration, listed, pluralize, size
 from workbench.answers.cards import DeviceCard, JobCard
+from workbench.kinds.kind import FirstStep, known_kinds
 from workbench.schema.job_states import FINISHED, UNFINISHED, ShownState
 
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]
@@ -156,6 +157,17 @@ def coming(jobs: Sequence[JobCard], kind: str, mixture: str | None = None) -> Jo
     """The unfinished job of a kind, and of a mixture if one is given, whose turn is first; None if there is none."""
     of_kind = (job for job in by_turn(jobs) if job.kind == kind)
     return next((job for job in of_kind if mixture is None or job.spec.get("mixture") == mixture), None)
+
+
+def bringing(jobs: Sequence[JobCard], step: FirstStep) -> JobCard | None:
+    """The unfinished job whose turn is first, of a kind that brings what a new workbench lacks."""
+    return next((job for job in by_turn(jobs) if step_of(job) == step), None)
+
+
+def step_of(job: JobCard) -> FirstStep:
+    """What a job brings of what a new workbench lacks; empty also where its kind is not installed."""
+    kind = known_kinds().get(job.kind)
+    return kind.first_step if kind else ""
 
 
 def describe_coming_job(job: JobCard, jobs: Sequence[JobCard]) -> str:

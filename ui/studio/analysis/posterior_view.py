@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.cells import in_order_of_homes
@@ -31,12 +31,12 @@ from ui.widgets.elements.components import show_tokens
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import clicked, show_chart
 from workbench.analysis.sample_texts import passages
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
 from workbench.registry.database import reading
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 _TITLES = {True: "Training domains", False: "Novel domains"}  # of the experts that take part

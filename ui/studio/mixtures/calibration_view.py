@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from engine.mixing.gate_registry import gate_type
+from engine.mixing.gate_type import gate_type
 from jobs.queue.submit import submit
 from ui.present.charts.setting_grids import calibration_picture, describe_temperature
 from ui.present.text.calibration import (
@@ -24,7 +24,6 @@ from ui.widgets.changes import apply, cannot_change
 from ui.widgets.notices import explained, keep
 from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.kinds.analysis import Evaluate
 from workbench.questions.calibration import CalibrationRequest, missing_scores
@@ -32,6 +31,7 @@ from workbench.questions.cluster_grid import ClusterGridRequest, TemperatureProp
 from workbench.registry import mixtures
 from workbench.registry.database import reading
 from workbench.specs.gates import changed_gate, load_gate
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 

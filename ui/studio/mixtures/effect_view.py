@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import streamlit as st
 
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.curves_and_bars import oracle_gap
@@ -46,7 +46,6 @@ from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import perplexity
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions.costs import expert_costs
@@ -54,6 +53,7 @@ from workbench.questions.inference_modes import InferenceMode, InferenceModeComp
 from workbench.questions.perplexities import MixedScores, MixRequest
 from workbench.registry.database import reading
 from workbench.registry.experts import get_expert
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 

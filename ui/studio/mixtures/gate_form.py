@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import Problem
 from engine.mixing.evidence import READINGS, EvidenceRule
-from engine.mixing.gate_registry import gate_type, gate_types
+from engine.mixing.gate_type import gate_type, gate_types
 from ui.present.forms.form_choices import clustering_names, with_clusterings
 from ui.present.forms.questions import Question, config_questions
 from ui.present.forms.settings_in_address import gate_fault, gate_values, read_gate

@@ -11,8 +11,7 @@ from engine.config import (
 )
 from workbench.formatting.number_format import listed, pluralize, share, weight
 from workbench.kinds.analysis import CertifyAddition
-from workbench.kinds.kind import Kind, Result, expert_link, named, no_path
-from workbench.kinds.probe import training_probe
+from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, ExpertName, Name, Spec
 
@@ -121,6 +120,7 @@ KIND = Kind(
     complaints=_complaints,
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
     replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
+    first_step="experts",
     uses_gpu=True,
     command="train expert NAME",
     sentence=_sentence,
