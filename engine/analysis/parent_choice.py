@@ -18,8 +18,7 @@ from engine.inference.ensemble import Ensemble, Group, Models, as_ensemble
 from engine.inference.scores import score_text
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 
 from engine.clusters.sources import REPORT_EVERY, Ids, as_ids
 from engine.events import Progress
-from engine.text.chunking import pieces
 from engine.text.corpus import Document
 from engine.text.parquet_rows import Row, SortedRows, Table, read_rows
+from engine.text.plain_text import pieces
 from engine.text.split import MEMORY_BYTES, count_documents
 from engine.text.split_names import SPLITS
 

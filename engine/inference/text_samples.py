@@ -17,8 +17,8 @@ from torch import Tensor
 from engine.config import AdaptingConfig, SamplingConfig
 from engine.events import TextSample
 from engine.inference.sampling import make_generator, only_tokens, sample_token
+from engine.models.expert_model import TrainableModel
 from engine.models.rows import Rows
-from engine.models.trainable_model import TrainableModel
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import DomainText, by_expert
 

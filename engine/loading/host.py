@@ -5,10 +5,13 @@ Active experts, weights and gates belong to a plan, never to the loaded models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
-from threading import Lock
+from functools import cached_property
+from pathlib import Path
+from threading import Condition, Lock
 from typing import Any, TypeVar
 
 from engine.clusters.artifact import Clustering
@@ -20,22 +23,132 @@ from engine.errors import ChatTemplateError, MixtureError
 from engine.events import Done, Echo, TextReading, Token
 from engine.files import ArtifactRef
 from engine.foreign_files import short
-from engine.inference.cache_bytes import CacheBytes
+from engine.inference.cancellation import CHECK_SECONDS, check_cancelled
 from engine.inference.ensemble import Ensemble, Group
-from engine.inference.generate import generate
-from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
-from engine.inference.read_text import read_prompt, read_text
+from engine.inference.generate import (
+    Prompt,
+    encode_prompt,
+    generate,
+    read_prompt,
+    read_text,
+    require_fits,
+    require_readable,
+)
 from engine.inference.shared_passes import SharedPasses, why_not_shared
 from engine.inference.speculation import DraftCount
-from engine.loading.model_cache import ModelCache
-from engine.loading.model_folder import ModelFolder
+from engine.loading.loaded_base import ModelCache
 from engine.loading.plan import BaseInMemory, GenerationPlan, HostUse, PlannedExpert, gate_of
+from engine.methods.row_registry import read_limits
 from engine.mixing.base import Gate
 from engine.models.context_length import Limits
 from engine.models.expert_model import ExpertModel
+from engine.models.families import read_config
 from engine.text.chat.answers import Message
-from engine.text.chat.template import ChatTemplate
-from engine.text.tokenizer import Tokenizer
+from engine.text.chat.own_template import stop_ids, template_folder
+from engine.text.chat.template import ChatTemplate, load_chat_template
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+
+_BYTES = 4  # of a number, as if all were float32
+
+
+class CacheBytes:
+    """At most `capacity` bytes are reserved at a time, in the order of asking; one stream always fits.
+
+    `shrink` frees what else counts toward the capacity, such as idle models, until so many bytes fit beside it; it
+    gives the bytes that are still held.
+    """
+
+    def __init__(self, capacity: int, shrink: Callable[[int], int] = lambda _: 0) -> None:
+        self._capacity, self._shrink = capacity, shrink
+        self._changed = Condition()
+        self._turns: deque[object] = deque()
+        self._reserved = 0
+
+    @property
+    def num_reserved(self) -> int:
+        """Bytes that running streams have reserved."""
+        return self._reserved
+
+    @contextmanager
+    def reserved(self, num_bytes: int) -> Iterator[None]:
+        """Waits for this many bytes and holds them: all at once, so that no two streams wait for each other.
+
+        Raises Cancelled, and leaves its place, once nobody waits for the stream.
+        """
+        with self._changed:
+            self._wait_for(num_bytes)
+            self._reserved += num_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._reserved -= num_bytes
+                self._changed.notify_all()
+
+    def retry(self) -> None:
+        """Has streams that wait look again: what else counts toward the capacity may be idle now."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wait_for(self, num_bytes: int) -> None:
+        """Returns when it is this stream's turn and its bytes fit. The caller holds the lock."""
+        turn = object()
+        self._turns.append(turn)
+        try:
+            while not self._changed.wait_for(
+                lambda: self._turns[0] is turn and self._fits(num_bytes), timeout=CHECK_SECONDS
+            ):
+                check_cancelled()
+        finally:
+            self._turns.remove(turn)
+            self._changed.notify_all()
+
+    def _fits(self, num_bytes: int) -> bool:
+        wanted = self._reserved + num_bytes
+        return wanted + self._shrink(wanted) <= self._capacity or not self._reserved
+
+
+def bytes_per_position(config: Any) -> int:
+    """Bytes of the keys and values of one token in one expert's row, counted as float32.
+
+    Those of a decoder with heads of one width; what recurrent layers or parts of MoDE hold beside is not counted.
+    """
+    text = config.get_text_config(decoder=True)
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return int(2 * text.num_hidden_layers * heads * width * _BYTES)
+
+
+class ModelFolder:
+    """The limits and the tokenizer of a base, and the chat templates of its experts. Each file is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises DamagedFile where the limits cannot be read."""
+        self._folder = folder
+        self.limits = read_limits(folder)
+        self.bytes_per_position = bytes_per_position(read_config(folder))  # of one expert's keys and values
+        self._templates: dict[Path, ChatTemplate | None] = {}
+        self._stop_ids: dict[Path, frozenset[int]] = {}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; of a mixture over several bases only the first one's is read, since all are alike."""
+        return load_tokenizer(self._folder)
+
+    def template(self, expert: Path) -> ChatTemplate | None:
+        """The chat template of an expert: its own, or else the base's; None without one."""
+        folder = template_folder(self._folder, expert)
+        if folder not in self._templates:
+            self._templates[folder] = load_chat_template(folder, "this model")
+        return self._templates[folder]
+
+    def stop_ids(self, expert: Path, tokenizer: Tokenizer) -> frozenset[int]:
+        """The tokens that end an answer of an expert, with those that end a turn by its chat template."""
+        folder = template_folder(self._folder, expert)
+        if folder not in self._stop_ids:
+            self._stop_ids[folder] = stop_ids(tokenizer, self._folder, folder)
+        return self._stop_ids[folder]
+
 
 Value = TypeVar("Value")
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import torch
 
     from engine.methods.multi_expert_host import MultiExpertHost
+    from engine.models.expert_model import TrainableModel
     from engine.models.multi_expert import Placement
-    from engine.models.trainable_model import TrainableModel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.errors import TrainingError
 
 if TYPE_CHECKING:
-    from engine.models.trainable_model import TrainableModel
+    from engine.models.expert_model import TrainableModel
 
 
 @dataclass(frozen=True)

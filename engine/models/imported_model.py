@@ -1,9 +1,13 @@
-"""A model from a folder of any source, checked before it becomes a seed: it computes, and its files describe it."""
+"""A model of another source: from a folder, checked before it becomes a seed, or from the Hugging Face hub.
+
+Of the hub only safetensors, JSON and tokenizers are downloaded, pinned to a commit, and never pickles.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.families import empty_model, load_checkpoint, load_model, read_config
+from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 _PIECE = 1 << 22  # numbers looked at in one go
 _MOST_IDS = 8  # of the text that is read to compare two models
@@ -170,3 +175,91 @@ def _changed(folder: Path, weights: model_files.Weights, lm: Any, *, was_tied: b
     if model_files.both_are_there(folder):
         changes.append(f"{model_files.WEIGHTS} was read, and not the files that {model_files.INDEX} lists.")
     return changes
+
+
+_ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def download_model(name: str, revision: str = "") -> Path:
+    """The local folder of a model on the hub, downloaded now; the folder's name is the commit.
+
+    The small files come first, since they list the weights. Raises ModelError if the download fails.
+    """
+    with _in_sentences(name, revision):
+        return _download_weights(name, _download_small_files(name, revision))
+
+
+def download_expert(name: str, revision: str = "") -> Path:
+    """Downloads an adapter or a fine-tuned model, as `download_model` downloads a seed model."""
+    with _in_sentences(name, revision):
+        folder = _download_small_files(name, revision)
+        if (folder / _ADAPTER).exists():
+            return _download_tensors(name, folder.name, [_ADAPTER_WEIGHTS])
+        return _download_weights(name, folder)
+
+
+def _download_small_files(name: str, revision: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    small = [*model_files.SMALL_FILES, *TOKENIZER_FILES, TEMPLATES]
+    return Path(snapshot_download(name, revision=revision or None, allow_patterns=small))
+
+
+def _download_weights(name: str, folder: Path) -> Path:
+    read_config(folder)
+    has_index = (folder / model_files.INDEX).exists()
+    names = model_files.shard_names(folder) if has_index else [model_files.WEIGHTS]
+    return _download_tensors(name, folder.name, names)
+
+
+def _download_tensors(name: str, commit: str, names: list[str]) -> Path:
+    """The folder with these files of a commit; raises ModelError where there are only pickles instead."""
+    from huggingface_hub import snapshot_download
+
+    folder = Path(snapshot_download(name, revision=commit, allow_patterns=names))
+    if not any((folder / file).exists() for file in names) and (pickles := _pickles(name, commit)):
+        raise ModelError(
+            f"The weights of “{name}” on the hub are only there as {pickles[0]}, a pickle, which is never opened.",
+            "Choose one in safetensors format.",
+        )
+    return folder
+
+
+def _pickles(name: str, commit: str) -> list[str]:
+    from huggingface_hub import HfApi
+
+    files = HfApi().list_repo_files(name, revision=commit)
+    return sorted(short(file) for file in files if file.endswith((".bin", ".pt", ".pth", ".ckpt", ".pkl")))
+
+
+@contextmanager
+def _in_sentences(name: str, revision: str) -> Iterator[None]:
+    """Raises ModelError with a sentence of its own for each cause that the hub's client distinguishes."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.GatedRepoError:
+        raise ModelError(
+            f"“{name}” is gated: its authors give access to those who accept its terms.",
+            f"Accept them on huggingface.co/{name}, then set HF_TOKEN to a token of that account.",
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise ModelError(
+            f"“{name}” on the hub has no revision “{short(revision)}”.", "Give a branch, a tag or a commit of it."
+        ) from None
+    except errors.RepositoryNotFoundError:
+        raise ModelError(
+            f"There is no model “{name}” on the hub, or it is private.",
+            "Check its name; for a private one, set HF_TOKEN to a token that may read it.",
+        ) from None
+    except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError):
+        raise ModelError(
+            f"“{name}” cannot be downloaded: the hub cannot be reached.",
+            "Check the network, and that HF_HUB_OFFLINE is not set, or give a local folder.",
+        ) from None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            f"The model “{name}” cannot be downloaded: {short(error)}",
+            "Check its name and the network, or give a local folder.",
+        ) from error

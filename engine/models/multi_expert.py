@@ -23,12 +23,19 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
-from engine.models.discovery import family_of, keeps_other_states
+from engine.models.discovery import RouterLosses, family_of, keeps_other_states, router_losses
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
-from engine.models.heads import decoder_of, head_of
-from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from, token_scores
-from engine.models.routers import RouterLosses, router_losses
+from engine.models.likelihoods import (
+    Losses,
+    Objective,
+    TokenScores,
+    decoder_of,
+    head_of,
+    log_likelihoods,
+    losses_from,
+    token_scores,
+)
 from engine.models.rows import Rows, current_rows, routed
 from engine.models.separation import separated
 from engine.models.stored_tensors import fill, without_weights

@@ -18,7 +18,7 @@ from engine.models.discovery import family_of
 from engine.models.rows import Rows
 
 if TYPE_CHECKING:
-    from engine.models.trainable_model import TrainableModel
+    from engine.models.expert_model import TrainableModel
 
 _MOST_TOKENS: Final = 24  # of the row that is tried
 # In nats. Of the families of transformers 5.23, as tiny random models, those that keep texts apart change by less than

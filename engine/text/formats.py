@@ -1,22 +1,328 @@
-"""A reader for each file format: yields records and recoverable faults; raises fatal faults."""
+"""A reader for each file format: yields records and recoverable faults; raises fatal faults.
+
+However large a file is, no more than one JSON value or a few rows of it are in memory, and a missing quote in CSV takes
+no more than one record with it.
+"""
 
 from __future__ import annotations
 
 import codecs
+import csv
 import io
+import json
 import re
-from collections.abc import Callable
-from typing import Any
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from engine.errors import CorpusError
 from engine.path_kinds import HEAD_BYTES, describe_head, describe_path
 from engine.text import records
 from engine.text.plain_text import read_plain
-from engine.text.readers.csv_tables import read_csv
-from engine.text.readers.json_values import loads, read_json_values, record_of
-from engine.text.readers.parquet import read_parquet
-from engine.text.records import Record, Records, Source
-from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked
+from engine.text.records import Record, Records, Source, names_of
+from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked, refuse_growth
+
+BATCH_ROWS = 64
+
+
+def read_parquet(source: Source) -> Records:
+    """The rows of a table; a compressed table is unpacked to a temporary file first."""
+    with _seekable(source) as file:
+        try:
+            yield from _parquet_rows(source, _open_parquet(source, file))
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = (str(error).splitlines() or ["damaged"])[0]
+            remedy = "Write or download it again."
+            raise source.fault(f"The parquet file cannot be read ({reason}).", remedy) from None
+
+
+@contextmanager
+def _seekable(source: Source) -> Iterator[IO[bytes]]:
+    """The file itself, or its unpacked copy: a table is read from its end."""
+    if not source.file.suffixes[1]:
+        with source.file.path.open("rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        while data := source.stream.read(1 << 20):
+            copy.write(data)
+        copy.seek(0)
+        yield copy
+
+
+def _open_parquet(source: Source, file: IO[bytes]) -> Any:
+    schema = pq.read_schema(file)
+    fields = source.columns(schema.names)
+    for field in fields:
+        if field not in schema.names:
+            problem = f"The table has no column “{field}”, only {names_of(schema.names)}."
+            raise source.fault(problem, "Name the column to read.")
+        if schema.names.count(field) > 1:
+            problem = f"The table has {schema.names.count(field)} columns “{field}”."
+            raise source.fault(problem, "Rename one of them.")
+    # read as a dictionary, a value that many rows repeat is held once: repetition is a bomb in parquet
+    kind = schema.field(fields[0]).type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    file.seek(0)
+    return pq.ParquetFile(
+        file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(fields[:1]) if is_text else None
+    )
+
+
+def _parquet_rows(source: Source, table: Any) -> Records:
+    num_rows, num_bytes = table.metadata.num_rows, source.file.size_bytes
+    fields = source.columns(table.schema_arrow.names)
+    row = size = 0
+    for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(fields), use_threads=False):
+        for i in range(batch.num_rows):
+            row += 1
+            item = _parquet_row(source, fields, batch, i, row, num_bytes * row // num_rows)
+            size += len(str(item.values[fields[0]])) if isinstance(item, Record) else 0
+            refuse_growth(source.file, size, num_bytes)
+            yield item
+
+
+def _parquet_row(
+    source: Source, fields: tuple[str, ...], batch: Any, i: int, row: int, offset: int
+) -> Record | CorpusError:
+    try:
+        values = {field: batch.column(field)[i].as_py() for field in fields}
+    except UnicodeDecodeError as error:
+        return source.not_utf8(row, error.start + 1)
+    text = values[fields[0]]
+    if isinstance(text, str) and len(text) > records.MAX_RECORD_BYTES:
+        return source.too_long(row)
+    return Record(row, values, offset)
+
+
+_CHUNK = 1 << 16
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class _Repeated(ValueError):
+    """An object that names a field twice."""
+
+
+def loads(text: str) -> Any:
+    """A JSON value; raises ValueError for what is none, and for an object that names a field twice."""
+    return json.loads(text, object_pairs_hook=_without_repeats)
+
+
+def record_of(source: Source, value: object, line: int, place: str = "") -> Record | CorpusError:
+    """The record that a value is, or the fault of one that is no object."""
+    if isinstance(value, dict):
+        return Record(line, value, place=place)
+    problem = f"The line must be a JSON object, got a {type(value).__name__}.{place}"
+    return source.fault(problem, 'Write {"text": "…"}.', line)
+
+
+def read_json_values(source: Source) -> Records:
+    """The objects of an array, or objects over several lines. No more than one of them is in memory.
+
+    A fault in the JSON ends the file: nothing shows where the next record begins.
+    """
+    text = _Text(source)
+    is_array = text.skip("[")
+    number, line = 0, 0
+    while not (text.skip("]") if is_array else text.is_at_end()):
+        if number and is_array and not text.skip(","):
+            raise source.fault("A comma is missing between two records of the array.", "Fix the file.", text.line)
+        number, before, line = number + 1, line, text.line_of_next()
+        place = f" It is record {number:,} of the array." if is_array and line == before else ""
+        yield record_of(source, text.value(), line, place)
+    if not text.is_at_end():
+        raise source.fault("Something follows the end of the array.", "Write one record per line.", text.line)
+
+
+class _Text:
+    """The text of a file from some position on, of which more is read when it is needed."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._json = json.JSONDecoder(object_pairs_hook=_without_repeats)
+        self._text, self._position, self._is_complete = "", 0, False
+        self.line = 1
+
+    def skip(self, character: str) -> bool:
+        """Whether this character comes next; then it is read."""
+        is_next = not self.is_at_end() and self._text[self._position] == character
+        self._position += is_next
+        return is_next
+
+    def is_at_end(self) -> bool:
+        """Whether nothing but space is left; that space is read."""
+        while True:
+            self._advance(_SPACE.match(self._text, self._position).end())  # type: ignore[union-attr]
+            if self._position < len(self._text):
+                return False
+            if not self._read(_CHUNK):
+                return True
+
+    def line_of_next(self) -> int:
+        """The line on which the next value begins."""
+        self.is_at_end()
+        return self.line
+
+    def value(self) -> Any:
+        """The next value; raises CorpusError when it is no JSON, or larger than a record may be."""
+        size = _CHUNK
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self._position)
+                if isinstance(value, dict | list) or end < len(self._text) or not self._read(size):
+                    self._advance(end)
+                    return value
+            except RecursionError:
+                raise self._source.fault("The record is nested too deeply.", "Remove the nesting.", self.line) from None
+            except _Repeated as error:
+                raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
+            except json.JSONDecodeError as error:
+                if len(self._text) - self._position > records.MAX_RECORD_BYTES:
+                    raise self._source.too_long(self.line) from None
+                if not self._read(size):
+                    line = self.line + self._text.count("\n", self._position, error.pos)
+                    problem = f"The record is not JSON ({error.msg})."
+                    raise self._source.fault(problem, "Fix it; the rest of the file was not read.", line) from None
+            size = max(size, len(self._text) - self._position)
+
+    def _advance(self, position: int) -> None:
+        self.line += self._text.count("\n", self._position, position)
+        self._position = position
+
+    def _read(self, size: int) -> bool:
+        """Reads so many bytes more; False at the end of the file."""
+        if self._is_complete:
+            return False
+        data = self._source.stream.read(size)
+        self._is_complete = not data
+        try:
+            more = self._decoder.decode(data, final=self._is_complete)
+        except UnicodeDecodeError as error:
+            line = self.line + self._text.count("\n", self._position) + data.count(b"\n", 0, error.start)
+            raise self._source.not_utf8(line, error.start + 1) from None
+        self._text, self._position = self._text[self._position :] + more, 0
+        return True
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Repeated(f"it names “{twice[:40]}” twice")
+    return values
+
+
+def read_csv(source: Source, delimiter: str = ",") -> Records:
+    """The rows of a table; another separator than the expected one is recognised, and noted."""
+    csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
+    delimiter = _delimiter(source, delimiter)
+    feed = _Feed(source)
+    rows = csv.reader(feed, delimiter=delimiter, strict=True)
+    header: list[str] = []
+    while True:
+        line = feed.begin()
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield source.fault(f"The row is not valid CSV ({error}).", _quote_remedy(feed.last), line)
+            continue
+        if row and row[0][:4].lower() == "sep=" and line == 1:
+            continue  # a line that Excel reads
+        if not header:
+            header = _csv_header(source, row, line, delimiter)
+        elif row:
+            yield _csv_row(source, header, row, line)
+
+
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def _delimiter(source: Source, expected: str) -> str:
+    """What separates the columns: what a line `sep=` says, else the first of `_DELIMITERS` that shows the columns."""
+    head = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].decode("utf-8", "replace")
+    first = head.partition("\n")[0].rstrip("\r")
+    if first[:4].lower() == "sep=":
+        chosen = first[4:5] or "\t"  # a tab at the end of a line may have been cut
+    else:
+        shown = (one for one in dict.fromkeys((expected, *_DELIMITERS)) if _shows_columns(source, first, one))
+        chosen = next(shown, expected)
+    if chosen != expected:
+        source.note(f"{source.file.name}: columns are separated by {_DELIMITERS.get(chosen, repr(chosen))}.")
+    return chosen
+
+
+def _shows_columns(source: Source, header: str, delimiter: str) -> bool:
+    names = next(csv.reader([header], delimiter=delimiter), [])
+    has_shape = any(set(shape) <= set(names) for shape in source.either)
+    return set(source.fields) <= set(names) and (has_shape or not source.either)
+
+
+def _quote_remedy(line: str) -> str:
+    if '\\"' in line:
+        return 'A quote inside a value is written "" in CSV, not \\": write the file with doubled quotes.'
+    return "Is a quote missing or not doubled?"
+
+
+def _csv_header(source: Source, row: list[str], line: int, delimiter: str) -> list[str]:
+    if not row:
+        return row
+    if len(set(row)) < len(row):
+        raise source.fault("The header names a column twice.", "Rename the columns.", line)
+    for field in source.fields:
+        if field not in row:
+            problem = f"The header has no column “{field}”, only {names_of(row)}."
+            remedy = "Name the column to read, or add a header"
+            separated = f"; columns are separated by {_DELIMITERS.get(delimiter, repr(delimiter))}."
+            raise source.fault(problem, remedy + separated, line)
+    return row
+
+
+def _csv_row(source: Source, header: list[str], row: list[str], line: int) -> Record | CorpusError:
+    if len(row) == len(header):
+        return Record(line, dict(zip(header, row, strict=True)))
+    return source.fault(
+        f"The row has {len(row)} values for {len(header)} columns.",
+        "Fix or remove it; text with a comma or a line end needs quotes.",
+        line,
+    )
+
+
+class _Feed:
+    """The lines for the csv reader, counted, so that a missing quote cannot swallow the rest of the file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._lines = source.lines()
+        self._number = 0
+        self._first = 1
+        self._size = 0
+        self.last = ""  # the line that was read last
+
+    def begin(self) -> int:
+        """Begins a record; returns the number of its first line."""
+        self._first, self._size = self._number + 1, 0
+        return self._first
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        item = next(self._lines)
+        if isinstance(item, CorpusError):
+            raise item
+        self._number, self.last = item
+        self._size += len(item[1])
+        if self._size > records.MAX_RECORD_BYTES:
+            raise self._source.too_long(self._first)
+        return item[1]
 
 
 def read_records(

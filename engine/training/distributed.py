@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from engine.errors import LostRank
-from engine.models.trainable_model import TrainableModel
+from engine.models.expert_model import TrainableModel
 from engine.training.layout import Layout
 from engine.training.local_parts import is_divided
 

@@ -20,10 +20,10 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
+from engine.models.expert_model import TrainableModel, trainable
 from engine.models.families import layout_of
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import hold_in_training_precision
 from engine.training.distributed import RankGroup
 from engine.training.layout import Layout

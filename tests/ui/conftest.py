@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded
 from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
-from engine.inference.prompt import Prompt
+from engine.inference.generate import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
 from ui.api.app import create_app
 from ui.api.server import Server

@@ -34,7 +34,7 @@ from ui.generation.model_host import ModelHost, numbered
 from workbench.answers.server import ChatCompletion, Completion
 
 if TYPE_CHECKING:
-    from engine.inference.prompt import Prompt
+    from engine.inference.generate import Prompt
     from engine.loading.plan import GenerationPlan
 
 router = APIRouter()

@@ -19,7 +19,7 @@ from engine.events import Done, Echo, TextReading, Token
 from engine.loading.plan import GenerationPlan, HostUse
 
 if TYPE_CHECKING:
-    from engine.inference.prompt import Prompt
+    from engine.inference.generate import Prompt
     from engine.loading.host import Host
     from workbench.answers.mixture_request import MixtureRequest
     from workbench.settings import Settings

@@ -21,11 +21,10 @@ from transformers.cache_utils import DynamicLayer
 from engine.errors import ModelError
 from engine.methods.mode.flops import Learning, training_flops
 from engine.methods.mode.model import ModeModel
+from engine.models.discovery import RouterLosses, router_losses
 from engine.models.expert_model import PartWeights
 from engine.models.flops import Shape
-from engine.models.heads import head_of
-from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from
-from engine.models.routers import RouterLosses, router_losses
+from engine.models.likelihoods import Losses, Objective, TokenScores, head_of, log_likelihoods, losses_from
 from engine.models.rows import Rows
 
 

@@ -24,8 +24,7 @@ from engine.methods.mode.branches import BranchMaker
 from engine.methods.mode.config import ModeConfig
 from engine.models.discovery import is_recurrent
 from engine.models.families import layout_of, max_positions
-from engine.models.heads import decoder_of, head_of
-from engine.models.likelihoods import TokenScores, token_scores
+from engine.models.likelihoods import TokenScores, decoder_of, head_of, token_scores
 from engine.models.separation import separated
 
 

@@ -10,11 +10,10 @@ from typing import cast
 
 from engine.config import TrainingConfig
 from engine.events import Evaluated, Event, TextSample
-from engine.inference.watched_losses import losses_of, watched_blocks
+from engine.inference.scores import losses_of, watched_blocks
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.models.context_length import require_context
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens
 from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.loop import train

@@ -21,10 +21,19 @@ from numpy.typing import NDArray
 from engine.errors import ChatTemplateError
 from engine.foreign_files import read_object, read_text, short
 from engine.text.blocks import MASK_RULE
-from engine.text.chat.answers import ASSISTANT, Locator, Message
+from engine.text.chat.answers import (
+    ASSISTANT,
+    BEGINS,
+    OLD_RULE,
+    Locator,
+    Message,
+    answers_by_old_rule,
+    encoded,
+    harmless,
+    loses_marks,
+    within,
+)
 from engine.text.chat.conversations import COUNTS
-from engine.text.chat.marked_text import BEGINS, encoded, harmless, loses_marks, within
-from engine.text.chat.old_masks import OLD_RULE, answers_by_old_rule
 from engine.text.chat.template_process import NotRendered, Rendered, render
 from engine.text.tokenizer import Tokenizer
 

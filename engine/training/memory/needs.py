@@ -18,7 +18,7 @@ from engine.config import TrainingConfig
 from engine.errors import DoesNotFit
 from engine.events import Requirements
 from engine.free_memory import megabytes, most_main_memory, most_memory
-from engine.models.trainable_model import TrainableModel, trainable
+from engine.models.expert_model import TrainableModel, trainable
 from engine.shapes_only import shapes_only
 from engine.training.autocast import HasTensors, precision_on
 from engine.training.background_checkpoint import LEAST_BYTES, has_idle_cores

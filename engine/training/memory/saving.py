@@ -11,11 +11,10 @@ from torch import nn
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.events import Requirements
-from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
-from engine.models.compiled import compiled_layers, compiled_loss
-from engine.models.routers import routers
+from engine.models.compiled import can_checkpoint_activations, checkpointed_activations, compiled_layers, compiled_loss
+from engine.models.discovery import routers
+from engine.models.expert_model import TrainableModel
 from engine.models.rows import Rows
-from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import in_training_precision
 from engine.training.memory.low_bits import frozen_in_4bit
 from engine.training.memory.needs import Needs, least_needs, require_memory

@@ -14,7 +14,7 @@ from engine.events import Event, Note, Progress
 from engine.methods.base import SeedOrigin
 from engine.methods.export import set_special_tokens
 from engine.methods.imports import ImportedExpert, import_expert
-from engine.models.hub import download_expert
+from engine.models.imported_model import download_expert
 from engine.text.chat.own_template import save_template
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.expert_files import store_base

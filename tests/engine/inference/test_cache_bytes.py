@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
-from engine.inference.cache_bytes import CacheBytes, bytes_per_position
 from engine.inference.cancellation import Cancelled, cancel_scope
+from engine.loading.host import CacheBytes, bytes_per_position
 from engine.models.families import fresh_model
 from tests.engine.conftest import VOCAB, small_shape
 

@@ -11,8 +11,7 @@ import torch
 
 from engine.config import SamplingConfig
 from engine.inference.ensemble import Ensemble, Group
-from engine.inference.generate import generate
-from engine.inference.read_text import read_prompt, read_text
+from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.shared_passes import SharedPasses
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate

@@ -11,11 +11,9 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
-from engine.inference import group_reader
 from engine.inference.cancellation import Cancelled, cancel_scope
-from engine.inference.generate import generate
+from engine.inference.generate import generate, read_text
 from engine.inference.mixing import Mixing
-from engine.inference.read_text import read_text
 from engine.inference.sampling import StopPhrases, make_generator, sample_token, sampling_distribution
 from engine.mixing.combine import mix
 from engine.mixing.gate_registry import build_gate, gate_type
@@ -295,7 +293,7 @@ def test_unseeded_answers_have_random_generators_of_their_own() -> None:
 
 @pytest.mark.parametrize("reads", [lambda mixing, ids: mixing.feed(ids), lambda mixing, ids: list(mixing.read(ids))])
 def test_a_prompt_that_nobody_wants_any_more_is_read_one_pass_further_at_most(model, monkeypatch, reads) -> None:
-    monkeypatch.setattr(group_reader, "CHUNK_POSITIONS", 4)
+    monkeypatch.setattr("engine.inference.mixing.CHUNK_POSITIONS", 4)
     mixing = Mixing(model, model.keys, build_gate(PosteriorGateConfig(), [1.0] * 4))
 
     with cancel_scope(lambda: len(mixing.ids) >= 8), pytest.raises(Cancelled):

@@ -13,8 +13,7 @@ from transformers.generation import logits_process as theirs
 from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
-from engine.inference.generate import generate
-from engine.inference.read_text import read_prompt
+from engine.inference.generate import generate, read_prompt
 from engine.inference.sampling import make_generator, most_probable, penalized, sample_token, sampling_distribution
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig

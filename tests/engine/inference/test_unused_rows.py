@@ -8,8 +8,7 @@ import torch
 from engine.analysis.extraction import Mixed, Pieces, generate_continuations
 from engine.config import SamplingConfig
 from engine.events import Token
-from engine.inference.generate import generate
-from engine.inference.read_text import read_prompt, read_text
+from engine.inference.generate import generate, read_prompt, read_text
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel

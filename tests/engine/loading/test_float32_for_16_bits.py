@@ -16,8 +16,7 @@ from engine.config import RequestedPrecision, ServePrecision
 from engine.files import ArtifactRef
 from engine.inference.shared_passes import SharedPasses, why_not_shared
 from engine.loading import served_precision
-from engine.loading.loaded_base import LoadedBase
-from engine.loading.model_cache import ModelCache
+from engine.loading.loaded_base import LoadedBase, ModelCache
 from engine.loading.served_precision import choose_precision
 from engine.models.rows import Rows
 from tests.engine.loading.test_served_precision import every_method, loaded, logits, stored

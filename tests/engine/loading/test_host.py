@@ -13,7 +13,7 @@ import pytest
 from transformers import LlamaConfig
 
 from engine.files import ArtifactRef, write_manifest
-from engine.loading import model_folder
+from engine.loading import host as host_module
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan, PlannedExpert, Route
 from engine.mixing.gates.cluster import ClusterGateConfig
@@ -66,13 +66,13 @@ def test_a_mixture_ends_where_a_model_on_any_of_its_bases_would(tmp_path: Path) 
 def test_the_files_of_a_base_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: Counter[str] = Counter()
     for name in ("read_limits", "read_config", "load_tokenizer", "load_chat_template", "stop_ids"):
-        read = getattr(model_folder, name)
+        read = getattr(host_module, name)
 
         def counted(*arguments: Any, name: str = name, read: Any = read) -> Any:
             reads[name] += 1
             return read(*arguments)
 
-        monkeypatch.setattr(model_folder, name, counted)
+        monkeypatch.setattr(host_module, name, counted)
     base, host = base_folder(tmp_path / "base", [2]), Host(device="cpu")
     experts = tuple(PlannedExpert(name, name, "", base.folder, 1.0, base) for name in ("law", "code"))
     plan = GenerationPlan("mix", experts, (), "", PosteriorGateConfig())

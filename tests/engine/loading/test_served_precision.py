@@ -13,8 +13,7 @@ from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
 from engine.loading import loaded_base
-from engine.loading.loaded_base import LoadedBase
-from engine.loading.model_cache import ModelCache
+from engine.loading.loaded_base import LoadedBase, ModelCache
 from engine.loading.served_precision import hold_in
 from engine.methods.registry import get_method
 from engine.methods.row_registry import new_placement

@@ -28,9 +28,8 @@ from engine.methods.mode.model import ModeModel
 from engine.methods.row_registry import new_placement
 from engine.models.families import families, layout_of
 from engine.models.flops import Shape
-from engine.models.heads import decoder_of
 from engine.models.imported_model import import_model
-from engine.models.likelihoods import token_scores
+from engine.models.likelihoods import decoder_of, token_scores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.models.separation import require_separation

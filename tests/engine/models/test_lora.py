@@ -14,7 +14,7 @@ from torch import nn
 from engine.config import LoraConfig
 from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder, write_manifest
-from engine.loading.model_cache import ModelCache
+from engine.loading.loaded_base import ModelCache
 from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.multi_expert_files import save_expert
 from engine.methods.row_registry import load_multi_expert, new_placement

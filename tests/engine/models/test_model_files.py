@@ -20,8 +20,7 @@ from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError, TokenizerError
 from engine.models import families
 from engine.models.families import fresh_model, load_model
-from engine.models.hub import download_model
-from engine.models.imported_model import import_model
+from engine.models.imported_model import download_model, import_model
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.models.common_families import FAMILIES
 from tests.engine.models.tiny_families import is_size, tiny_model

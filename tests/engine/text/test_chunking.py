@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.chunking import pieces
 from engine.text.corpus import ReadOptions, read_documents
 from engine.text.import_report import Report
+from engine.text.plain_text import pieces
 
 
 @given(st.text(st.sampled_from("ab \n"), min_size=1, max_size=400), st.integers(1, 60))

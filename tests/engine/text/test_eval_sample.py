@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample, eval_sample, evenly_spaced
+from engine.text.blocks import EvalSample, Tokens, eval_sample, evenly_spaced
 
 DOCUMENT = 50
 

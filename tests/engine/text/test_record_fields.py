@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from engine.errors import CorpusError, NextStep
-from engine.text.chat.conversations import as_stored, from_stored, stored_conversation
-from engine.text.chat.template_values import clean_values
+from engine.text.chat.conversations import as_stored, clean_values, from_stored, stored_conversation
 from engine.text.corpus import Document, ReadOptions, read_documents
 from engine.text.import_report import Report
 

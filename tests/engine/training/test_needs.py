@@ -18,8 +18,8 @@ from engine.files import folder_size
 from engine.free_memory import megabytes
 from engine.methods.recipe import Recipe
 from engine.methods.registry import methods
+from engine.models.expert_model import trainable
 from engine.models.families import fresh_model
-from engine.models.trainable_model import trainable
 from engine.shapes_only import shapes_only
 from engine.text.blocks import Tokens
 from engine.training.checkpoint import checkpoint_folder

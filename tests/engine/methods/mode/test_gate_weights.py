@@ -12,8 +12,7 @@ from torch import Tensor
 from engine.config import SamplingConfig
 from engine.events import GateWeights, Token
 from engine.inference.ensemble import Ensemble, group_of
-from engine.inference.generate import generate
-from engine.inference.read_text import read_text
+from engine.inference.generate import generate, read_text
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.mixing.fixed import FixedGate
 from engine.mixing.gate_registry import build_gate, gate_type
@@ -75,7 +74,7 @@ def test_every_drawn_token_carries_the_gates_that_predicted_it(tokenizer: Tokeni
 def test_a_scored_text_has_them_too_in_any_chunks(
     tokenizer: Tokenizer, kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.inference.group_reader._CHUNK_ELEMENTS", chunk * 300)
+    monkeypatch.setattr("engine.inference.mixing._CHUNK_ELEMENTS", chunk * 300)
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
     result = read_text(both(), ["both"], build_gate(gate_type(kind).config(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
     gates_KPT = torch.stack([as_tensor(gates["both"]) for gates in result], -1)

@@ -23,7 +23,7 @@ from engine.config import Precision, TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
 from engine.inference.mixing import Mixing
-from engine.inference.watched_losses import losses_of
+from engine.inference.scores import losses_of
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
@@ -32,7 +32,7 @@ from engine.methods.mode.sharding.folders import gather_checkpoints
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
 from engine.mixing.fixed import FixedGate
 from engine.models.rows import Rows
-from engine.text.eval_sample import EvalSample, eval_sample
+from engine.text.blocks import EvalSample, eval_sample
 from engine.training.autocast import autocast_for
 from engine.training.checkpoint import evaluation_history_at, newest_step
 from engine.training.data import DomainText
