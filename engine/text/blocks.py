@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,7 @@ def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> I
     for split in SPLITS:
         with (
             GrowingArray(folder / f"{split}.npy", dtype) as tokens,
-            GrowingArray(starts_file(folder, split), np.dtype("<i8")) as starts,
+            GrowingArray(part_file(folder, split, "starts"), np.dtype("<i8")) as starts,
         ):
             for texts in _batches(documents_folder, split):
                 _pack(texts, tokenizer, tokens, starts)
@@ -92,11 +91,12 @@ class Tokens:
     def open(cls, folder: Path, split: str) -> Tokens:
         """The tokens of a split, memory-mapped; raises CorpusError when they are missing or damaged."""
         array = _open(folder / f"{split}.npy", ("uint16", "uint32"))
-        starts = _open(starts_file(folder, split), ("int64",))
-        if not marks_file(folder, split).exists():
+        starts = _open(part_file(folder, split, "starts"), ("int64",))
+        if not part_file(folder, split, "marks").exists():
             return cls(array, starts)
-        marks = _open(marks_file(folder, split), ("uint8",))
-        return cls(array, starts, marks, _open(documents_file(folder, split), ("int32",)), mask_rule_of(folder))
+        marks = _open(part_file(folder, split, "marks"), ("uint8",))
+        documents = _open(part_file(folder, split, "documents"), ("int32",))
+        return cls(array, starts, marks, documents, mask_rule_of(folder))
 
     def __len__(self) -> int:
         return len(self.array)
@@ -114,7 +114,11 @@ class Tokens:
         """Inputs and targets [T] of block i: targets are shifted by one token."""
         if not 0 <= i < self.num_blocks(block_size):
             raise IndexError(f"block {i} of {self.num_blocks(block_size)}")
-        window = np.asarray(self.array[i * block_size : (i + 1) * block_size + 1], dtype=np.int64)
+        return self.window(i * block_size, block_size)
+
+    def window(self, start: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Inputs and targets [T] from a position on; at the end of the split fewer than `size`."""
+        window = np.asarray(self.array[start : start + size + 1], dtype=np.int64)
         return window[:-1], window[1:]
 
     def blocks_with_answers(self, block_size: int) -> Sequence[int] | NDArray[np.int64]:
@@ -153,9 +157,12 @@ class Tokens:
         return np.asarray(self.marks[i * block_size + 1 : (i + 1) * block_size + 1] == COUNTED)
 
 
-def marks_file(folder: Path, split: str) -> Path:
-    """The marks of a split's tokens; missing where all count."""
-    return folder / f"{split}.marks.npy"
+def part_file(folder: Path, split: str, part: str) -> Path:
+    """Where a split's `starts` are (the positions of its documents), the `marks` of its tokens, or its `documents`.
+
+    Marks are missing where all tokens count; the indices of documents where these lie in their own order.
+    """
+    return folder / f"{split}.{part}.npy"
 
 
 def mask_rule_of(folder: Path) -> int:
@@ -166,16 +173,6 @@ def mask_rule_of(folder: Path) -> int:
         raise CorpusError(
             f"The facts about the tokens cannot be read ({error}).", TOKENIZE_AGAIN, path=folder
         ) from None
-
-
-def documents_file(folder: Path, split: str) -> Path:
-    """The indices of a split's documents in the order of their tokens; missing where that is their own."""
-    return folder / f"{split}.documents.npy"
-
-
-def starts_file(folder: Path, split: str) -> Path:
-    """The position of each document's first token."""
-    return folder / f"{split}.starts.npy"
 
 
 def _open(path: Path, dtypes: tuple[str, ...]) -> NDArray[Any]:
@@ -224,11 +221,9 @@ class GrowingArray:
     def __enter__(self) -> GrowingArray:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if error is None:
+            if kind is None:
                 self._file.seek(0)
                 self._write_header()
         finally:
@@ -250,7 +245,6 @@ Ids = NDArray[np.int64]
 @dataclass(frozen=True, eq=False)
 class EvalSample:
     """Blocks of a split: block n starts at `starts_N[n]` and predicts the next token at each of its T positions.
-
 
     Blocks do not overlap and are independent; only the last may be shorter, at the end of the split.
     """
@@ -311,9 +305,7 @@ class EvalSample:
 
     def block(self, n: int) -> tuple[Ids, Ids]:
         """Inputs and targets [T] of a block: targets are shifted by one token."""
-        start = int(self.starts_N[n])
-        window = np.asarray(self.tokens.array[start : start + self.block_size + 1], dtype=np.int64)
-        return window[:-1], window[1:]
+        return self.tokens.window(int(self.starts_N[n]), self.block_size)
 
     def batches(self, size: int) -> Iterator[tuple[Ids, Ids]]:
         """Inputs and targets [N, T] of at most `size` blocks of equal length, in order."""

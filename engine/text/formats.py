@@ -11,9 +11,11 @@ import csv
 import io
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any
 
 import pyarrow as pa
@@ -26,10 +28,303 @@ from engine.text.plain_text import read_plain
 from engine.text.records import Record, Records, Source, names_of
 from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked, refuse_growth
 
-BATCH_ROWS = 64
+BATCH_ROWS = 64  # of a parquet table
+_CHUNK = 1 << 16
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def read_parquet(source: Source) -> Records:
+def read_records(
+    file: TextFile,
+    fields: tuple[str, ...],
+    seen: Callable[[int], None] = lambda _: None,
+    either: tuple[tuple[str, ...], ...] = (),
+    note: Callable[[str], None] = lambda _: None,
+) -> Records:
+    """The records of a file; `fields[0]` is the text field. Calls `seen` with the bytes read from disk.
+
+    A table must also have all columns of one of `either`, if given. Sentences for the person go to `note`.
+    """
+    described = describe_path(file.path, "The file")
+    if described.kind in ("pointer", "device", "unreadable"):
+        raise CorpusError(described.sentence, described.remedy, path=file.name)
+    reader = _READERS.get(file.kind or "")
+    if reader is None:
+        raise unknown_format(file)
+    raw = Unpacked(file)
+    with io.BufferedReader(raw, 1 << 20) as stream:
+        if file.kind != "parquet":
+            _refuse_foreign(stream, file.name)
+        for record in _of_one_moment(reader(Source(file, stream, fields, note, either)), raw):
+            offset = record.offset if isinstance(record, Record) else None
+            seen(raw.bytes_read if offset is None else offset)
+            yield record
+
+
+def _of_one_moment(items: Records, raw: Unpacked) -> Records:
+    """The same records; raises CorpusChanged instead of a fault, or at the end, if the file was written meanwhile."""
+    try:
+        for item in items:
+            if isinstance(item, CorpusError):
+                raw.require_unchanged()
+            yield item
+    except CorpusError:
+        raw.require_unchanged()
+        raise
+    raw.require_unchanged()
+
+
+def _refuse_foreign(stream: io.BufferedReader[Any], name: str) -> None:
+    """Raises CorpusError when the stream cannot be UTF-8 text; drops a leading byte order mark."""
+    head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
+    if head.startswith(codecs.BOM_UTF8):
+        stream.read(len(codecs.BOM_UTF8))
+        return
+    described = describe_head(head, "The file")
+    if described.kind not in ("text", "empty"):
+        raise CorpusError(described.sentence, described.remedy, path=name, line=1)
+
+
+def unknown_format(file: TextFile) -> CorpusError:
+    """The error of a file that no reader knows."""
+    if file.is_archive:
+        remedy = "Unpack it and import the folder."
+        return CorpusError("The file is an archive, not text.", remedy, path=file.name)
+    suffix = file.suffixes[0] or "without a suffix"
+    return CorpusError(f"The file has an unknown format: {suffix}.", KNOWN_KINDS, path=file.name)
+
+
+# --- JSON
+
+
+def _read_json(source: Source) -> Records:
+    """One object per line; or an array, or objects over several lines, one after the other."""
+    start = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].lstrip()
+    if start[:1] == b"[" or re.match(rb"\{\s*\n", start):
+        yield from _read_json_values(source)
+        return
+    for item in source.lines():
+        if isinstance(item, CorpusError):
+            yield item
+        elif item[1].strip():
+            yield _object_of_line(source, *item)
+
+
+def _object_of_line(source: Source, line: int, text: str) -> Record | CorpusError:
+    try:
+        return _record_of(source, json.loads(text, object_pairs_hook=_without_repeats), line)
+    except RecursionError:
+        return source.fault("The line is JSON that is nested too deeply.", "Remove the nesting.", line)
+    except ValueError as error:
+        return source.fault(f"The line is not JSON ({error}).", "Fix or remove it.", line)
+
+
+def _record_of(source: Source, value: object, line: int, place: str = "") -> Record | CorpusError:
+    if isinstance(value, dict):
+        return Record(line, value, place=place)
+    problem = f"The line must be a JSON object, got a {type(value).__name__}.{place}"
+    return source.fault(problem, 'Write {"text": "…"}.', line)
+
+
+def _read_json_values(source: Source) -> Records:
+    """The objects of an array, or objects over several lines.
+
+    A fault in the JSON ends the file: nothing shows where the next record begins.
+    """
+    text = _JsonText(source)
+    is_array = text.skip("[")
+    number, line = 0, 0
+    while not (text.skip("]") if is_array else text.is_at_end()):
+        if number and is_array and not text.skip(","):
+            raise source.fault("A comma is missing between two records of the array.", "Fix the file.", text.line)
+        text.is_at_end()
+        number, before, line = number + 1, line, text.line
+        place = f" It is record {number:,} of the array." if is_array and line == before else ""
+        yield _record_of(source, text.value(), line, place)
+    if not text.is_at_end():
+        raise source.fault("Something follows the end of the array.", "Write one record per line.", text.line)
+
+
+class _JsonText:
+    """The text of a file from some position on, of which more is read when it is needed."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._json = json.JSONDecoder(object_pairs_hook=_without_repeats)
+        self._text, self._position, self._is_complete = "", 0, False
+        self.line = 1
+
+    def skip(self, character: str) -> bool:
+        """Whether this character comes next; then it is read."""
+        is_next = not self.is_at_end() and self._text[self._position] == character
+        self._position += is_next
+        return is_next
+
+    def is_at_end(self) -> bool:
+        """Whether nothing but space is left; that space is read."""
+        while True:
+            self._advance(_SPACE.match(self._text, self._position).end())  # type: ignore[union-attr]
+            if self._position < len(self._text):
+                return False
+            if not self._read(_CHUNK):
+                return True
+
+    def value(self) -> Any:
+        """The next value; raises CorpusError when it is not JSON, or larger than a record may be."""
+        size = _CHUNK
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self._position)
+                if isinstance(value, dict | list) or end < len(self._text) or not self._read(size):
+                    self._advance(end)
+                    return value
+            except RecursionError:
+                raise self._source.fault("The record is nested too deeply.", "Remove the nesting.", self.line) from None
+            except _RepeatedFieldError as error:
+                raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
+            except json.JSONDecodeError as error:
+                if len(self._text) - self._position > records.MAX_RECORD_BYTES:
+                    raise self._source.too_long(self.line) from None
+                if not self._read(size):
+                    line = self.line + self._text.count("\n", self._position, error.pos)
+                    problem = f"The record is not JSON ({error.msg})."
+                    raise self._source.fault(problem, "Fix it; the rest of the file was not read.", line) from None
+            size = max(size, len(self._text) - self._position)
+
+    def _advance(self, position: int) -> None:
+        self.line += self._text.count("\n", self._position, position)
+        self._position = position
+
+    def _read(self, size: int) -> bool:
+        """Reads so many bytes more; False at the end of the file."""
+        if self._is_complete:
+            return False
+        data = self._source.stream.read(size)
+        self._is_complete = not data
+        try:
+            more = self._decoder.decode(data, final=self._is_complete)
+        except UnicodeDecodeError as error:
+            line = self.line + self._text.count("\n", self._position) + data.count(b"\n", 0, error.start)
+            raise self._source.not_utf8(line, error.start + 1) from None
+        self._text, self._position = self._text[self._position :] + more, 0
+        return True
+
+
+class _RepeatedFieldError(ValueError):
+    """An object names a field twice."""
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _RepeatedFieldError(f"it names “{twice[:40]}” twice")
+    return values
+
+
+# --- tables of CSV
+
+
+def _read_csv(source: Source, delimiter: str = ",") -> Records:
+    """The rows of a table; another separator than the expected one is recognised, and noted."""
+    csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
+    delimiter = _delimiter(source, delimiter)
+    feed = _CsvLines(source)
+    rows = csv.reader(feed, delimiter=delimiter, strict=True)
+    header: list[str] = []
+    while True:
+        line = feed.begin()
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            remedy = "Is a quote missing or not doubled?"
+            if '\\"' in feed.last:
+                remedy = 'A quote inside a value is written "" in CSV, not \\": write the file with doubled quotes.'
+            yield source.fault(f"The row is not valid CSV ({error}).", remedy, line)
+            continue
+        if not row or (row[0][:4].lower() == "sep=" and line == 1):  # the latter is a line that Excel reads
+            continue
+        if not header:
+            _check_header(source, row, line, delimiter)
+            header = row
+        elif len(row) == len(header):
+            yield Record(line, dict(zip(header, row, strict=True)))
+        else:
+            problem = f"The row has {len(row)} values for {len(header)} columns."
+            yield source.fault(problem, "Fix or remove it; text with a comma or a line end needs quotes.", line)
+
+
+def _delimiter(source: Source, expected: str) -> str:
+    """What separates the columns: what a line `sep=` says, else the first of `_DELIMITERS` that shows the columns."""
+    head = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].decode("utf-8", "replace")
+    first = head.partition("\n")[0].rstrip("\r")
+    if first[:4].lower() == "sep=":
+        chosen = first[4:5] or "\t"  # a tab at the end of a line may have been cut
+    else:
+        candidates = dict.fromkeys((expected, *_DELIMITERS))
+        chosen = next((mark for mark in candidates if _shows_columns(source, first, mark)), expected)
+    if chosen != expected:
+        source.note(f"{source.file.name}: columns are separated by {_DELIMITERS.get(chosen, repr(chosen))}.")
+    return chosen
+
+
+def _shows_columns(source: Source, header: str, delimiter: str) -> bool:
+    names = next(csv.reader([header], delimiter=delimiter), [])
+    has_shape = any(set(shape) <= set(names) for shape in source.either)
+    return set(source.fields) <= set(names) and (has_shape or not source.either)
+
+
+def _check_header(source: Source, row: list[str], line: int, delimiter: str) -> None:
+    if len(set(row)) < len(row):
+        raise source.fault("The header names a column twice.", "Rename the columns.", line)
+    for field in source.fields:
+        if field not in row:
+            separators = _DELIMITERS.get(delimiter, repr(delimiter))
+            raise source.fault(
+                f"The header has no column “{field}”, only {names_of(row)}.",
+                f"Name the column to read, or add a header; columns are separated by {separators}.",
+                line,
+            )
+
+
+class _CsvLines:
+    """The lines for the csv reader, counted, so that a missing quote cannot swallow the rest of the file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._lines = source.lines()
+        self._number = 0
+        self._first = 1
+        self._size = 0
+        self.last = ""  # the line that was read last
+
+    def begin(self) -> int:
+        """Begins a record; returns the number of its first line."""
+        self._first, self._size = self._number + 1, 0
+        return self._first
+
+    def __iter__(self) -> _CsvLines:
+        return self
+
+    def __next__(self) -> str:
+        item = next(self._lines)
+        if isinstance(item, CorpusError):
+            raise item
+        self._number, self.last = item
+        self._size += len(item[1])
+        if self._size > records.MAX_RECORD_BYTES:
+            raise self._source.too_long(self._first)
+        return item[1]
+
+
+# --- parquet
+
+
+def _read_parquet(source: Source) -> Records:
     """The rows of a table; a compressed table is unpacked to a temporary file first."""
     with _seekable(source) as file:
         try:
@@ -48,8 +343,7 @@ def _seekable(source: Source) -> Iterator[IO[bytes]]:
             yield file
         return
     with tempfile.TemporaryFile() as copy:
-        while data := source.stream.read(1 << 20):
-            copy.write(data)
+        shutil.copyfileobj(source.stream, copy, 1 << 20)
         copy.seek(0)
         yield copy
 
@@ -99,322 +393,10 @@ def _parquet_row(
     return Record(row, values, offset)
 
 
-_CHUNK = 1 << 16
-_SPACE = re.compile(r"[ \t\r\n]*")
-
-
-class _Repeated(ValueError):
-    """An object that names a field twice."""
-
-
-def loads(text: str) -> Any:
-    """A JSON value; raises ValueError for what is none, and for an object that names a field twice."""
-    return json.loads(text, object_pairs_hook=_without_repeats)
-
-
-def record_of(source: Source, value: object, line: int, place: str = "") -> Record | CorpusError:
-    """The record that a value is, or the fault of one that is no object."""
-    if isinstance(value, dict):
-        return Record(line, value, place=place)
-    problem = f"The line must be a JSON object, got a {type(value).__name__}.{place}"
-    return source.fault(problem, 'Write {"text": "…"}.', line)
-
-
-def read_json_values(source: Source) -> Records:
-    """The objects of an array, or objects over several lines. No more than one of them is in memory.
-
-    A fault in the JSON ends the file: nothing shows where the next record begins.
-    """
-    text = _Text(source)
-    is_array = text.skip("[")
-    number, line = 0, 0
-    while not (text.skip("]") if is_array else text.is_at_end()):
-        if number and is_array and not text.skip(","):
-            raise source.fault("A comma is missing between two records of the array.", "Fix the file.", text.line)
-        number, before, line = number + 1, line, text.line_of_next()
-        place = f" It is record {number:,} of the array." if is_array and line == before else ""
-        yield record_of(source, text.value(), line, place)
-    if not text.is_at_end():
-        raise source.fault("Something follows the end of the array.", "Write one record per line.", text.line)
-
-
-class _Text:
-    """The text of a file from some position on, of which more is read when it is needed."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._json = json.JSONDecoder(object_pairs_hook=_without_repeats)
-        self._text, self._position, self._is_complete = "", 0, False
-        self.line = 1
-
-    def skip(self, character: str) -> bool:
-        """Whether this character comes next; then it is read."""
-        is_next = not self.is_at_end() and self._text[self._position] == character
-        self._position += is_next
-        return is_next
-
-    def is_at_end(self) -> bool:
-        """Whether nothing but space is left; that space is read."""
-        while True:
-            self._advance(_SPACE.match(self._text, self._position).end())  # type: ignore[union-attr]
-            if self._position < len(self._text):
-                return False
-            if not self._read(_CHUNK):
-                return True
-
-    def line_of_next(self) -> int:
-        """The line on which the next value begins."""
-        self.is_at_end()
-        return self.line
-
-    def value(self) -> Any:
-        """The next value; raises CorpusError when it is no JSON, or larger than a record may be."""
-        size = _CHUNK
-        while True:
-            try:
-                value, end = self._json.raw_decode(self._text, self._position)
-                if isinstance(value, dict | list) or end < len(self._text) or not self._read(size):
-                    self._advance(end)
-                    return value
-            except RecursionError:
-                raise self._source.fault("The record is nested too deeply.", "Remove the nesting.", self.line) from None
-            except _Repeated as error:
-                raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
-            except json.JSONDecodeError as error:
-                if len(self._text) - self._position > records.MAX_RECORD_BYTES:
-                    raise self._source.too_long(self.line) from None
-                if not self._read(size):
-                    line = self.line + self._text.count("\n", self._position, error.pos)
-                    problem = f"The record is not JSON ({error.msg})."
-                    raise self._source.fault(problem, "Fix it; the rest of the file was not read.", line) from None
-            size = max(size, len(self._text) - self._position)
-
-    def _advance(self, position: int) -> None:
-        self.line += self._text.count("\n", self._position, position)
-        self._position = position
-
-    def _read(self, size: int) -> bool:
-        """Reads so many bytes more; False at the end of the file."""
-        if self._is_complete:
-            return False
-        data = self._source.stream.read(size)
-        self._is_complete = not data
-        try:
-            more = self._decoder.decode(data, final=self._is_complete)
-        except UnicodeDecodeError as error:
-            line = self.line + self._text.count("\n", self._position) + data.count(b"\n", 0, error.start)
-            raise self._source.not_utf8(line, error.start + 1) from None
-        self._text, self._position = self._text[self._position :] + more, 0
-        return True
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _Repeated(f"it names “{twice[:40]}” twice")
-    return values
-
-
-def read_csv(source: Source, delimiter: str = ",") -> Records:
-    """The rows of a table; another separator than the expected one is recognised, and noted."""
-    csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
-    delimiter = _delimiter(source, delimiter)
-    feed = _Feed(source)
-    rows = csv.reader(feed, delimiter=delimiter, strict=True)
-    header: list[str] = []
-    while True:
-        line = feed.begin()
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield source.fault(f"The row is not valid CSV ({error}).", _quote_remedy(feed.last), line)
-            continue
-        if row and row[0][:4].lower() == "sep=" and line == 1:
-            continue  # a line that Excel reads
-        if not header:
-            header = _csv_header(source, row, line, delimiter)
-        elif row:
-            yield _csv_row(source, header, row, line)
-
-
-_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-
-
-def _delimiter(source: Source, expected: str) -> str:
-    """What separates the columns: what a line `sep=` says, else the first of `_DELIMITERS` that shows the columns."""
-    head = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].decode("utf-8", "replace")
-    first = head.partition("\n")[0].rstrip("\r")
-    if first[:4].lower() == "sep=":
-        chosen = first[4:5] or "\t"  # a tab at the end of a line may have been cut
-    else:
-        shown = (one for one in dict.fromkeys((expected, *_DELIMITERS)) if _shows_columns(source, first, one))
-        chosen = next(shown, expected)
-    if chosen != expected:
-        source.note(f"{source.file.name}: columns are separated by {_DELIMITERS.get(chosen, repr(chosen))}.")
-    return chosen
-
-
-def _shows_columns(source: Source, header: str, delimiter: str) -> bool:
-    names = next(csv.reader([header], delimiter=delimiter), [])
-    has_shape = any(set(shape) <= set(names) for shape in source.either)
-    return set(source.fields) <= set(names) and (has_shape or not source.either)
-
-
-def _quote_remedy(line: str) -> str:
-    if '\\"' in line:
-        return 'A quote inside a value is written "" in CSV, not \\": write the file with doubled quotes.'
-    return "Is a quote missing or not doubled?"
-
-
-def _csv_header(source: Source, row: list[str], line: int, delimiter: str) -> list[str]:
-    if not row:
-        return row
-    if len(set(row)) < len(row):
-        raise source.fault("The header names a column twice.", "Rename the columns.", line)
-    for field in source.fields:
-        if field not in row:
-            problem = f"The header has no column “{field}”, only {names_of(row)}."
-            remedy = "Name the column to read, or add a header"
-            separated = f"; columns are separated by {_DELIMITERS.get(delimiter, repr(delimiter))}."
-            raise source.fault(problem, remedy + separated, line)
-    return row
-
-
-def _csv_row(source: Source, header: list[str], row: list[str], line: int) -> Record | CorpusError:
-    if len(row) == len(header):
-        return Record(line, dict(zip(header, row, strict=True)))
-    return source.fault(
-        f"The row has {len(row)} values for {len(header)} columns.",
-        "Fix or remove it; text with a comma or a line end needs quotes.",
-        line,
-    )
-
-
-class _Feed:
-    """The lines for the csv reader, counted, so that a missing quote cannot swallow the rest of the file."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._lines = source.lines()
-        self._number = 0
-        self._first = 1
-        self._size = 0
-        self.last = ""  # the line that was read last
-
-    def begin(self) -> int:
-        """Begins a record; returns the number of its first line."""
-        self._first, self._size = self._number + 1, 0
-        return self._first
-
-    def __iter__(self) -> _Feed:
-        return self
-
-    def __next__(self) -> str:
-        item = next(self._lines)
-        if isinstance(item, CorpusError):
-            raise item
-        self._number, self.last = item
-        self._size += len(item[1])
-        if self._size > records.MAX_RECORD_BYTES:
-            raise self._source.too_long(self._first)
-        return item[1]
-
-
-def read_records(
-    file: TextFile,
-    fields: tuple[str, ...],
-    seen: Callable[[int], None],
-    either: tuple[tuple[str, ...], ...] = (),
-    note: Callable[[str], None] = lambda _: None,
-) -> Records:
-    """The records of a file; `fields[0]` is the text field. Calls `seen` with the bytes read from disk.
-
-    A table must also have all columns of one of `either`, if given. Sentences for the person go to `note`.
-    """
-    described = describe_path(file.path, "The file")
-    if described.kind in ("pointer", "device", "unreadable"):
-        raise CorpusError(described.sentence, described.remedy, path=file.name)
-    reader = READERS.get(file.kind or "")
-    if reader is None:
-        raise unknown_format(file)
-    raw = Unpacked(file)
-    with io.BufferedReader(raw, 1 << 20) as stream:
-        if file.kind != "parquet":
-            refuse_foreign(stream, file.name)
-        for record in _of_one_moment(reader(Source(file, stream, fields, note, either)), raw):
-            offset = record.offset if isinstance(record, Record) else None
-            seen(raw.bytes_read if offset is None else offset)
-            yield record
-
-
-def _of_one_moment(items: Records, raw: Unpacked) -> Records:
-    """The same records; raises CorpusChanged instead of a fault, or at the end, if the file was written meanwhile."""
-    try:
-        for item in items:
-            if isinstance(item, CorpusError):
-                raw.require_unchanged()
-            yield item
-    except CorpusError:
-        raw.require_unchanged()
-        raise
-    raw.require_unchanged()
-
-
-def refuse_foreign(stream: io.BufferedReader[Any], name: str) -> None:
-    """Raises CorpusError when the stream cannot be UTF-8 text; drops a leading byte order mark."""
-    head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
-    if head.startswith(codecs.BOM_UTF8):
-        stream.read(len(codecs.BOM_UTF8))
-        return
-    described = describe_head(head, "The file")
-    if described.kind not in ("text", "empty"):
-        raise CorpusError(described.sentence, described.remedy, path=name, line=1)
-
-
-def unknown_format(file: TextFile) -> CorpusError:
-    """The error of a file that no reader knows."""
-    if file.is_archive:
-        remedy = "Unpack it and import the folder."
-        return CorpusError("The file is an archive, not text.", remedy, path=file.name)
-    suffix = file.suffixes[0] or "without a suffix"
-    return CorpusError(f"The file has an unknown format: {suffix}.", KNOWN_KINDS, path=file.name)
-
-
-def _json(source: Source) -> Records:
-    """One object per line; or an array, or objects over several lines, one after the other."""
-    start = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].lstrip()
-    if start[:1] == b"[" or re.match(rb"\{\s*\n", start):
-        yield from read_json_values(source)
-        return
-    for item in source.lines():
-        if isinstance(item, CorpusError):
-            yield item
-        elif item[1].strip():
-            yield _object(source, *item)
-
-
-def _object(source: Source, line: int, text: str) -> Record | CorpusError:
-    try:
-        return record_of(source, loads(text), line)
-    except RecursionError:
-        return source.fault("The line is JSON that is nested too deeply.", "Remove the nesting.", line)
-    except ValueError as error:
-        return source.fault(f"The line is not JSON ({error}).", "Fix or remove it.", line)
-
-
-def _tsv(source: Source) -> Records:
-    return read_csv(source, "\t")
-
-
-READERS: dict[str, Callable[[Source], Records]] = {
+_READERS: dict[str, Callable[[Source], Records]] = {
     "text": read_plain,
-    "json": _json,
-    "csv": read_csv,
-    "tsv": _tsv,
-    "parquet": read_parquet,
+    "json": _read_json,
+    "csv": _read_csv,
+    "tsv": partial(_read_csv, delimiter="\t"),
+    "parquet": _read_parquet,
 }

@@ -1,4 +1,4 @@
-"""Cuts plain text into documents at paragraph borders, however long its lines are."""
+"""Cuts plain text into documents at paragraph borders, however long its lines are, and long texts into pieces."""
 
 from __future__ import annotations
 
@@ -7,26 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from engine.text.records import Record, Records, Source
 from engine.text.streams import TextFile
-
-
-def pieces(text: str, length: int) -> Iterator[str]:
-    """Splits a text into as few pieces as possible of at most `length` characters, stripped of white space."""
-    start, num_left = 0, -(-len(text) // length)
-    while num_left > 1:
-        share = -(-(len(text) - start) // num_left)
-        end = _end(text, start + share // 2, start + share)
-        yield text[start:end].strip()
-        start, num_left = end, max(num_left - 1, -(-(len(text) - end) // length))
-    yield text[start:].strip()
-
-
-def _end(text: str, first: int, last: int) -> int:
-    """The position after the last line end between `first` and `last`, else after the last space, else `last`."""
-    for separator in ("\n", " "):
-        if (position := text.rfind(separator, first, last)) >= 0:
-            return position + 1
-    return last
-
 
 DOCUMENT_CHARACTERS = 10_000  # a document ends at the first paragraph border after this many
 SHORT_BYTES = 6 * DOCUMENT_CHARACTERS  # a text below this, imported by itself, gives too few documents to split
@@ -37,7 +17,7 @@ Lines = Iterable[tuple[int, str]]  # each with its number; a long line in severa
 
 def read_plain(source: Source) -> Records:
     """Documents of a text file."""
-    for line, text in cut_documents(_pieces(source), document_characters(source.file)):
+    for line, text in cut_documents(_decoded_pieces(source), document_characters(source.file)):
         yield Record(line, {source.fields[0]: text})
 
 
@@ -66,7 +46,7 @@ def cut_documents(lines: Lines, length: int = DOCUMENT_CHARACTERS) -> Iterator[t
             buffer, size = [], 0
         while size >= 2 * length:
             text = "".join(buffer)
-            cut = _cut_point(text, length)
+            cut = _cut_point(text, length, 2 * length)
             yield first, text[:cut].strip("\r\n")
             first += text.count("\n", 0, cut)
             buffer, size = [text[cut:]], len(text) - cut
@@ -74,15 +54,26 @@ def cut_documents(lines: Lines, length: int = DOCUMENT_CHARACTERS) -> Iterator[t
         yield first, rest
 
 
-def _cut_point(text: str, length: int) -> int:
-    for border in ("\n", " "):
-        position = text.rfind(border, length, 2 * length)
-        if position >= 0:
+def _cut_point(text: str, first: int, last: int) -> int:
+    """The position after the last line end between `first` and `last`, else after the last space, else `last`."""
+    for separator in ("\n", " "):
+        if (position := text.rfind(separator, first, last)) >= 0:
             return position + 1
-    return 2 * length
+    return last
 
 
-def _pieces(source: Source) -> Iterator[tuple[int, str]]:
+def pieces(text: str, length: int) -> Iterator[str]:
+    """Splits a text into as few pieces as possible of at most `length` characters, stripped of white space."""
+    start, num_left = 0, -(-len(text) // length)
+    while num_left > 1:
+        share = -(-(len(text) - start) // num_left)
+        end = _cut_point(text, start + share // 2, start + share)
+        yield text[start:end].strip()
+        start, num_left = end, max(num_left - 1, -(-(len(text) - end) // length))
+    yield text[start:].strip()
+
+
+def _decoded_pieces(source: Source) -> Iterator[tuple[int, str]]:
     """Yields decoded lines in pieces of bounded size."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     line, column = 1, 0

@@ -94,17 +94,14 @@ class Source:
         while raw := self.stream.readline(MAX_RECORD_BYTES + 1):
             number += 1
             if len(raw) > MAX_RECORD_BYTES:
-                self._skip_line(raw)
+                while raw and not raw.endswith(b"\n"):
+                    raw = self.stream.readline(1 << 20)
                 yield self.too_long(number)
                 continue
             try:
                 yield number, raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 yield self.not_utf8(number, error.start + 1)
-
-    def _skip_line(self, raw: bytes) -> None:
-        while raw and not raw.endswith(b"\n"):
-            raw = self.stream.readline(1 << 20)
 
 
 def names_of(names: list[str]) -> str:

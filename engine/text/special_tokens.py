@@ -1,8 +1,10 @@
-"""Reads the special tokens that begin and end a text from the files of a model's folder."""
+"""Reads a model's folder: the special tokens that begin and end a text, and tokenizers in older formats."""
 
 from __future__ import annotations
 
+import json
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,16 +15,24 @@ import tokenizers
 
 from engine.errors import TokenizerError
 from engine.files import MANIFEST
-from engine.foreign_files import read_object, read_text, short
+from engine.foreign_files import read_bytes, read_object, read_text, short
 
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
-_NAMED_BY = ("tokenizer_config.json", "special_tokens_map.json")
+MAX_FILE_BYTES = 128 << 20
+_CONFIG, _TOKENS, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_NAMED_BY = (_CONFIG, _TOKENS)
 _MODEL, _GENERATION = "config.json", "generation_config.json"
 SEPARATORS = "separators.json"  # of a stored folder; its BOS token begins turns and nothing else
 _ROLE = r"""[\s'"{}()+~-]*(?:\w+\s*[\[.(]\s*['"]?(?:get\(\s*['"])?)?(?:role|system|user|assistant)\b"""
 _USUAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>")
 _MAX_BYTES = 16 << 20
 _LONGEST_PREFIX = 16  # tokens; known tokenizers put one or two before a text
+_VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.model")
+_SWITCHES = ("add_prefix_space", "add_bos_token", "add_eos_token", "legacy")  # the settings that change ids
+_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # model types whose tokenizer is known
+_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
+_ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of a token
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ def _not_in_turns(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[int]:
 def _template(folder: Path) -> str | None:
     """The chat template, unread: only which tokens it names counts."""
     text = read_text(folder, "chat_template.jinja", _MAX_BYTES, TokenizerError)
-    value = _read(folder, "tokenizer_config.json").get("chat_template") if text is None else text
+    value = _read(folder, _CONFIG).get("chat_template") if text is None else text
     return None if value is None else str(value)
 
 
@@ -174,6 +184,90 @@ def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
             FRESH,
         )
     return before
+
+
+def convert_tokenizer(folder: Path) -> tokenizers.Tokenizer:
+    """The tokenizer of a folder without a tokenizer.json, from its older files."""
+    from transformers import AutoTokenizer
+
+    sentence = f"{folder} has no tokenizer that can be read"  # each class fails differently on a missing file
+    with refused_as(sentence), tempfile.TemporaryDirectory() as copy:  # the settings may name files anywhere
+        _copy_vocabulary(folder, Path(copy))
+        loaded = AutoTokenizer.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
+    inner = getattr(loaded, "backend_tokenizer", None)
+    if not isinstance(inner, tokenizers.Tokenizer):
+        raise TokenizerError(f"{folder} has no fast tokenizer.", FRESH)
+    return inner
+
+
+def _copy_vocabulary(folder: Path, copy: Path) -> None:
+    """Copies the files of an older tokenizer with only the settings that change ids, and no references to other files.
+
+    Settings that transformers passes on as arguments of a class are filtered: they may name files to open.
+    """
+    config = _read(folder, _CONFIG)
+    if config.get("auto_map"):
+        raise TokenizerError(f"The tokenizer in {folder} needs code of its own (auto_map), which is not run.", FRESH)
+    for name in _VOCABULARY:
+        if (content := read_bytes(folder, name, MAX_FILE_BYTES, TokenizerError)) is not None:
+            (copy / name).write_bytes(content)
+    if not any((copy / name).exists() for name in _VOCABULARY):  # transformers would make an empty tokenizer
+        raise TokenizerError(f"{folder} has no tokenizer.", FRESH)
+    kind = _read(folder, "config.json").get("model_type")
+    fresh = {
+        _CONFIG: _settings(folder, config),
+        _TOKENS: _special(_read(folder, _TOKENS)),
+        _ADDED: _added_ids(folder),
+        "config.json": {"model_type": kind} if isinstance(kind, str) and kind in _FAMILIES else {},
+    }
+    for name, values in fresh.items():
+        if values or name == _CONFIG:
+            (copy / name).write_text(json.dumps(values), encoding="utf-8")
+
+
+def _settings(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that change ids. Raises TokenizerError for an unknown class, or for added tokens without ids."""
+    name, tokens = config.get("tokenizer_class"), config.get("added_tokens_decoder")
+    if name is not None and not (isinstance(name, str) and name.removesuffix("Fast") in (*_CLASSES, *_ANY_CLASS)):
+        raise TokenizerError(
+            f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, got {short(name)}.",
+            FRESH,
+        )
+    if tokens is not None and not (
+        isinstance(tokens, dict)
+        and all(id.isdecimal() and isinstance(token, dict) and _is_token(token) for id, token in tokens.items())
+    ):
+        raise TokenizerError(f"added_tokens_decoder in {folder / _CONFIG} does not map ids to tokens.", FRESH)
+    switches = {name: config[name] for name in _SWITCHES if isinstance(config.get(name), bool)}
+    named = {"tokenizer_class": name, **switches, **_special(config), "added_tokens_decoder": tokens}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _special(config: dict[str, Any]) -> dict[str, Any]:
+    """The special tokens that a file names, without its other settings."""
+    tokens_by_name = {name: value for name, value in config.items() if name.endswith("_token") and _is_token(value)}
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        tokens = config.get(name)
+        if isinstance(tokens, list) and all(map(_is_token, tokens)):
+            tokens_by_name[name] = tokens
+    return tokens_by_name
+
+
+def _is_token(value: Any) -> bool:
+    """True for a token as configurations write it: its text, or the fields of an AddedToken."""
+    if not isinstance(value, dict):
+        return isinstance(value, str)
+    flags = {name: flag for name, flag in value.items() if name not in ("content", "__type")}
+    is_plain = all(name in _FLAGS and isinstance(flag, bool) for name, flag in flags.items())
+    return is_plain and isinstance(value.get("content"), str) and value.get("__type", "AddedToken") == "AddedToken"
+
+
+def _added_ids(folder: Path) -> dict[str, Any]:
+    """The ids of the added tokens, from older configurations."""
+    ids = _read(folder, _ADDED)
+    if not all(type(id) is int and 0 <= id < 1 << 32 for id in ids.values()):
+        raise TokenizerError(f"{folder / _ADDED} does not map tokens to ids.", FRESH)
+    return ids
 
 
 def _first(ids: Iterable[int | None]) -> int | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -27,6 +28,13 @@ BEGINS, ANSWER_ENDS, OTHER_BEGINS = "\ufdd2", "\ufdd3", "\ufdd4"  # of contents:
 _MARK: Final = re.compile(f"[{OPEN}{CLOSE}{BEGINS}{ANSWER_ENDS}{OTHER_BEGINS}]")
 _MARKED: Final = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}|[{OPEN}{CLOSE}]")
 _ESCAPED: Final = "\\ufdd0"  # how Python and JSON write the first mark
+Message: TypeAlias = Mapping[str, Any]
+Render: TypeAlias = Callable[[Sequence[Message], bool], str]  # messages, whether up to where the answer begins
+USER, ASSISTANT = "user", "assistant"
+_MARKS = {BEGINS: USER, ANSWER_ENDS: ASSISTANT, OTHER_BEGINS: ""}
+_ANY_MARK = re.compile(f"[{''.join(_MARKS)}]")
+_QUESTION = {"role": USER, "content": "Is it so?"}
+OLD_RULE = 1  # `MASK_RULE` of trainings that began before rule 2
 
 
 class Token(NamedTuple):
@@ -85,27 +93,16 @@ def encoded(tokenizer: Tokenizer, text: str) -> list[Token]:
     for start, piece, is_marked in _split(text):
         ids, offsets = tokenizer.encode_with_offsets(piece, control_tokens=not is_marked, continues=start > 0)
         if is_marked and tokenizer.control_ids.intersection(ids):  # a control token that is not special
-            ids, offsets = _by_character(tokenizer, piece)
-        tokens += [Token(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
+            for place, character in enumerate(piece, start):  # so that no token is of several characters
+                ids, _ = tokenizer.encode_with_offsets(character, control_tokens=False, continues=True)
+                tokens += [Token(id, place, place + 1) for id in ids]
+        else:
+            tokens += [Token(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
     return tokens
-
-
-def _by_character(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """The ids of each character alone, so that none is of several."""
-    ids: list[int] = []
-    offsets: list[tuple[int, int]] = []
-    for i, character in enumerate(text):
-        of_one, _ = tokenizer.encode_with_offsets(character, control_tokens=False, continues=True)
-        ids += of_one
-        offsets += [(i, i + 1)] * len(of_one)
-    return ids, offsets
 
 
 def _split(text: str) -> Iterator[tuple[int, str, bool]]:
     """The pieces of a rendered text: where each starts, and whether it is marked. A mark that lost its other is cut."""
-    if OPEN not in text and CLOSE not in text:
-        yield 0, text, False
-        return
     start = 0
     for mark in _MARKED.finditer(text):
         if start < mark.start():
@@ -127,14 +124,6 @@ def within(
         shares_T = (starts_T < end) & (ends_T > start)
         is_inside_T |= shares_T if limits is None else shares_T & (ends_T <= limits[i])
     return is_inside_T
-
-
-Message: TypeAlias = Mapping[str, Any]
-Render: TypeAlias = Callable[[Sequence[Message], bool], str]  # messages, whether up to where the answer begins
-USER, ASSISTANT = "user", "assistant"
-_MARKS = {BEGINS: USER, ANSWER_ENDS: ASSISTANT, OTHER_BEGINS: ""}
-_ANY_MARK = re.compile(f"[{''.join(_MARKS)}]")
-_QUESTION = {"role": USER, "content": "Is it so?"}
 
 
 class Answer(NamedTuple):
@@ -163,41 +152,32 @@ class Locator:
         self, messages: Sequence[Message], text: str, tokens: Sequence[Token], control: frozenset[int]
     ) -> list[Answer]:
         """The answers of a conversation in its text and tokens. Raises ChatTemplateError where one is not found."""
-        ends, answers = self._contents(messages, text), []
+        marks, answers = self._marks(messages, text), []
         numbers = [number for number, message in enumerate(messages) if message.get("role") == ASSISTANT]
         starts = [self._start(messages, number, text) for number in numbers]
-        for which, (number, (content_end, before, limit)) in enumerate(zip(numbers, ends, strict=True)):
-            start = starts[which]
+        at_ends = [i for i, (role, _) in enumerate(marks) if role == ASSISTANT]
+        for number, start, next_start, i in zip(numbers, starts, [*starts, len(text)][1:], at_ends, strict=True):
+            content_end, before = marks[i][1], marks[i - 1][1] if i else 0
             if not before <= start <= content_end:
                 raise self._refused(number, "its prompt does not end between the message before it and its own words")
-            if limit is None:  # another answer follows, or nothing
-                limit = starts[which + 1] if which + 1 < len(starts) else len(text)
+            is_followed_by_other = i + 1 < len(marks) and marks[i + 1][0] != ASSISTANT
+            limit = marks[i + 1][1] if is_followed_by_other else next_start
             after = (one for one in tokens if content_end <= one.start and one.end <= limit and one.id in control)
             end, closing = self._end(messages, number, text, content_end, limit, next(after, None))
             answers.append(Answer(start, content_end, end, limit, closing))
         return answers
 
-    def _contents(self, messages: Sequence[Message], text: str) -> list[tuple[int, int, int | None]]:
-        """For each answer the end of its content, the last mark before it, and where the next content begins."""
-        places = self._marked_places(messages, text)
-        ends = []
-        for which, (role, place) in enumerate(places):
-            if role != ASSISTANT:
-                continue
-            before = places[which - 1][1] if which else 0
-            following = places[which + 1] if which + 1 < len(places) else (ASSISTANT, 0)
-            ends.append((place, before, following[1] if following[0] != ASSISTANT else None))
-        return ends
-
-    def _marked_places(self, messages: Sequence[Message], text: str) -> list[tuple[str, int]]:
+    def _marks(self, messages: Sequence[Message], text: str) -> list[tuple[str, int]]:
         """Where the contents of others begin and those of answers end, with their roles, in the order of the text."""
         roles = [message["role"] for message in messages if message.get("role") in (USER, ASSISTANT)]
         for stripped in ((), (ASSISTANT,), (USER, "system"), (ASSISTANT, USER, "system")):  # what a template trims
             if stripped and all(_content(one) == _content(one).strip() for one in messages if one["role"] in stripped):
                 continue
-            plain, places = _without_marks(self.render([_with_mark(one, stripped) for one in messages], False))
-            if plain == text and [role for role, _ in places if role] == roles:
-                return places
+            shown = self.render([_with_mark(one, stripped) for one in messages], False)
+            found = enumerate(_ANY_MARK.finditer(shown))
+            marks = [(_MARKS[mark.group()], mark.start() - number) for number, mark in found]
+            if _ANY_MARK.sub("", shown) == text and [role for role, _ in marks if role] == roles:
+                return marks
         raise self._refused(len(messages) - 1, "it does not show every message once and in order")
 
     def _start(self, messages: Sequence[Message], number: int, text: str) -> int:
@@ -233,7 +213,8 @@ class Locator:
             return control.end, control.id
         if number + 1 == len(messages) and self.render(messages, True) != text:  # what follows only closes the turn
             return (control.end, control.id) if control is not None else (limit, None)
-        size = self._size_of_end(messages[: number + 1], _following(messages, number), text[:begin], text[begin:limit])
+        following = str(messages[number + 1].get("role")) if number + 1 < len(messages) else USER
+        size = self._size_of_end(messages[: number + 1], following, text[:begin], text[begin:limit])
         if control is not None and control.start <= begin + size:
             return control.end, control.id
         return begin + size, None
@@ -241,45 +222,34 @@ class Locator:
     def _size_of_end(self, messages: Sequence[Message], role: str, before: str, after: str) -> int:
         """The number of characters by which ordinary text ends a turn; 0 where that cannot be distinguished.
 
-        `after` goes from the answer to the content of the next message, which has this role.
+        `after` goes from the answer to the content of the next message, which has this role. What ends a turn stands
+        before the prompt for another answer, before another answer in templates that write two in a row, or before that
+        by which a message of the same role begins when it is the first.
         """
+
+        def shown_before(*earlier: Message, role: str) -> str:
+            return self.render([*earlier, {"role": role, "content": BEGINS}], False).partition(BEGINS)[0]
+
+        def first_header() -> str:
+            header = shown_before(role=role)
+            for special in self.special:
+                header = header.removeprefix(special)
+            return header
+
+        candidates: list[tuple[Callable[[], str], Callable[[], str]]] = [
+            (lambda: self.render(messages, True), self._header),
+            (lambda: shown_before(*messages, role=ASSISTANT), self._header),
+        ]
+        if role != ASSISTANT:
+            candidates.append((lambda: shown_before(*messages, role=role), first_header))
         size = 0
-        for candidate in (self._before_prompt, self._before_first, self._before_answer):
-            try:
-                end = candidate(messages, before, role)
-            except ChatTemplateError:  # it refuses that order of roles
-                continue
-            if end is not None and after.startswith(end):
-                size = max(size, len(end))
+        for render, next_header in candidates:
+            with suppress(ChatTemplateError):  # it refuses that order of roles
+                shown, header = render(), next_header()
+                end = shown[len(before) : -len(header)] if header else ""
+                if shown.startswith(before) and shown[len(before) :].endswith(header) and after.startswith(end):
+                    size = max(size, len(end))
         return size
-
-    def _before_prompt(self, messages: Sequence[Message], before: str, _: str) -> str | None:
-        """What stands before the prompt for another answer."""
-        opened, header = self.render(messages, True), self._header()
-        if header and opened.startswith(before) and opened.endswith(header):
-            return opened[len(before) : -len(header)]
-        return None
-
-    def _before_first(self, messages: Sequence[Message], before: str, role: str) -> str | None:
-        """What stands before that by which a message of the same role begins when it is the first."""
-        if role == ASSISTANT:
-            return None
-        header = self.render([{"role": role, "content": BEGINS}], False).partition(BEGINS)[0]
-        for special in self.special:
-            header = header.removeprefix(special)
-        with_next = self.render([*messages, {"role": role, "content": BEGINS}], False).partition(BEGINS)[0]
-        between = with_next[len(before) :]
-        if header and with_next.startswith(before) and between.endswith(header):
-            return between[: -len(header)]
-        return None
-
-    def _before_answer(self, messages: Sequence[Message], before: str, _: str) -> str | None:
-        """What stands before another answer, in templates that write two in a row."""
-        header = self._header()
-        shown = self.render([*messages, {"role": ASSISTANT, "content": BEGINS}], False).partition(BEGINS)[0]
-        if header and shown.startswith(before) and shown.endswith(header):
-            return shown[len(before) : -len(header)]
-        return None
 
     def _header(self) -> str:
         """What a prompt for an answer adds to the text of a question; empty where it is not clear."""
@@ -297,11 +267,6 @@ class Locator:
         )
 
 
-def _following(messages: Sequence[Message], number: int) -> str:
-    """The role of the next message; a user's after the last."""
-    return str(messages[number + 1].get("role")) if number + 1 < len(messages) else USER
-
-
 def _content(message: Message) -> str:
     return str(message.get("content", ""))
 
@@ -313,15 +278,6 @@ def _with_mark(message: Message, stripped: Sequence[str]) -> Message:
     if role == ASSISTANT:
         return {**message, "content": content + ANSWER_ENDS}
     return {**message, "content": (BEGINS if role == USER else OTHER_BEGINS) + content}
-
-
-def _without_marks(text: str) -> tuple[str, list[tuple[str, int]]]:
-    """The text without marks, and the role and place of each in it."""
-    marks = enumerate(_ANY_MARK.finditer(text))
-    return _ANY_MARK.sub("", text), [(_MARKS[mark.group()], mark.start() - number) for number, mark in marks]
-
-
-OLD_RULE = 1
 
 
 def answers_by_old_rule(

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,8 @@ from engine.text.blocks import (
     PADDING,
     GrowingArray,
     Tokens,
-    documents_file,
     ids_dtype,
-    marks_file,
-    starts_file,
+    part_file,
     write_facts,
 )
 from engine.text.chat.conversations import Conversation, stored_conversation
@@ -189,16 +187,17 @@ def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, bloc
     padding = tokenizer.bos_id
     with (
         GrowingArray(folder / f"{split}.npy", ids_dtype(tokenizer)) as packed,
-        GrowingArray(marks_file(folder, split), np.dtype("u1")) as packed_marks,
-        GrowingArray(starts_file(folder, split), np.dtype("<i8")) as starts,
-        GrowingArray(documents_file(folder, split), np.dtype("<i4")) as documents,
+        GrowingArray(part_file(folder, split, "marks"), np.dtype("u1")) as packed_marks,
+        GrowingArray(part_file(folder, split, "starts"), np.dtype("<i8")) as starts,
+        GrowingArray(part_file(folder, split, "documents"), np.dtype("<i4")) as documents,
     ):
         for number, block in enumerate(blocks, 1):
             for piece in block:
                 if piece.first == 0:
                     starts.extend([len(packed)])
                     documents.extend([piece.number])
-                these = _slice(piece, ends, lengths)
+                begin = int(ends[piece.number] - lengths[piece.number])
+                these = slice(begin + piece.first, begin + piece.stop)
                 packed.extend(ids[these])
                 packed_marks.extend(marks[these])
             missing = number * block_size - len(packed)
@@ -206,7 +205,7 @@ def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, bloc
             packed_marks.extend([PADDING] * missing)
         packed.extend([padding])
         packed_marks.extend([PADDING])
-    written = np.load(marks_file(folder, split), mmap_mode="r")
+    written = np.load(part_file(folder, split, "marks"), mmap_mode="r")
     learnable = Tokens(written, np.zeros(0, np.int64), written).blocks_with_answers(block_size)
     return {
         "documents": len(ends),
@@ -216,8 +215,3 @@ def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, bloc
         "blocks": len(blocks),
         "blocks_without_answer": len(blocks) - len(learnable),
     }
-
-
-def _slice(piece: Piece, ends: NDArray[Any], lengths: NDArray[Any]) -> slice:
-    begin = int(ends[piece.number] - lengths[piece.number])
-    return slice(begin + piece.first, begin + piece.stop)

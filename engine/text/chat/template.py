@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,10 +34,11 @@ from engine.text.chat.answers import (
 )
 from engine.text.chat.conversations import COUNTS
 from engine.text.chat.template_process import NotRendered, Rendered, render
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer, text_after
 
 _FILE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer_config.json"
 _TOKENS = "special_tokens_map.json"
+_ARGUMENTS = ("messages", "tools", "documents", "chat_template", "conversations")  # not names of tokens
 _MAX_BYTES = 16 << 20
 _QUESTION, _REPLY = "Is it so?", "It is so indeed."
 _TALK = (
@@ -137,27 +137,23 @@ class ChatTemplate:
         last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
         show where the answers are.
         """
-        return self._with_harmless_values(tokenizer)._encode_answers(tokenizer, messages, rule)
-
-    def _encode_answers(
-        self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int
-    ) -> tuple[list[int], NDArray[np.bool_]]:
-        marked = self._harmless(tokenizer, messages)
-        rendered = self._rendered(marked, False)
+        template, marked = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
+        rendered = template._rendered(marked, False)
         tokens = encoded(tokenizer, rendered.text)
         ids = [token.id for token in tokens]
         if "endgeneration" in self.source:
             return ids, within(tokens, self._counted(messages, rendered.answers))
         if rule == OLD_RULE:
-            end_id = self._ends_of_a_reply(tokenizer)[2]
-            spans = answers_by_old_rule(self._write, marked, rendered.text, tokens, end_id, self._place)
+            end_id = template._ends_of_a_reply(tokenizer)[2]
+            spans = answers_by_old_rule(template._write, marked, rendered.text, tokens, end_id, self._place)
             return ids, within(tokens, self._counted(messages, spans))
-        answers = self._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
+        answers = template._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
         counted = self._counted(messages, answers)
         spans, limits = [(one.start, one.end) for one in counted], [max(one.end, one.limit) for one in counted]
         is_answer_T = within(tokens, spans, limits)
         if marked[-1].get("role") == ASSISTANT and answers[-1].closing is None:
-            opens_next = self._opens_next(tokenizer)
+            last, earlier, _ = template._ends_of_a_reply(tokenizer)
+            opens_next = () if last else earlier[:1]  # ends answers that others follow
             ids, is_last = [*ids, *opens_next], np.full(len(opens_next), counts(marked[-1]))
             is_answer_T = np.concatenate([is_answer_T, is_last])
         return ids, is_answer_T
@@ -241,7 +237,7 @@ class ChatTemplate:
             )
         text, prompts = self.render(_TALK), (self.render(_TALK[:n], add_generation_prompt=True) for n in (1, 3))
         for prompt in prompts:
-            if rest := "" if text.startswith(prompt) else prompt[len(_common_start(prompt, text)) :]:
+            if rest := text_after(text, prompt):
                 sentences.append(
                     f"The prompt for an answer ends with “{short(rest)}”, which the template leaves out of the "
                     "conversations that are trained on: answers are learned without it."
@@ -263,11 +259,6 @@ class ChatTemplate:
 
     def _write(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         return self._rendered(messages, add_generation_prompt, also_none=True).text
-
-    def _opens_next(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """The token that ends answers which others follow, where the template writes none after the last."""
-        last, earlier, _ = self._ends_of_a_reply(tokenizer)
-        return () if last else earlier[:1]
 
     def _ends_of_a_reply(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
         """The control tokens after a last answer; the one that ends an earlier answer; the first after the last one.
@@ -358,13 +349,4 @@ def _special_tokens(folder: Path) -> dict[str, str]:
     if isinstance(extra := values.get("extra_special_tokens"), dict):
         named |= extra
     texts = {name: one.get("content") if isinstance(one, dict) else one for name, one in named.items()}
-    return {name: text for name, text in texts.items() if isinstance(text, str) and name not in _OTHERS}
-
-
-_OTHERS = ("messages", "tools", "documents", "chat_template", "conversations")  # arguments of another meaning
-
-
-def _common_start(one: str, other: str) -> str:
-    """The text with which both begin."""
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return "".join(character for character, _ in same)
+    return {name: text for name, text in texts.items() if isinstance(text, str) and name not in _ARGUMENTS}

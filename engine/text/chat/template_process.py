@@ -57,7 +57,16 @@ class _Renderer:
     def _running(self) -> subprocess.Popen[str]:
         """The process; another one in a fork, which would share the pipes of its parent's."""
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
-            self._process, self._owner = _start(), os.getpid()
+            self._owner = os.getpid()
+            self._process = subprocess.Popen(
+                python_command("engine.text.chat.template_process"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                encoding="ascii",
+                env={**os.environ, **python_environment(), "OPENBLAS_NUM_THREADS": "1"},
+            )
             if self._ask(self._process, "null", _START_SECONDS) is None:
                 raise NotRendered("the process that renders templates did not start")
         return self._process
@@ -87,18 +96,6 @@ class _Renderer:
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
         self._process = None
-
-
-def _start() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        python_command("engine.text.chat.template_process"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        encoding="ascii",
-        env={**os.environ, **python_environment(), "OPENBLAS_NUM_THREADS": "1"},
-    )
 
 
 _renderer = _Renderer()

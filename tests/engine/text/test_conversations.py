@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.errors import CorpusError
-from engine.text.chat.conversations import from_stored
+from engine.text.chat.conversations import stored_conversation
 from engine.text.corpus import Document, ReadOptions, read_documents
 from engine.text.import_report import Report
 from engine.text.split import read_split, store_documents
@@ -43,7 +43,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no object": ({"messages": ["Hi", "Hello"]}, "must be an object"),
     "a number": ({"messages": [{"role": "user", "content": 3}, ANSWER]}, "must be text"),
     "another shape": ({"prompt": "Hi", "completion": "Hello"}, "the records before it “messages”"),
-    "plain text": ({"text": "Hi"}, "is no conversation"),
+    "plain text": ({"text": "Hi"}, "is not a conversation"),
     "a surrogate": ({"messages": [{"role": "user", "content": "\ud800"}, ANSWER]}, "unpaired surrogate"),
 }
 
@@ -66,7 +66,7 @@ def test_every_shape_is_the_same_conversation(tmp_path: Path, shape: str, suffix
     else:
         pq.write_table(pa.Table.from_pylist([SHAPES[shape]]), path)
     (document,) = read(path)
-    assert from_stored(document.messages or "") == [USER, ANSWER]
+    assert stored_conversation(document.messages or "").messages == [USER, ANSWER]
     assert document.text == "user: Hi\n\nassistant: Hello"
 
 
@@ -85,7 +85,7 @@ def test_a_broken_conversation_is_refused_with_its_line(tmp_path: Path, fault: s
 def test_an_empty_system_message_is_kept_since_templates_have_a_default_one(tmp_path: Path) -> None:
     system = {"role": "system", "content": ""}
     (document,) = read(write(tmp_path / "a.jsonl", {"messages": [system, USER, ANSWER]}))
-    assert from_stored(document.messages or "")[0] == system
+    assert stored_conversation(document.messages or "").messages[0] == system
 
 
 def test_conversations_with_the_same_words_in_other_roles_are_two_documents(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_conversations_with_the_same_words_in_other_roles_are_two_documents(tmp_
 def test_a_conversation_is_anonymised_message_by_message(tmp_path: Path) -> None:
     question = {"role": "user", "content": 'I am\nann@example.org, "quoted"'}
     (document,) = read(write(tmp_path / "a.jsonl", {"messages": [question, ANSWER]}), anonymize=True)
-    messages = from_stored(document.messages or "")
+    messages = stored_conversation(document.messages or "").messages
     assert messages[0]["content"].startswith("I am\n")
     assert "ann@" not in messages[0]["content"]
     assert messages[0]["content"].endswith(', "quoted"')
