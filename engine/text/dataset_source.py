@@ -43,9 +43,11 @@ class DatasetSource:
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
 
+        errors: tuple[type[Exception], ...]
+        errors = (OSError, ValueError, RuntimeError, *HfHubHTTPError.__bases__)  # the last: of its HTTP library
         try:
             commit = HfApi().dataset_info(self.place, revision=self.revision or None).sha
-        except (OSError, ValueError, RuntimeError, *HfHubHTTPError.__bases__) as error:  # the last: of its HTTP library
+        except errors as error:
             raise self._refusal(error) from None
         return replace(self, revision=commit or self.revision)
 
