@@ -40,9 +40,8 @@ from engine.loading.loaded_base import ModelCache
 from engine.loading.plan import BaseInMemory, GenerationPlan, HostUse, PlannedExpert, gate_of
 from engine.methods.row_registry import read_limits
 from engine.mixing.base import Gate
-from engine.models.context_length import Limits
-from engine.models.expert_model import ExpertModel
-from engine.models.families import read_config
+from engine.models.expert_model import ExpertModel, Limits
+from engine.models.model_files import read_config
 from engine.text.chat.answers import Message
 from engine.text.chat.own_template import stop_ids, template_folder
 from engine.text.chat.template import ChatTemplate, load_chat_template

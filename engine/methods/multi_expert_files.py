@@ -18,8 +18,8 @@ from torch import Tensor
 from engine.errors import DamagedFile, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.base_card import BASE_CARD, CARD_METHOD, SHARED_FILE, base_card, is_seed
-from engine.models.families import empty_model, load_model, load_weights, read_config
-from engine.models.model_files import weights_in
+from engine.models.families import empty_model, load_model, load_weights
+from engine.models.model_files import read_config, weights_in
 from engine.models.multi_expert import MultiExpertModel, Placement
 from engine.models.stored_tensors import StoredTensors, fill
 

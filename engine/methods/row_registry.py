@@ -11,8 +11,9 @@ from engine.methods.base_card import stored_placement
 from engine.methods.multi_expert_files import load_experts, read_card
 from engine.methods.registry import methods
 from engine.methods.rows import RowMethod
-from engine.models.context_length import Limits
-from engine.models.families import longest_context, read_config
+from engine.models.expert_model import Limits
+from engine.models.families import max_positions
+from engine.models.model_files import read_config
 from engine.models.multi_expert import MultiExpertModel, Placement
 
 
@@ -44,7 +45,7 @@ def read_limits(base: Path) -> Limits:
     """The limits of a base, without its tensors; raises DamagedFile where they cannot be read."""
     try:
         config = read_config(base)
-        longest = longest_context(config) - row_method(stored_placement({}, base)).extra_positions
+        longest = max_positions(config) - row_method(stored_placement({}, base)).extra_positions
         return Limits(longest, int(config.vocab_size))
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
         reason = (str(error).splitlines() or [type(error).__name__])[0]

@@ -13,7 +13,7 @@ the first pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial, wraps
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from engine.errors import EngineError, ModelError
-from engine.models.discovery import routers
+from engine.models.discovery import family_of, routers
 from engine.models.families import layout_of
 from engine.models.rows import Rows, are_current, compile_for, rows_again
 
@@ -103,16 +103,19 @@ def checkpointed_activations(lm: nn.Module) -> Iterator[None]:
 
     Raises ModelError for a family whose layers transformers cannot checkpoint.
     """
-    layers = _layers(lm)
+    layers = checkpointable_layers(lm)
     if not layers:
         raise ModelError(
-            f"Layers of the family “{getattr(getattr(lm, 'config', None), 'model_type', 'unknown')}” cannot checkpoint "
-            "activations in this version of transformers.",
-            "Train without activation_checkpointing; fewer or shorter sequences in a batch save memory, too.",
+            f"Layers of the family “{family_of(lm)}” cannot checkpoint activations in this version of transformers.",
+            "Train without activation_checkpointing; fewer or shorter sequences in a batch also save memory.",
         )
     for layer in layers:
         layer.gradient_checkpointing = True
-        layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=_contexts)
+        layer._gradient_checkpointing_func = partial(
+            checkpoint,
+            use_reentrant=False,
+            context_fn=lambda: (nullcontext(), rows_again()),  # of the second pass the rows are no longer set
+        )
     try:
         yield
     finally:
@@ -120,17 +123,8 @@ def checkpointed_activations(lm: nn.Module) -> Iterator[None]:
             layer.gradient_checkpointing = False
 
 
-def can_checkpoint_activations(lm: nn.Module) -> bool:
-    """Whether the decoder has layers that transformers can compute again."""
-    return bool(_layers(lm))
-
-
-def _layers(lm: nn.Module) -> list[Any]:
+def checkpointable_layers(lm: nn.Module) -> list[Any]:
+    """The layers of a decoder that transformers can compute again."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in lm.modules() if isinstance(module, GradientCheckpointingLayer)]
-
-
-def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Of the first pass and of the second, which runs when its rows are no longer set."""
-    return nullcontext(), rows_again()

@@ -52,7 +52,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def is_recurrent(module: nn.Module) -> bool:
-    """Whether a module holds a recurrent or convolutional mixer, whose state is no list of keys and values."""
+    """Whether a module holds a recurrent or convolutional mixer, whose state is not a list of keys and values."""
     return any(isinstance(inner, nn.Conv1d) or type(inner).__name__ in _ALSO_RECURRENT for inner in module.modules())
 
 
@@ -69,19 +69,9 @@ def family_of(lm: Any) -> str:
 _ALSO_LINEAR = ("FalconLinear",)  # a linear map by another product
 _ALSO_RECURRENT = ("xLSTMLayer", "RwkvSelfAttention")  # without a convolution
 _INDEXER = re.compile(r"(^|\.)indexer\.")  # its maps choose positions by top-k, so they have no gradient
-_MIXING = frozenset(
-    (
-        "attention_mask",
-        "position_embeddings",
-        "past_key_values",
-        "past_key_value",
-        "layer_past",
-        "cache_params",
-        "cache_position",
-        "position_ids",
-        "encoder_hidden_states",
-        "state",
-    )
+_MIXING = re.compile(  # arguments of modules that mix positions
+    r"attention_mask|past_key_values?|layer_past|cache_(params|position)|position_(ids|embeddings)|"
+    r"encoder_hidden_states|state"
 )
 _MIXING_NAME = re.compile(r"att(n|ention)?(_|$)|mixer|mamba")
 
@@ -127,8 +117,7 @@ def _parts_of(layer: nn.Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _mixes_positions(name: str, child: nn.Module) -> bool:
     takes = inspect.signature(child.forward).parameters
-    is_feed_forward = [*takes][:1] == ["x"] or not (_MIXING & takes.keys())
-    if not is_feed_forward:
+    if [*takes][:1] != ["x"] and any(map(_MIXING.fullmatch, takes)):
         return True
     return bool(_MIXING_NAME.search(name)) and len(takes) > 1 and not is_linear(child)
 
@@ -136,7 +125,7 @@ def _mixes_positions(name: str, child: nn.Module) -> bool:
 def _feed_forward(name: str, child: nn.Module) -> Iterator[str]:
     """Linear maps, or the modules that hold a router and its experts."""
     mixtures = {path.rpartition(".")[0] for path, inner in child.named_modules() if path and _is_experts(inner)}
-    if _is_experts(child):  # beside its router in the layer itself
+    if _is_experts(child):  # next to its router in the layer itself
         mixtures.add("")
     outermost = [one for one in mixtures if not any(one != other and _is_within(one, other) for other in mixtures)]
     yield from (_joined(name, path) for path in sorted(outermost))
@@ -173,10 +162,9 @@ def _joined(name: str, path: str) -> str:
 
 
 def require_own_layers(lm: Any, layout: Layout) -> None:
-    """Raises ModelError for a model whose layers share weights: an expert in one would be in the other, too."""
-    layers = list(lm.get_submodule(layout.layers).children())
+    """Raises ModelError for a model whose layers share weights: an expert in one would also be in the other."""
     seen: set[int] = set()
-    for layer in layers:
+    for layer in lm.get_submodule(layout.layers).children():
         own = {id(one) for one in layer.parameters()}
         if own & seen:
             raise ModelError(
@@ -220,7 +208,7 @@ def router_losses(lm: Any) -> Iterator[RouterLosses]:
 
 def routers(lm: nn.Module) -> list[nn.Module]:
     """The routers of a Mixtral model, layer by layer; of any other none."""
-    if getattr(getattr(lm, "config", None), "model_type", "") != "mixtral":
+    if family_of(lm) != "mixtral":
         return []
     from transformers.models.mixtral.modeling_mixtral import MixtralTopKRouter
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from engine.errors import TrainingError
 from engine.events import GateWeights
 from engine.files import ArtifactRef
 from engine.models.discovery import RouterLosses
@@ -58,31 +59,24 @@ class ExpertModel(Experts, Protocol):
 
     def __call__(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """Logits [B, T, V]; `cache` is one of `new_cache`, filled and used, or None."""
-        ...
 
     def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """The last hidden states [B, T, D], from which `logits` and `likelihoods` are computed where they are used."""
-        ...
 
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
         """Logits [B, T, V] of hidden states."""
-        ...
 
     def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Log-likelihood [B, T] of each target after hidden states, never all logits at once."""
-        ...
 
     def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target."""
-        ...
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, for one growing text of each row."""
-        ...
 
     def part_weights(self) -> Mapping[str, PartWeights]:
         """The part weights of each expert that has parts, at the tokens of this view's last forward pass."""
-        ...
 
 
 class ExpertHost(Protocol):
@@ -93,31 +87,24 @@ class ExpertHost(Protocol):
 
     def add(self, experts: Mapping[str, ArtifactRef]) -> None:
         """Loads experts, every byte checked before use; what is there stays if one cannot be loaded."""
-        ...
 
     def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]]) -> list[ExpertModel]:
         """Models that hold these experts; `parts` names the active parts of some (else all)."""
-        ...
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors in memory by name."""
-        ...
 
     def modules(self) -> list[nn.Module]:
         """The modules that hold all parameters in memory."""
-        ...
 
     def num_parameters(self, key: str) -> int:
         """The number of an expert's own parameters."""
-        ...
 
     def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
         """The number of copies of the base that must be loaded for these experts."""
-        ...
 
     def num_bytes(self) -> int:
         """Bytes of all parameters."""
-        ...
 
 
 class TrainableModel(Experts, Protocol):
@@ -129,11 +116,9 @@ class TrainableModel(Experts, Protocol):
     @property
     def lm(self) -> Any:
         """The decoder of transformers."""
-        ...
 
     def __call__(self, input_ids_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None) -> Tensor:
         """Logits [B, T, V]. `position_ids_BT` begin anew at 0 at each text of a row, and so keep these apart."""
-        ...
 
     def losses(
         self,
@@ -145,13 +130,11 @@ class TrainableModel(Experts, Protocol):
         position_ids_BT: Tensor | None = None,
     ) -> Losses:
         """The objective with gradients and the loss of each target; never all logits at once."""
-        ...
 
-    def log_likelihoods(
+    def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Natural log-likelihood [B, T] of each target; `position_ids_BT` as above."""
-        ...
+    ) -> TokenScores:
+        """Log-likelihood and hit [B, T] of each target; `position_ids_BT` as above."""
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
@@ -163,15 +146,12 @@ class TrainableModel(Experts, Protocol):
 
     def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
         """What is added to the loss of the forward passes within."""
-        ...
 
     def training_flops(self, context: int, *, experts_only: bool) -> int:
         """Operations per token trained on, forward and backward; shared parameters may be frozen."""
-        ...
 
     def to(self, device: torch.device) -> Any:
         """The same model, moved to a device."""
-        ...
 
     def requires_grad_(self, requires_grad: bool = True) -> Any: ...
 
@@ -189,3 +169,20 @@ def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapp
     for parameter in parameters.values():
         parameter.requires_grad_(True)
     return parameters
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The context length of a base in tokens, and the size of its vocabulary."""
+
+    max_positions: int
+    vocab_size: int
+
+
+def require_context(model: TrainableModel | Limits, block_size: int) -> None:
+    """Raises TrainingError when blocks are longer than the context of a model."""
+    if block_size > model.max_positions:
+        raise TrainingError(
+            f"block_size {block_size} is above the model's context of {model.max_positions} tokens.",
+            "Choose a smaller block size, or a seed with a longer context.",
+        )

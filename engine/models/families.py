@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from engine.config import Family, ModelConfig, Targets
+from engine.config import ModelConfig, Targets
 from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
@@ -52,24 +52,6 @@ def layout_of(lm: nn.Module) -> Layout:
     layout = LAYOUTS.get(family_of(lm), discover)(lm)
     require_own_layers(lm, layout)
     return layout
-
-
-def is_family(model_type: str) -> bool:
-    """Whether transformers knows causal LMs of this model type that do not wrap other models.
-
-    Asked of one type, since transformers imports the module of every type that is looked at.
-    """
-    from transformers import CONFIG_MAPPING
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not CONFIG_MAPPING[model_type].sub_configs
-
-
-def families() -> list[str]:
-    """The model types of all such causal LMs; takes seconds."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    return sorted(filter(is_family, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 
 
 Place = tuple[str, nn.Module, str]  # full name, the module that holds it, its attribute there
@@ -128,12 +110,7 @@ def _places(lm: nn.Module, layers: str, paths: Sequence[Sequence[str]]) -> Itera
             yield f"{layers}.{number}.{path}", layer.get_submodule(holder_path), attribute
 
 
-def max_positions(lm: nn.Module) -> int:
-    """The longest context the model takes, in tokens."""
-    return longest_context(lm.config)
-
-
-def longest_context(config: Any) -> int:
+def max_positions(config: Any) -> int:
     """The longest context in tokens, from a model's configuration."""
     return int(getattr(config, "max_position_embeddings", 1 << 20))
 
@@ -171,57 +148,29 @@ def memory_bytes() -> int:
 def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
     from transformers import GPT2Config, LlamaConfig, OPTConfig
 
-    shared: Any = {
-        "vocab_size": vocab_size,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "pad_token_id": None,
-        "tie_word_embeddings": True,
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "llama": (LlamaConfig, {"intermediate_size": config.ffn_width}),
+        "gpt2": (GPT2Config, {"n_inner": config.ffn_width, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
+        "opt": (OPTConfig, {"ffn_dim": config.ffn_width, "word_embed_proj_dim": config.width, "dropout": 0.0}),
     }
-    if config.family == "llama":
-        return LlamaConfig(
-            **shared,
-            hidden_size=config.width,
-            intermediate_size=config.ffn_width,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            max_position_embeddings=config.max_positions,
+    if config.family not in kinds:
+        raise ModelError(
+            f"A fresh model cannot have the family “{config.family}”.",
+            f"Choose one of {', '.join(kinds)}, or import a trained model.",
         )
-    if config.family == "gpt2":
-        return GPT2Config(
-            **shared,
-            n_embd=config.width,
-            n_inner=config.ffn_width,
-            n_layer=config.num_layers,
-            n_head=config.num_heads,
-            n_positions=config.max_positions,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-        )
-    if config.family == "opt":
-        return OPTConfig(
-            **shared,
-            hidden_size=config.width,
-            word_embed_proj_dim=config.width,
-            ffn_dim=config.ffn_width,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            max_position_embeddings=config.max_positions,
-            dropout=0.0,
-        )
-    raise ModelError(
-        f"A fresh model cannot have the family “{config.family}”.",
-        f"Choose one of {', '.join(get_args(Family))}, or import a trained model.",
+    config_class, own = kinds[config.family]
+    return config_class(
+        vocab_size=vocab_size,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=None,
+        tie_word_embeddings=True,
+        hidden_size=config.width,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_heads,
+        max_position_embeddings=config.max_positions,
+        **own,
     )
-
-
-def read_config(folder: Path, left_out: dict[str, Any] | None = None) -> Any:
-    """The configuration of a model in a local folder; raises ModelError with the cause.
-
-    With `left_out`, token ids that the model has no row for go there, and not into the configuration.
-    """
-    return model_files.read_config(folder, is_family, left_out)
 
 
 def load_model(folder: Path) -> Any:
@@ -230,7 +179,7 @@ def load_model(folder: Path) -> Any:
     Reads safetensors of this folder only and never runs code that comes with the model. Raises ModelError with the
     cause, before anything is built where the configuration asks for more than the files hold.
     """
-    return load_checkpoint(folder, read_config(folder))[0]
+    return load_checkpoint(folder, model_files.read_config(folder))[0]
 
 
 @one_at_a_time
@@ -241,10 +190,15 @@ def load_checkpoint(folder: Path, config: Any) -> tuple[Any, model_files.Weights
     """
     weights = model_files.find_weights(folder)
     token_ids, _ = model_files.read_token_ids(folder, config.vocab_size)
-    with _as_model_errors(folder):
+    try:
         _refuse_missing(folder, config, weights)
         lm, used = load_weights(folder, config, weights.open(), weights.dtype)
         weights.check_types(folder, used, lm.state_dict())
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:  # transformers fails in many ways on a model that it does not expect
+        problem = f"The model in {folder} cannot be loaded: {short(error)}"
+        raise ModelError(problem, model_files.EXPECTED_MODEL) from error
     for name, value in token_ids.items():
         setattr(lm.generation_config, name, value)
     return lm, weights, used
@@ -266,6 +220,8 @@ def load_weights(
     """
     if is_shapes_only():
         return empty_model(config).to(dtype), frozenset()
+    # PyTorch's fused attention has no cap of the attention's scores (Gemma 2), and transformers 5.17 leaves it out
+    attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
     unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
     with _silent():
         lm, report = _model_class(config).from_pretrained(
@@ -273,7 +229,7 @@ def load_weights(
             config=config,
             state_dict={(names or {}).get(name, name): one for name, one in unread.items()},
             dtype=dtype,
-            attn_implementation=_attention(config),
+            attn_implementation=attention,
             local_files_only=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
@@ -289,7 +245,8 @@ def _untie(lm: Any) -> None:
 
     The configuration alone must say what a model consists of: experts on it are saved and loaded by its names.
     """
-    tied = [lm.get_parameter_or_buffer(one) is lm.get_parameter_or_buffer(other) for one, other in _ties(lm).items()]
+    pairs = lm.get_expanded_tied_weights_keys(all_submodels=True).items()  # what the configuration ties
+    tied = [lm.get_parameter_or_buffer(one) is lm.get_parameter_or_buffer(other) for one, other in pairs]
     if not tied or all(tied):
         return
     if any(tied):
@@ -299,20 +256,6 @@ def _untie(lm: Any) -> None:
             _MISMATCH,
         )
     lm.config.tie_word_embeddings = False
-
-
-def _ties(lm: Any) -> dict[str, str]:
-    """The names of the weights that the configuration ties, by the weight that each is tied to."""
-    ties: dict[str, str] = lm.get_expanded_tied_weights_keys(all_submodels=True)
-    return ties
-
-
-def _attention(config: Any) -> str | None:
-    """The attention implementation to request; None: as transformers chooses.
-
-    PyTorch's fused attention has no cap of the attention's scores (Gemma 2), and transformers 5.17 leaves it out.
-    """
-    return "eager" if getattr(config, "attn_logit_softcapping", None) else None
 
 
 @contextmanager
@@ -329,19 +272,6 @@ def _silent() -> Iterator[None]:
         logging.set_verbosity(level)
         if was_enabled:
             logging.enable_progress_bar()
-
-
-@contextmanager
-def _as_model_errors(folder: Path) -> Iterator[None]:
-    """Turns what transformers raises on a model that it does not expect into ModelError."""
-    try:
-        yield
-    except (ModelError, MemoryError):
-        raise
-    except Exception as error:  # it fails in many ways
-        raise ModelError(
-            f"The model in {folder} cannot be loaded: {short(error)}", model_files.EXPECTED_MODEL
-        ) from error
 
 
 def _model_class(config: Any) -> Any:
@@ -400,7 +330,8 @@ def _refuse_untied(folder: Path, config: Any, weights: model_files.Weights) -> N
 def _refuse_unlike(folder: Path, report: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Raises ModelError for weights that are missing or of another shape, which would stay random."""
     missing = {one for one in report.get("missing_keys", ()) if isinstance(one, str)}
-    if prefix := model_files.prefix_before(missing, tensors):
+    prefixes = {one.removesuffix(name) for name in missing for one in tensors if one.endswith(f".{name}")}
+    if prefix := next((one for one in sorted(prefixes) if all(name.startswith(one) for name in tensors)), ""):
         raise ModelError(
             f"The names of the weights in {folder} begin with “{short(prefix)}”{wrapper_words(prefix)}: "
             f"“{short(min(tensors))}”.",
@@ -409,9 +340,8 @@ def _refuse_unlike(folder: Path, report: Mapping[str, Any], tensors: Mapping[str
     for key, words in _UNLIKE.items():
         if report.get(key):
             name = min(one if isinstance(one, str) else one[0] for one in report[key])
-            raise ModelError(
-                f"The weights in {folder} do not fit its {model_files.CONFIG}: “{name}” {words}.", _MISMATCH
-            )
+            problem = f"The weights in {folder} do not fit its {model_files.CONFIG}: “{name}” {words}."
+            raise ModelError(problem, _MISMATCH)
 
 
 _MISMATCH = "Give a model whose configuration and weights belong together."

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError
-from engine.foreign_files import short
+from engine.foreign_files import confined, short
 from engine.models import model_files
-from engine.models.families import empty_model, load_checkpoint, load_model, read_config
+from engine.models.families import empty_model, load_checkpoint, load_model
 from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 _PIECE = 1 << 22  # numbers looked at in one go
@@ -39,7 +39,7 @@ def import_model(folder: Path) -> ImportedModel:
     """Loads a model from a folder of any source and checks that it computes; raises ModelError with the cause."""
     model_files.refuse_foreign_code(folder)
     left_out: dict[str, Any] = {}
-    config = read_config(folder, left_out)
+    config = model_files.read_config(folder, left_out)
     was_tied = getattr(config, "tie_word_embeddings", False)
     lm, weights, used = load_checkpoint(folder, config)
     _refuse_not_finite(folder, lm)  # also what the few tokens below do not reach
@@ -172,7 +172,7 @@ def _changed(folder: Path, weights: model_files.Weights, lm: Any, *, was_tied: b
             "The files hold an output table that differs from the input's, although config.json ties the two: both are "
             "kept, and tie_word_embeddings is false now."
         )
-    if model_files.both_are_there(folder):
+    if all(confined(folder, name) for name in (model_files.WEIGHTS, model_files.INDEX)):
         changes.append(f"{model_files.WEIGHTS} was read, and not the files that {model_files.INDEX} lists.")
     return changes
 
@@ -206,7 +206,7 @@ def _download_small_files(name: str, revision: str) -> Path:
 
 
 def _download_weights(name: str, folder: Path) -> Path:
-    read_config(folder)
+    model_files.read_config(folder)
     has_index = (folder / model_files.INDEX).exists()
     names = model_files.shard_names(folder) if has_index else [model_files.WEIGHTS]
     return _download_tensors(name, folder.name, names)

@@ -47,17 +47,14 @@ class RowOptions(Protocol):
     @property
     def experts_in(self) -> str:
         """The name of the placement in files."""
-        ...
 
     @property
     def extra_positions(self) -> int:
         """Positions of the model's context that an expert takes."""
-        ...
 
     @property
     def frozen_flops(self) -> Callable[[Shape, int, int], int]:
         """Operations per token to train experts alone: of (shape, context, parameters of one)."""
-        ...
 
 
 class Placement(ABC):
@@ -153,7 +150,7 @@ class MultiExpertModel(nn.Module):
     @property
     def max_positions(self) -> int:
         """The longest text that the model reads at once."""
-        return max_positions(self.lm) - self.placement.method.extra_positions
+        return max_positions(self.lm.config) - self.placement.method.extra_positions
 
     @property
     def places(self) -> list[str]:
@@ -185,11 +182,13 @@ class MultiExpertModel(nn.Module):
         self._require_filled(cache)
         return out.logits[:, -num_logits:]  # type: ignore[no-any-return]
 
-    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """The last hidden states [B, T, D]; `cache` as for `forward`."""
+    def read(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """The last hidden states [B, T, D] of the text; `cache` and `position_ids_BT` as for `forward`."""
+        cached = {"use_cache": False} if cache is None else {"use_cache": True, "past_key_values": cache}
         with routed(rows):
-            text = self._text(input_ids_BT, cache, None)
-            out = decoder_of(self.lm)(**text, past_key_values=cache, use_cache=cache is not None)
+            out = decoder_of(self.lm)(**self._text(input_ids_BT, cache, position_ids_BT), **cached)
         self._require_filled(cache)
         return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
 
@@ -203,15 +202,9 @@ class MultiExpertModel(nn.Module):
         position_ids_BT: Tensor | None = None,
     ) -> Losses:
         """The objective with gradients and the loss of each target; never all logits at once."""
-        hidden_BTD = self._last_hidden(input_ids_BT, rows, position_ids_BT)
+        hidden_BTD = self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT)
         with routed(rows):
             return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
-
-    def _last_hidden(self, input_ids_BT: Tensor, rows: Rows, position_ids_BT: Tensor | None) -> Tensor:
-        """Hidden states [B, T, D] of the text; what a placement puts before it is left out."""
-        with routed(rows):
-            out = decoder_of(self.lm)(**self._text(input_ids_BT, None, position_ids_BT), use_cache=False)
-        return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
 
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
         """Logits [B, T, V] of hidden states."""
@@ -236,13 +229,7 @@ class MultiExpertModel(nn.Module):
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
     ) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
-        return token_scores(self.lm, self._last_hidden(input_ids_BT, rows, position_ids_BT), targets_BT)
-
-    def log_likelihoods(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32, without gradients."""
-        return self.token_scores(input_ids_BT, targets_BT, rows, position_ids_BT=position_ids_BT).logprobs_BT
+        return token_scores(self.lm, self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT), targets_BT)
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, and of the states of recurrent layers."""
@@ -259,17 +246,13 @@ class MultiExpertModel(nn.Module):
         if cache is not None and cache.get_seq_length():
             return {"input_ids": input_ids_BT}
         if position_ids_BT is not None:
-            self._require_no_positions_of_experts()
+            if self.placement.method.extra_positions:  # the later texts of a row would have none
+                raise ModelError(
+                    "Conversations of one block cannot be kept apart with experts that stand before the text.",
+                    "Train without separate_conversations, or by another method.",
+                )
             return separated(self.lm, input_ids_BT, position_ids_BT)
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
-
-    def _require_no_positions_of_experts(self) -> None:
-        """Raises ModelError for experts before a text: the later texts of a row would have none."""
-        if self.placement.method.extra_positions:
-            raise ModelError(
-                "Conversations of one block cannot be kept apart with experts that stand before the text.",
-                "Train without separate_conversations, or by another method.",
-            )
 
     def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
         """What is added to the loss of the forward passes within."""

@@ -74,9 +74,8 @@ def _log_likelihoods(model: TrainableModel, rows_BT: Tensor, positions_T: Tensor
     """Of each token but the first of rows [B, 1 + T]; without positions as a model reads one text."""
     inputs_BT, targets_BT = rows_BT[:, :-1].to(model.device), rows_BT[:, 1:].to(model.device)
     positions_BT = None if positions_T is None else positions_T.to(model.device).expand_as(inputs_BT)
-    return model.log_likelihoods(
-        inputs_BT, targets_BT, Rows.all_to(model.keys[0], len(rows_BT)), position_ids_BT=positions_BT
-    )
+    rows = Rows.all_to(model.keys[0], len(rows_BT))
+    return model.token_scores(inputs_BT, targets_BT, rows, position_ids_BT=positions_BT).logprobs_BT
 
 
 def _refusal(model: TrainableModel) -> TrainingError:

@@ -234,7 +234,7 @@ class _Training:
             return torch.zeros(batch.targets_BT.shape, device=self.model.device)
         text, apart = self._on_device(batch)
         with self.listen(name), autocast_for(self.config.precision, self.model.device):
-            return -self.model.log_likelihoods(*text, batch.rows, **apart)
+            return -self.model.token_scores(*text, batch.rows, **apart).logprobs_BT
 
     @torch.no_grad()
     def _evaluate(self, step: int) -> Evaluated:

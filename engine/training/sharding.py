@@ -28,7 +28,7 @@ from engine.training.autocast import hold_in_training_precision
 from engine.training.distributed import RankGroup
 from engine.training.layout import Layout
 
-_FORWARD_METHODS = ("losses", "token_scores", "log_likelihoods")
+_FORWARD_METHODS = ("losses", "token_scores")
 
 
 class ShardedGroup(RankGroup):
@@ -82,7 +82,7 @@ class ShardedGroup(RankGroup):
 
     def join_forward(self, model: Any, num_positions: int) -> None:
         ids_1T = torch.zeros(1, num_positions, dtype=torch.long, device=self._device)
-        model.log_likelihoods(ids_1T, ids_1T, Rows.all_to(model.keys[0], 1))
+        model.token_scores(ids_1T, ids_1T, Rows.all_to(model.keys[0], 1))
 
 
 def _expert_modules(model: MultiExpertModel, key: str) -> Iterator[list[nn.Module]]:

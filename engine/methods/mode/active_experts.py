@@ -177,12 +177,6 @@ class ActiveExperts(nn.Module):
             self._recorder.add(weights_KGBT)
         return scores
 
-    def log_likelihoods(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32."""
-        return self.token_scores(input_ids_BT, targets_BT, rows, position_ids_BT=position_ids_BT).logprobs_BT
-
     @contextmanager
     def record_gates(self) -> Iterator[GateShares]:
         """Records the gate weights while text is scored within the context."""

@@ -48,7 +48,7 @@ class ModeModel(nn.Module):
     @property
     def max_positions(self) -> int:
         """The longest text that the model reads at once."""
-        return max_positions(self.lm)
+        return max_positions(self.lm.config)
 
     @property
     def vocab_size(self) -> int:

@@ -12,7 +12,7 @@ from engine.config import TrainingConfig
 from engine.events import Evaluated, Event, TextSample
 from engine.inference.scores import losses_of, watched_blocks
 from engine.methods.mode.active_experts import ActiveExperts
-from engine.models.context_length import require_context
+from engine.models.expert_model import require_context
 from engine.text.blocks import EvalSample, Tokens
 from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup

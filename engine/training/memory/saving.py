@@ -11,7 +11,7 @@ from torch import nn
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.events import Requirements
-from engine.models.compiled import can_checkpoint_activations, checkpointed_activations, compiled_layers, compiled_loss
+from engine.models.compiled import checkpointable_layers, checkpointed_activations, compiled_layers, compiled_loss
 from engine.models.discovery import routers
 from engine.models.expert_model import TrainableModel
 from engine.models.rows import Rows
@@ -77,7 +77,7 @@ class MemorySaving:
         """
         if not self._is_single:
             return ""
-        if not self._recomputes and can_checkpoint_activations(self._model.lm):
+        if not self._recomputes and checkpointable_layers(self._model.lm):
             self._recompute_activations()
             return (
                 "activations are computed again in the backward pass (activation_checkpointing), which changes no "

@@ -21,8 +21,7 @@ from engine.inference.text_samples import TextSampler
 from engine.methods.joint_training import train_distributed
 from engine.methods.recipe import Recipe
 from engine.methods.registry import get_method
-from engine.models.context_length import require_context
-from engine.models.expert_model import TrainableModel, trainable
+from engine.models.expert_model import TrainableModel, require_context, trainable
 from engine.text.blocks import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore

@@ -18,12 +18,11 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError, TokenizerError
-from engine.models import families
+from engine.models import families, model_files
 from engine.models.families import fresh_model, load_model
 from engine.models.imported_model import download_model, import_model
 from engine.text.tokenizer import load_tokenizer
-from tests.engine.models.common_families import FAMILIES
-from tests.engine.models.tiny_families import is_size, tiny_model
+from tests.engine.models.tiny_families import COMMON, FAMILIES, is_size, tiny_model
 
 SHAPE = ModelConfig(num_layers=2, width=32, num_heads=4, ffn_width=64, max_positions=64)
 IDS = torch.arange(40)[None]
@@ -42,7 +41,7 @@ def write_model(folder: Path, family: str = "llama") -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", COMMON)
 def test_every_family_loads_as_transformers_loads_it(family: str, tmp_path: Path) -> None:
     write_model(tmp_path, family)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
@@ -258,7 +257,7 @@ def test_a_size_below_the_smallest_is_refused_with_the_smallest(field: str, smal
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("family", families.families())
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_size_of_any_family_is_without_a_bound(family: str, tmp_path: Path) -> None:
     values = CONFIG_MAPPING[family]().to_dict()
     sizes = {name for name in values if is_size(name, values[name])} & {
@@ -267,14 +266,14 @@ def test_no_size_of_any_family_is_without_a_bound(family: str, tmp_path: Path) -
     for name in sizes:
         (tmp_path / "config.json").write_text(json.dumps({"model_type": family, name: 1 << 40}))
         with pytest.raises(ModelError, match=rf"“{name}” in .* must be a whole number"):
-            families.read_config(tmp_path)
+            model_files.read_config(tmp_path)
 
 
 def test_a_list_of_layers_to_repeat_has_a_bound(tmp_path: Path) -> None:
     repeated = {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 1 << 40]]}
     (tmp_path / "config.json").write_text(json.dumps(repeated))
     with pytest.raises(ModelError, match=r"“attention_types” .* at most 1,000"):
-        families.read_config(tmp_path)
+        model_files.read_config(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")

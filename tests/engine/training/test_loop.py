@@ -19,8 +19,7 @@ from engine.events import Evaluated, Requirements, Saved, Step, TrainingFinished
 from engine.files import write_manifest
 from engine.methods.recipe import Recipe
 from engine.methods.registry import methods
-from engine.models.context_length import require_context
-from engine.models.expert_model import trainable
+from engine.models.expert_model import require_context, trainable
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.text.blocks import EvalSample, Tokens
