@@ -9,8 +9,7 @@ of a stream's experts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -134,15 +133,6 @@ def shared_attention(
     return shared.attend(module, query, key, value, **options)
 
 
-@contextmanager
-def _passing(one: _Pass) -> Iterator[None]:
-    token = _pass.set(one)
-    try:
-        yield
-    finally:
-        _pass.reset(token)
-
-
 def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence[str], Tensor]]) -> list[Tensor]:
     """Hidden states [E, T, D] of each stream's tokens [E, T], in one pass; no slot's length changes."""
     present = [key for key in model.keys if any(key in keys for _, keys, _ in wanted)]
@@ -162,10 +152,14 @@ def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence
     positions = [slot.length + torch.arange(ids.shape[1]).expand(ids.shape) for slot, _, ids in wanted]
     positions_N = torch.cat([one.flatten() for one in positions])[order_N].to(model.device)
     unmasked = torch.ones(row, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
-    with routed(Rows(tuple(present), tuple(counts))), _passing(_Pass(shares, places_N, order_N)):
-        out = decoder_of(model.lm)(
-            input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
-        )
+    token = _pass.set(_Pass(shares, places_N, order_N))
+    try:
+        with routed(Rows(tuple(present), tuple(counts))):
+            out = decoder_of(model.lm)(
+                input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
+            )
+    finally:
+        _pass.reset(token)
     return [out.last_hidden_state[share.rows_ET.flatten(), 0].unflatten(0, share.rows_ET.shape) for share in shares]
 
 

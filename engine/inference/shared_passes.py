@@ -12,10 +12,10 @@ Shapes: B rows, each with an expert of its own; E experts of a stream, T positio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Condition, Lock, RLock
-from typing import Any, Never
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 import torch
@@ -25,7 +25,6 @@ from engine.inference.cancellation import Cancelled, current_scope
 from engine.inference.read_together import Slot, read_together, shared_attention, why_separate
 from engine.models.composite import CompositeModel
 from engine.models.expert_model import ExpertModel
-from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 
@@ -224,27 +223,15 @@ def why_not_shared(model: ExpertModel) -> str:
 
 
 class SharedModel:
-    """A model that reads in shared passes."""
+    """An `ExpertModel` that reads in shared passes; all else is done by the model itself."""
 
     def __init__(self, model: MultiExpertModel, queue: PassQueue) -> None:
         self._model, self._queue = model, queue
         self._newest: ReadRequest | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        return self._model.keys
-
-    @property
-    def device(self) -> torch.device:
-        return self._model.device
-
-    @property
-    def max_positions(self) -> int:
-        return self._model.max_positions
-
-    @property
-    def vocab_size(self) -> int:
-        return self._model.vocab_size
+        self.keys, self.device = model.keys, model.device
+        self.max_positions, self.vocab_size = model.max_positions, model.vocab_size
+        self.likelihoods, self.token_scores = model.likelihoods, model.token_scores
+        self.part_weights = model.part_weights
 
     def __call__(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """Logits [B, T, V]."""
@@ -265,14 +252,6 @@ class SharedModel:
             return self._model.logits(hidden_BTD, rows)
         return newest.logits_E1V
 
-    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Log-likelihood [B, T] of each target after hidden states."""
-        return self._model.likelihoods(hidden_BTD, targets_BT, rows)
-
-    def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target."""
-        return self._model.token_scores(input_ids_BT, targets_BT, rows)
-
     def is_only_stream(self, slot: Slot) -> bool:
         """Whether no other stream reads with this model."""
         return self._queue.is_only_stream(slot)
@@ -284,10 +263,6 @@ class SharedModel:
     def new_cache(self) -> Slot:
         """An empty slot, which any model with the same base can go on with."""
         return Slot()
-
-    def part_weights(self) -> Mapping[str, Never]:
-        """None: these experts have no parts."""
-        return {}
 
 
 class Drafter:

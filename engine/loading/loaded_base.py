@@ -42,11 +42,8 @@ class LoadedBase:
         """Loads experts, every byte checked before use; raises ModelError where one is of another base."""
         for method, chosen in self._by_method(experts):
             if method.host_key not in self._hosts:
-                opened = method.open(self._base, self._device)
-                self._hosts = {
-                    **self._hosts,
-                    method.host_key: opened,
-                }  # others may iterate over the old one
+                opened = {method.host_key: method.open(self._base, self._device)}
+                self._hosts = {**self._hosts, **opened}  # others may iterate over the old one
             host = self._hosts[method.host_key]
             try:
                 host.add(chosen)
@@ -123,10 +120,7 @@ class ModelCache:
     """
 
     def __init__(
-        self,
-        capacity_bytes: int,
-        device: torch.device | str = "cpu",
-        others: Callable[[], int] = lambda: 0,
+        self, capacity_bytes: int, device: torch.device | str = "cpu", others: Callable[[], int] = lambda: 0
     ) -> None:
         self._capacity_bytes, self._others = capacity_bytes, others
         self._in_use: Counter[_Name] = Counter()  # requests of each base
@@ -134,9 +128,7 @@ class ModelCache:
         self._models: OrderedDict[_Name, _Loaded] = OrderedDict()
         self._lock = threading.Lock()
         self.num_hits = self.num_misses = 0  # requests that found their experts loaded, and those that waited for them
-        self._loading = (
-            threading.Lock()
-        )  # one at a time: transformers builds no two at once, and their bytes are counted before
+        self._loading = threading.Lock()  # transformers builds no two at once, and their bytes are counted before
 
     def get(
         self,
@@ -148,7 +140,7 @@ class ModelCache:
     ) -> LoadedBase:
         """A base with at least these experts (by key), loaded and checked if need be.
 
-        A request that asks again, for its next piece of text, is no other hit: `is_first` is False.
+        A request that asks again, for its next piece of text, is not another hit: `is_first` is False.
         Raises Cancelled once nobody waits for a request that waits while another one loads. A load that has begun ends:
         it serves whoever asks again.
         """
@@ -164,10 +156,12 @@ class ModelCache:
                 model, cached = self._ready(name, experts), self._models.get(name)
             if model is not None:
                 return model
-            model = cached.model if cached is not None else LoadedBase(base, self._device, precision)
-            if cached is not None and not self._fits(cached, experts):
-                del cached
-                model = self._reload(name, base, precision)
+            if cached is not None and self._fits(cached, experts):
+                model = cached.model
+            else:
+                with self._lock:
+                    self._models.pop(name, None)
+                model, cached = LoadedBase(base, self._device, precision), None  # the old one goes before it is filled
             self._read(name, model, experts)
             return model
 
@@ -183,12 +177,6 @@ class ModelCache:
         """True when the missing experts fit besides those of the base."""
         coming_bytes = cached.model.coming_bytes(_missing(cached.model, experts))
         return cached.num_bytes + coming_bytes + self._others() <= self._capacity_bytes
-
-    def _reload(self, name: _Name, base: ArtifactRef, precision: ServePrecision) -> LoadedBase:
-        """The base without experts; its cached model is evicted."""
-        with self._lock:
-            self._models.pop(name, None)
-        return LoadedBase(base, self._device, precision)
 
     def _read(self, name: _Name, model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> None:
         """Reads missing experts after evicting other models; counts what was loaded even if reading failed."""
@@ -227,7 +215,7 @@ class ModelCache:
                 self._in_use += Counter()  # drops zeros
 
     def evict_idle(self, coming_bytes: int) -> int:
-        """Evicts models that no request uses, the least recently used first, until `coming_bytes` fit beside the rest.
+        """Evicts models that no request uses, the least recently used first, until `coming_bytes` fit next to the rest.
 
         Gives the bytes of the models that are left.
         """

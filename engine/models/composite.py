@@ -21,22 +21,12 @@ class CompositeModel:
 
     def __init__(self, models: Sequence[ExpertModel]) -> None:
         self.models = tuple(models)
+        self.device, self.vocab_size = models[0].device, models[0].vocab_size
+        self.max_positions = min(model.max_positions for model in models)
 
     @property
     def keys(self) -> list[str]:
         return [key for model in self.models for key in model.keys]
-
-    @property
-    def device(self) -> torch.device:
-        return self.models[0].device
-
-    @property
-    def max_positions(self) -> int:
-        return min(model.max_positions for model in self.models)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.models[0].vocab_size
 
     def __call__(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         return self._each("__call__", rows, input_ids_BT, caches=cache)[0]

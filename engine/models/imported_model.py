@@ -6,7 +6,7 @@ Of the hub only safetensors, JSON and tokenizers are downloaded, pinned to a com
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +47,13 @@ def import_model(folder: Path) -> ImportedModel:
     _try_out(folder, lm)
     _, of_generation = model_files.read_token_ids(folder, lm.config.vocab_size)
     changes = [
-        *_ids_left_out(model_files.CONFIG, left_out, lm),
-        *_ids_left_out("generation_config.json", of_generation, lm),
-        *_tensors_left_out(weights.tensors, used),
-        *_changed(folder, weights, lm, was_tied=was_tied),
+        f"{name} of {file} names {', '.join(map(str, ids))}, outside the model's {lm.config.vocab_size:,} rows: it was "
+        "left out."
+        for file, outside in ((model_files.CONFIG, left_out), ("generation_config.json", of_generation))
+        for name, ids in sorted(outside.items())
     ]
-    return ImportedModel(lm, tuple(changes))
+    changes += _tensors_left_out(weights.tensors, used)
+    return ImportedModel(lm, (*changes, *_changes_of_weights(folder, weights, lm, was_tied=was_tied)))
 
 
 def _refuse_not_finite(folder: Path, lm: nn.Module) -> None:
@@ -144,14 +145,6 @@ _REPORT = "Nothing was added. Choose another seed, and report the model's family
 # what is said of an import ------------------------------------------------------------------------
 
 
-def _ids_left_out(file: str, left_out: Mapping[str, Collection[int]], lm: Any) -> list[str]:
-    return [
-        f"{name} of {file} names {', '.join(map(str, ids))}, outside the model's {lm.config.vocab_size:,} rows: it was "
-        "left out."
-        for name, ids in sorted(left_out.items())
-    ]
-
-
 def _tensors_left_out(stored: Collection[str], used: Collection[str]) -> list[str]:
     """The tensors of the files that the model has no place for; none is known where only shapes were read."""
     names = sorted(set(stored) - set(used)) if used else []
@@ -162,7 +155,7 @@ def _tensors_left_out(stored: Collection[str], used: Collection[str]) -> list[st
     return [f"Left out, since this configuration has no place for them: {noun} of the files, {shown}."]
 
 
-def _changed(folder: Path, weights: model_files.Weights, lm: Any, *, was_tied: bool) -> list[str]:
+def _changes_of_weights(folder: Path, weights: model_files.Weights, lm: Any, *, was_tied: bool) -> list[str]:
     changes = []
     kinds = Counter(kind for kind, _ in weights.tensors.values())
     if kinds["F64"]:
