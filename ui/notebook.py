@@ -111,7 +111,7 @@ class Workbench:
         return self.run("evaluate", here=here, mixture=mixture, **settings)
 
     def run(self, kind: str, *, here: bool = True, **settings: Any) -> Job:
-        """A job of any kind, run here or queued. Raises BadSpec for options that are wrong, and why the job failed."""
+        """A job of any kind, run here or queued. Raises BadSpecError for wrong options, and why the job failed."""
         spec = spec_of_options(kind_named(kind).spec, _plain(settings))
         if not here:
             return Job(self, submit(spec, settings=self.settings))
@@ -188,7 +188,7 @@ class Shown:
     fields: ClassVar[tuple[str, ...]] = ()  # of the card that are shown
 
     def __post_init__(self) -> None:
-        _ = self.card  # raises NotFound
+        _ = self.card  # raises NotFoundError
 
     @property
     def card(self) -> Any:
@@ -354,7 +354,7 @@ class Job(Shown):
         return facts | {"result": result_sentence(card) or cause_of(card) or sentence_of(card)}
 
     def wait(self) -> Job:
-        """Waits until it has ended or is paused. Raises JobFailed if it failed or was cancelled."""
+        """Waits until it has ended or is paused. Raises JobFailedError if it failed or was cancelled."""
         for card in wait(self.name, REDRAW_SECONDS, settings=self.workbench.settings):
             self.show_progress(card)
         if card.state in UNSUCCESSFUL:

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from engine.config import RequestedPrecision
 from engine.training.launchers.remote_shell import SSH
-from workbench.errors import BadSettings
+from workbench.errors import BadSettingsError
 
 LONGEST_SECONDS = 86_400.0
 SHORTEST_SECONDS = 0.001
@@ -349,13 +349,13 @@ class Settings(BaseSettings):
 
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
-    """The settings of this process, read once. Tests call `get_settings.cache_clear()`. Raises BadSettings."""
+    """The settings of this process, read once. Tests call `get_settings.cache_clear()`. Raises BadSettingsError."""
     return read_settings()
 
 
 def read_settings(home: Path | None = None) -> Settings:
-    """The settings as the environment has them, with another home if one is given. Raises BadSettings."""
+    """The settings as the environment has them, with another home if one is given. Raises BadSettingsError."""
     try:
         return Settings() if home is None else Settings(home=home)
     except ValidationError as error:
-        raise BadSettings(error.errors()) from None
+        raise BadSettingsError(error.errors()) from None

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from engine.config import SamplingConfig
-from engine.errors import ContextLengthExceeded, MixtureError, TokenizerError
+from engine.errors import ContextLengthExceededError, MixtureError, TokenizerError
 from engine.events import Candidate, Done, Echo, Token
 from engine.inference.ensemble import Models
 from engine.inference.mixing import Mixing
@@ -49,12 +49,12 @@ class Reader(Protocol):
 def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader, num_new: int = 0) -> None:
     """Refuses an invalid prompt without tokenizing it; `num_new` tokens are to fit behind it.
 
-    Raises ContextLengthExceeded for a prompt that cannot fit, TokenizerError for ids that are not in the vocabulary.
+    Raises ContextLengthExceededError for a prompt that cannot fit, TokenizerError for ids outside the vocabulary.
     """
     if isinstance(prompt, str):
         most = models.max_positions * max(_FEWEST_CHARACTERS, tokenizer.longest_token)
         if len(prompt) > most:
-            raise ContextLengthExceeded(
+            raise ContextLengthExceededError(
                 f"{_TOO_LONG}: {len(prompt):,} characters are too many, as {_CONTEXT} {models.max_positions} tokens.",
                 f"Shorten it by {len(prompt) - most:,} characters at least.",
             )
@@ -68,10 +68,10 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader, num_n
 
 
 def require_fits(num_tokens: int, models: Reader, num_new: int = 0) -> None:
-    """Raises ContextLengthExceeded when a prompt does not fit with so many tokens behind it."""
+    """Raises ContextLengthExceededError when a prompt does not fit with so many tokens behind it."""
     if (surplus := num_tokens + num_new - models.max_positions) > 0:
         of_these = f", {num_new} of them for the answer" if num_new else ""
-        raise ContextLengthExceeded(
+        raise ContextLengthExceededError(
             f"{_TOO_LONG}: it has {num_tokens} tokens, and {_CONTEXT} {models.max_positions} tokens{of_these}.",
             f"Shorten it by {surplus}.",
         )
@@ -108,7 +108,7 @@ def generate(
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
     tokenizer's). `reserve` is held while the answer is made, for the number of positions that it gets at most.
     `drafts` counts those of speculation. Tokens of the prompt before the position `evidence_from` are no evidence.
-    Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
+    Raises MixtureError without active experts, ContextLengthExceededError when the prompt fills the models'
     context.
     """
     require_readable(prompt, tokenizer, models, 1)
@@ -223,13 +223,13 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
 
     `best` is the most probable token at each position as (text, log-probability), `gates` the MoDE gates. If the
     tokenizer has no prefix, the text is scored as a document: its first token is predicted, too.
-    Raises MixtureError for an empty text, ContextLengthExceeded for one longer than the models' context.
+    Raises MixtureError for an empty text, ContextLengthExceededError for one longer than the models' context.
     """
     require_readable(text, tokenizer, models)
     ids, before = tokenizer.encode(text), tokenizer.prefix or (tokenizer.bos_id,)
     most = models.max_positions - len(before)
     if not 0 < len(ids) <= most:
-        cause = ContextLengthExceeded if ids else MixtureError
+        cause = ContextLengthExceededError if ids else MixtureError
         raise cause(
             f"The text has {len(ids)} tokens; 1 to {most} are supported.",
             "Give a shorter text." if ids else "Give more text.",

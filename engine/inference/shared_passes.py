@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, WeakSet, finalize
 import torch
 from torch import Tensor
 
-from engine.inference.cancellation import Cancelled, current_scope
+from engine.inference.cancellation import CancelledError, current_scope
 from engine.inference.read_together import Slot, read_together, shared_attention, why_separate
 from engine.models.composite import CompositeModel
 from engine.models.expert_model import ExpertModel
@@ -56,7 +56,7 @@ class ReadRequest:
 
     def end_if_cancelled(self) -> bool:
         if self.is_cancelled():
-            self.error = Cancelled()
+            self.error = CancelledError()
         return self.error is not None
 
 
@@ -145,7 +145,7 @@ class PassQueue:
     def _take(self) -> list[tuple[ReadRequest, int]]:
         """The requests of the next pass, and how many tokens of each: all single ones, and a share of the prompts.
 
-        Cancelled requests are over: their streams wait for the rest of a prompt no longer.
+        CancelledError requests are over: their streams wait for the rest of a prompt no longer.
         """
         wanted = [one for one in self._waiting if not one.end_if_cancelled()]
         if len(wanted) == 1 and not [*self._returning]:

@@ -72,7 +72,7 @@ class CacheBytes:
     def reserved(self, num_bytes: int) -> Iterator[None]:
         """Waits for this many bytes and holds them: all at once, so that no two streams wait for each other.
 
-        Raises Cancelled, and leaves its place, once nobody waits for the stream.
+        Raises CancelledError, and leaves its place, once nobody waits for the stream.
         """
         with self._changed:
             self._wait_for(num_bytes)
@@ -122,7 +122,7 @@ class ModelFolder:
     """The limits and the tokenizer of a base, and the chat templates of its experts. Each file is read once."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises DamagedFile where the limits cannot be read."""
+        """Raises DamagedFileError where the limits cannot be read."""
         self._folder = folder
         self.limits = read_limits(folder)
         self.bytes_per_position = bytes_per_position(read_config(folder))  # of one expert's keys and values
@@ -221,8 +221,8 @@ class Host:
         """The prompt for the next answer in a conversation, and the index of the first token of its first user.
 
         `values` are for its template. Loads no weights. Raises ChatTemplateError without a template, or for what it
-        refuses or does not read; MixtureError for experts whose templates differ; ContextLengthExceeded for messages
-        that cannot fit.
+        refuses or does not read; MixtureError for experts whose templates differ; ContextLengthExceededError for
+        messages that cannot fit.
         """
         template, tokenizer = self._template(plan), self._tokenizer(plan)
         content = "".join(str(message.get("content", "")) for message in messages)

@@ -62,7 +62,7 @@ def read_records(
 
 
 def _of_one_moment(items: Records, raw: Unpacked) -> Records:
-    """The same records; raises CorpusChanged instead of a fault, or at the end, if the file was written meanwhile."""
+    """The same records. Raises CorpusChangedError, in place of a fault or at the end, if the file has changed."""
     try:
         for item in items:
             if isinstance(item, CorpusError):
@@ -181,7 +181,7 @@ class _JsonText:
                     return value
             except RecursionError:
                 raise self._source.fault("The record is nested too deeply.", "Remove the nesting.", self.line) from None
-            except _RepeatedFieldError as error:
+            except _RepeatedKeyError as error:
                 raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
             except json.JSONDecodeError as error:
                 if len(self._text) - self._position > records.MAX_RECORD_BYTES:
@@ -211,7 +211,7 @@ class _JsonText:
         return True
 
 
-class _RepeatedFieldError(ValueError):
+class _RepeatedKeyError(ValueError):
     """An object names a field twice."""
 
 
@@ -220,7 +220,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _RepeatedFieldError(f"it names “{twice[:40]}” twice")
+        raise _RepeatedKeyError(f"it names “{twice[:40]}” twice")
     return values
 
 

@@ -35,7 +35,7 @@ from workbench.store.stored_checkpoints import StoredCheckpoints
 
 
 def load_runner(kind: str) -> Runner:
-    """The generator function of a kind of job. Raises BadSpec for an unknown kind, BadPlugin where it has none."""
+    """The generator function of a kind of job. Raises BadSpecError for an unknown kind, BadPluginError without one."""
     return cast(Runner, load_object(runner_path(kind_named(kind))))
 
 
@@ -96,7 +96,7 @@ class Work:
         return NotedStorage(self.settings.artifacts_folder, notes, shared, self._before_upload)
 
     def _before_upload(self, artifact_id: str) -> None:
-        """Notes a new artifact of the shared store, for garbage collection; raises LeaseLost."""
+        """Notes a new artifact of the shared store, for garbage collection; raises LeaseLostError."""
 
         def write(session: Session) -> None:
             leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
@@ -110,7 +110,7 @@ class Work:
         return log_path(self.settings, self.job_id)
 
     def ensure_free(self, session: Session, table: type[Row], what: str, name: str) -> None:
-        """Raises NameTaken when a row has the name of a result, BadSpec for one that the command line would misread."""
+        """Raises NameTakenError if a row has a result's name, BadSpecError if the command line would misread it."""
         ensure_free(session, table, what, name)
 
     @cached_property
@@ -127,7 +127,7 @@ class Work:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A short write transaction that only the current lease holder can commit; raises LeaseLost."""
+        """A short write transaction that only the current lease holder can commit; raises LeaseLostError."""
         with database.transaction(self.settings) as session:
             leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
             yield session

@@ -16,7 +16,7 @@ from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.plans.plan import submit_plan
 from jobs.probe.forecast import forecast, several
 from workbench.answers.forecasts import Forecast
-from workbench.errors import BadSpec, NameTaken
+from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
@@ -44,7 +44,7 @@ from workbench.store.storage import get_storage
 def submit_selection(
     domain: MakeDomain, training: TrainExpert | TrainJoint, settings: Settings | None = None
 ) -> list[str]:
-    """Submits both jobs in one transaction and returns their ids. Raises BadSpec, and then submits neither."""
+    """Submits both jobs in one transaction and returns their ids. Raises BadSpecError, and then submits neither."""
     steps = [
         Step("domain", domain, title_of(domain)),
         Step("expert", training, title_of(training), ("domain",)),
@@ -66,8 +66,8 @@ def submit_training(
     """Submits the jobs that train missing models and returns their ids, the one that composes the mixture last.
 
     `branches` are the result of `plan_training`; None plans now. Submitted again under the same name it continues:
-    existing models stay, and those of changed clusters are trained again. Raises BadSpec when the mixture's name is
-    taken, or its models were trained with other settings.
+    existing models stay, and those of changed clusters are trained again. Raises BadSpecError when the mixture's name
+    is taken, or its models were trained with other settings.
     """
     planned = plan_training(spec, settings) if branches is None else branches
     return submit_plan(lambda session: list(_train(session, spec, planned)), settings)
@@ -78,12 +78,12 @@ def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> 
 
     The models differ in their text alone. They are trained one after another as far as time and disk go, and as many at
     a time as a worker runs as far as memory goes. As long as clusters have no domains, the probe reads the text of the
-    largest domain that was clustered in their place. Raises BadSpec where no model is missing.
+    largest domain that was clustered in their place. Raises BadSpecError where no model is missing.
     """
     settings = settings or get_settings()
     missing = [branch for branch in plan_training(spec, settings) if not branch.is_there]
     if not missing:
-        raise BadSpec([f"Every model of “{spec.name}” exists: nothing would be trained."])
+        raise BadSpecError([f"Every model of “{spec.name}” exists: nothing would be trained."])
     longest = max(missing, key=lambda branch: branch.num_steps)
     if longest.makes_domain:
         longest = replace(longest, domain=_largest_source(spec, settings))
@@ -98,7 +98,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
         rows = select(Domain.name).where(Domain.name.in_(names)).order_by(Domain.num_bytes.desc(), Domain.name)
         largest = session.scalar(rows.limit(1))
     if largest is None:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The text of “{spec.clustering}” was deleted, so no model can be measured."], "Import it again."
         )
     return largest
@@ -154,7 +154,7 @@ class Branch:
 def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list[Branch]:
     """The model of each cluster as `submit_training` would train it; nothing is queued.
 
-    Raises BadSpec with all differences when existing models were trained with other settings.
+    Raises BadSpecError with all differences when existing models were trained with other settings.
     """
     settings = settings or get_settings()
     storage = get_storage(settings)
@@ -194,7 +194,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
 
 
 def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> None:
-    """Raises BadSpec with all differences between the existing models and the spec.
+    """Raises BadSpecError with all differences between the existing models and the spec.
 
     After clusters were edited, remaining models had other shares of the steps than new ones, and may have another
     parent; then only those with the same kind of parent must have the settings of the spec.
@@ -217,7 +217,7 @@ def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Bra
             differences["num_steps"] = f"{trained_for} instead of {shared}"
     if differences:
         text = "; ".join(f"{name}: {value}" for name, value in differences.items())
-        raise BadSpec(
+        raise BadSpecError(
             [f"The models of “{spec.name}” were trained with other settings: {text}."],
             "Choose another name, delete its mixture and models, or use the same settings.",
         )
@@ -326,10 +326,10 @@ def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
 
 
 def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
-    """The mixture of an earlier training; raises BadSpec when it has other members than cluster models."""
+    """The mixture of an earlier training; raises BadSpecError when it has other members than cluster models."""
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name))
     if row is not None and not all(_is_cluster_model(spec, member.expert.name) for member in row.members):
-        raise BadSpec([NameTaken("mixture", spec.name).problem], "Choose another name.")
+        raise BadSpecError([NameTakenError("mixture", spec.name).problem], "Choose another name.")
     return row
 
 

@@ -90,7 +90,7 @@ class Training:
 
 
 def find_training(settings: Settings, expert: str) -> Training:
-    """The training of an expert by name. Raises NotFound, and StorageError for an expert that none here has made."""
+    """The training of an expert by name. Raises NotFoundError, and StorageError for one that no job here made."""
     with database.reading(settings) as session:
         row = expert_row(session, expert)
         card = jobs.get_job(session, row.job_id) if row.job_id else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.events import Event, Saved, Step
 from engine.files import new_folder, verify_folder
 from jobs.attempt.work import Register, Work
@@ -91,7 +91,7 @@ def newest(root: Path) -> tuple[int, str]:
     for folder in sorted(root.glob("step-*"), reverse=True):
         try:
             verify_folder(folder)
-        except DamagedFile:
+        except DamagedFileError:
             continue
         step, chain = json.loads((folder / "state.json").read_text())
         return step, chain

@@ -21,7 +21,7 @@ from ui.kinds.job_results import result_sentence
 from ui.notebook import Workbench
 from workbench.analysis import scores
 from workbench.answers.calibrations import EvidenceCalibration
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.questions.calibration import calibrate_evidence
 from workbench.questions.perplexities import mix_scores
 from workbench.registry.cards import JobCard
@@ -141,7 +141,7 @@ def test_a_job_that_scores_dev_text_may_calibrate(trained: Do) -> None:
     again = trained({"kind": "evaluate", "split": "dev", "calibrate": True, **TEXT})
     assert again.state == "done"
     assert "does not use evidence" in result_sentence(again)
-    with pytest.raises(BadSpec, match="calibrated on dev text"):
+    with pytest.raises(BadSpecError, match="calibrated on dev text"):
         trained({"kind": "evaluate", "split": "test", "calibrate": True, **TEXT})
 
 

@@ -18,7 +18,7 @@ from jobs.kinds.shared import model_loading
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.analysis.changes.unlearning import what_stays
-from workbench.errors import InUse
+from workbench.errors import InUseError
 from workbench.job_records import jobs
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.questions.removal import RemovalRequest
@@ -274,5 +274,5 @@ def test_an_expert_that_is_to_be_certified_is_not_deleted_meanwhile(trained: Do)
     with transaction() as session:
         mixtures.remove_member(session, "small", "small/court")
         jobs.create_job(session, CertifyRemoval(expert="small/court", mixture="small"))
-    with pytest.raises(InUse, match="job “Certify removal small/court”"), transaction() as session:
+    with pytest.raises(InUseError, match="job “Certify removal small/court”"), transaction() as session:
         experts.delete_expert(session, "small/court")

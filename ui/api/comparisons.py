@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, read, unless_gone, write, write_by_viewer
+from ui.api.deps import GoneError, State, read, unless_gone, write, write_by_viewer
 from ui.present.ratings_csv import ratings_csv
 from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import (
@@ -97,7 +97,7 @@ async def verify(id: str, request: Request, state: State) -> ComparisonVerificat
     host = state.generations
     try:
         return await unless_gone(request, state.slots.call(verify_comparison, stored, host.plan, host.stream))
-    except Gone:
+    except GoneError:
         return Response(status_code=CLIENT_LEFT)
 
 

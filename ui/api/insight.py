@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone, write
+from ui.api.deps import GoneError, State, unless_gone, write
 from ui.api.schemas.mixed import Mixed
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
@@ -37,7 +37,7 @@ async def posterior(body: PosteriorRequest, request: Request, state: State) -> P
     work = state.slots.call(state.generations.posterior, plan, body.text)
     try:
         answer = await unless_gone(request, work)
-    except Gone:
+    except GoneError:
         return Response(status_code=CLIENT_LEFT)
     return PosteriorAnswer(**vars(answer), manifest=Manifest.of(plan))
 

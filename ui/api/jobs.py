@@ -16,7 +16,7 @@ from engine.errors import Problem
 from jobs.attempt.job_log import last_lines
 from jobs.queue import submit
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone, write
+from ui.api.deps import GoneError, State, unless_gone, write
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
 from ui.api.schemas.jobs import ForecastRequest, JobPriority, JobRequest
@@ -76,7 +76,7 @@ async def forecast_job(body: ForecastRequest, request: Request, state: State) ->
     command = screen_of(kind_of(body.spec).name).command
     try:
         return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
-    except Gone:
+    except GoneError:
         return Response(status_code=CLIENT_LEFT)
 
 

@@ -21,7 +21,7 @@ from ui.api.schemas.registry import (
     PriorWeights,
 )
 from workbench.answers.calibrations import EvidenceCalibration
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.questions import calibration
 from workbench.registry import experts, mixtures, priors
 from workbench.registry.cards import (
@@ -106,7 +106,7 @@ def _change_mixture(session: Any, name: str, body: MixtureChange) -> MixtureCard
         members = [member.expert for member in card.members]
         for expert in (*(active or ()), *weights):
             if expert not in members:
-                raise NotFound("expert", expert, members, where=f"in “{card.name}”")
+                raise NotFoundError("expert", expert, members, where=f"in “{card.name}”")
         if active is None:
             active = [member.expert for member in card.members if member.active]
         card = mixtures.arrange(session, name, active, weights)

@@ -7,7 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from engine.plugins import BadPlugin, load_object
+from engine.plugins import BadPluginError, load_object
 from ui.kinds.screen import Answers, Screen, TrainForm
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import Offers
@@ -20,7 +20,8 @@ _PACKAGE = "workbench.kinds"
 def screen_of(name: str) -> Screen:
     """The screen of a kind: its own or, of a kind without one and of an unknown kind, what the kind itself says.
 
-    Kinds with a form on the page Train have theirs in the module of `ui.kinds` named as their spec's. Raises BadPlugin.
+    Kinds with a form on the page Train have theirs in the module of `ui.kinds` named as their spec's. Raises
+    BadPluginError.
     """
     kind = known_kinds().get(name)
     if kind is None:  # the package of an old job was uninstalled
@@ -55,7 +56,9 @@ def _exists(module: str) -> bool:
 def _load(path: str) -> Screen:
     screen = load_object(path)
     if not isinstance(screen, Screen):
-        raise BadPlugin(f"{path} is a {type(screen).__name__}, not a Screen.", "Correct it or uninstall its package.")
+        raise BadPluginError(
+            f"{path} is a {type(screen).__name__}, not a Screen.", "Correct it or uninstall its package."
+        )
     return screen
 
 

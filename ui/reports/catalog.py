@@ -15,7 +15,7 @@ GROUP = "expert_workbench.reports"  # of entry points
 
 @cache
 def report_types() -> dict[str, ReportType[Any]]:
-    """Every sort of report by its name. Raises BadPlugin."""
+    """Every sort of report by its name. Raises BadPluginError."""
     return find_plugins("ui.reports.types", GROUP, "REPORT", ReportType, lambda report: report.name)
 
 

@@ -60,7 +60,7 @@ def record(session: Session, action: str, kind: str, name: str, details: str = "
 def list_entries(
     session: Session, *, limit: int = NEWEST, offset: int = 0, user: str = "", action: str = ""
 ) -> list[AuditCard]:
-    """The entries, the newest first; of one user or one action where they are given. Raises Forbidden."""
+    """The entries, the newest first; of one user or one action where they are given. Raises ForbiddenError."""
     require(Role.ADMIN)
     statement = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit).offset(offset)
     for column, value in ((AuditEntry.user, user), (AuditEntry.action, action)):

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from workbench.access.actor import OWNER, Actor, Role, require
 from workbench.answers.team import UserCard
-from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.schema.names import clean_name
 from workbench.schema.tables import User
 
@@ -35,12 +35,12 @@ def list_users(session: Session) -> list[UserCard]:
 
 
 def add_user(session: Session, name: str, role: str) -> NewUser:
-    """Adds a user; one who was revoked is another user now. Raises BadSpec or NameTaken."""
+    """Adds a user; one who was revoked is another user now. Raises BadSpecError or NameTakenError."""
     require(Role.ADMIN)
     name, wanted, token = _clean(name), role_named(role), TOKEN_START + secrets.token_urlsafe(TOKEN_BYTES)
     if (old := _by_name(session, name)) is not None:
         if old.revoked_at is None:
-            raise NameTaken("user", name)
+            raise NameTakenError("user", name)
         session.delete(old)  # with its id, which old logins name
         session.flush()
     row = User(name=name, role=wanted.title, token_sha256=token_hash(token))
@@ -50,11 +50,11 @@ def add_user(session: Session, name: str, role: str) -> NewUser:
 
 
 def revoke_user(session: Session, name: str) -> UserCard:
-    """Ends a user's token and logins at once. Raises NotFound."""
+    """Ends a user's token and logins at once. Raises NotFoundError."""
     require(Role.ADMIN)
     row = _by_name(session, name)
     if row is None:
-        raise NotFound("user", name, session.scalars(select(User.name).order_by(User.name).limit(20)))
+        raise NotFoundError("user", name, session.scalars(select(User.name).order_by(User.name).limit(20)))
     row.revoked_at = row.revoked_at or time.time()
     session.flush()
     return _card(row)
@@ -76,26 +76,26 @@ def actor_of_id(session: Session, id: str) -> Actor | None:
 
 
 def user_id_of(session: Session, name: str) -> str:
-    """The id of a user who is not revoked. Raises NotFound."""
+    """The id of a user who is not revoked. Raises NotFoundError."""
     row = _by_name(session, name)
     if row is None or row.revoked_at is not None:
         known = session.scalars(select(User.name).where(User.revoked_at.is_(None)).order_by(User.name).limit(20))
-        raise NotFound("user", name, known)
+        raise NotFoundError("user", name, known)
     return row.id
 
 
 def role_named(name: str) -> Role:
-    """The role of this name. Raises BadSpec."""
+    """The role of this name. Raises BadSpecError."""
     for role in Role:
         if role.title == name:
             return role
-    raise BadSpec([f"“{name}” is no role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
+    raise BadSpecError([f"“{name}” is no role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
 
 
 def _clean(name: str) -> str:
     name = clean_name("user", name)
     if name == OWNER or "(" in name or name.startswith("job "):
-        raise BadSpec([f"“{name}” stands for others in the audit log."], "Choose another name.")
+        raise BadSpecError([f"“{name}” stands for others in the audit log."], "Choose another name.")
     return name
 
 

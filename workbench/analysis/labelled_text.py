@@ -23,7 +23,7 @@ def labelled_text(
 ) -> Iterator[tuple[str, str]]:
     """Text and label of the held-out documents of these domains: the domain's name, or the `source` of the record.
 
-    Documents without a source have no label by it. Raises NotFound for an unknown domain.
+    Documents without a source have no label by it. Raises NotFoundError for an unknown domain.
     """
     folders: dict[str, Path] = {}
     for name in domains:

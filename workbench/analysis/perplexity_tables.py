@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, joinedload
 from engine.statistics.perplexity import perplexity_of
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.registry.cards import EvaluationCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
@@ -76,9 +76,9 @@ def register_evaluation(
     `num_correct` counts those of them that it found the most probable ones; None where that is not known.
     """
     if num_counted == 0:
-        raise BadSpec(["No token of an answer was scored."], "Score more tokens.")
+        raise BadSpecError(["No token of an answer was scored."], "Score more tokens.")
     if num_tokens < 1 or not math.isfinite(log_likelihood):
-        raise BadSpec(
+        raise BadSpecError(
             [f"Scores need tokens and a finite log-likelihood, not {num_tokens} tokens with {log_likelihood} nats."]
         )
     measure = {

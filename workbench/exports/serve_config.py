@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
 from workbench.answers.base import Answer
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.formatting.shell_command import shell_command
 from workbench.registry.experts import SEED, expert_or_seed
 from workbench.registry.mixtures import mixture_row, taking_part
@@ -75,14 +75,14 @@ def write_serve_config(session: Session, storage: Storage, mixture: str, folder:
 
     Needs a session that writes: a seed model with adapters becomes an expert, too.
 
-    Raises NotFound, and BadSpec for a folder that exists and a mixture of which vLLM can serve nothing.
+    Raises NotFoundError, and BadSpecError for a folder that exists and a mixture of which vLLM can serve nothing.
     """
     if complaints := output_complaints(str(folder), "folder"):
-        raise BadSpec(complaints)
+        raise BadSpecError(complaints)
     config = serve_config(storage, mixture, taking_part(mixture_row(session, mixture)), folder.resolve())
     if not config.servers:
         because = " ".join(f"“{one.expert}” {one.because}." for one in config.left_out)
-        raise BadSpec([f"vLLM can serve no expert of “{mixture}”. {because}".strip()])
+        raise BadSpecError([f"vLLM can serve no expert of “{mixture}”. {because}".strip()])
     for server in config.servers:
         expert_or_seed(session, server.model)  # a seed model can be exported when it is an expert, too
     folder.mkdir(parents=True)

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.files import ArtifactRef, faults_in
 from workbench.answers.integrity import Dependent, FaultyArtifact, StoreCheck, Thing
-from workbench.errors import DiskFull, StorageError, StoreFailed
+from workbench.errors import DiskFullError, StorageError, StoreFailedError
 from workbench.registry import database
 from workbench.schema.tables import (
     Artifact,
@@ -84,7 +84,7 @@ def faulty_artifact(settings: Settings, artifact: Artifact) -> FaultyArtifact | 
 def _faults(storage: Storage, artifact: Artifact) -> list[str]:
     """What is wrong, after a damaged copy was fetched again from a shared store.
 
-    Raises StoreFailed while the store is away, and DiskFull where its copy does not fit.
+    Raises StoreFailedError while the store is away, and DiskFullError where its copy does not fit.
     """
     try:
         kept = storage.kept(artifact)
@@ -94,7 +94,7 @@ def _faults(storage: Storage, artifact: Artifact) -> list[str]:
             return faults
         kept.fetch_again()
         return _faults_of_files(kept)
-    except (StoreFailed, DiskFull):
+    except (StoreFailedError, DiskFullError):
         raise
     except StorageError as error:  # a shared store's own copy
         return [error.cause]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from engine.errors import DamagedFile, Problem
+from engine.errors import DamagedFileError, Problem
 from workbench.answers.integrity import Dependent
 from workbench.formatting.shell_command import shell_command
 from workbench.integrity.check import dependents
@@ -22,14 +22,14 @@ _OWNERS = ("expert", "evaluation", "domain", "seed model", "clustering", "report
 
 @contextmanager
 def naming_damage(settings: Settings) -> Iterator[None]:
-    """Adds the names of what needs a damaged file to the DamagedFile of the block."""
+    """Adds the names of what needs a damaged file to the DamagedFileError of the block."""
     try:
         yield
-    except DamagedFile as damaged:
+    except DamagedFileError as damaged:
         raise with_names(settings, damaged) from damaged
 
 
-def with_names(settings: Settings, damaged: DamagedFile) -> DamagedFile:
+def with_names(settings: Settings, damaged: DamagedFileError) -> DamagedFileError:
     """The same error with what is damaged by name; unchanged where the registry does not know it."""
     needed_by: list[Dependent] = []
     with suppress(Problem), reading(settings) as session:
@@ -42,7 +42,7 @@ def with_names(settings: Settings, damaged: DamagedFile) -> DamagedFile:
     listed = " and ".join(f"“{name}”" for name in names[:3]) + (" and others" if len(names) > 3 else "")
     verb = "is" if len(names) == 1 else "are"
     problem = f"The {thing}{'s' if len(names) > 1 else ''} {listed} {verb} damaged: {damaged.problem}"
-    return DamagedFile(problem, f"{_without(thing, names)}{damaged.next_step}")
+    return DamagedFileError(problem, f"{_without(thing, names)}{damaged.next_step}")
 
 
 def _without(thing: str, names: list[str]) -> str:

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, or_, s
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
-from workbench.errors import BadSpec, DevicesBusy
+from workbench.errors import BadSpecError, DevicesBusyError
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import DeviceCard, DeviceHolder, DeviceTenantCard
 from workbench.schema import database_clock
@@ -53,7 +53,7 @@ def need_of(session: Session, kind: str, spec: Mapping[str, Any], settings: Sett
     """What a job with this spec takes: what it asks for, or one for a kind that computes on a GPU."""
     try:
         described = kind_named(kind)
-    except BadSpec:  # its plug-in is not installed here
+    except BadSpecError:  # its plug-in is not installed here
         return DeviceNeed()
     requested = int(spec.get("num_gpus", 0))
     share = _share(spec, settings)
@@ -124,7 +124,7 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     """Leases GPUs to a job that was claimed in this transaction, and returns them.
 
     Those that no API server shares come first. Empty for a job that takes none, or that can do without on a host that
-    has none. Raises DevicesBusy if there are too few, which must roll the claim back.
+    has none. Raises DevicesBusyError if there are too few, which must roll the claim back.
     """
     if not need.count or (not pool.uuids and not need.is_required):
         return []
@@ -134,7 +134,7 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     held, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
     chosen = placed({uuid: _free_share(held.get(uuid, ())) for uuid in ranked if uuid in own}, need)
     if not chosen:
-        raise DevicesBusy(need.count, sum(is_free(_free_share(held.get(uuid, ()))) for uuid in own), need.share)
+        raise DevicesBusyError(need.count, sum(is_free(_free_share(held.get(uuid, ()))) for uuid in own), need.share)
     for uuid in chosen:
         if need.share < 1:
             session.execute(delete(DeviceShare).where(DeviceShare.uuid == uuid, DeviceShare.job_id == job_id))

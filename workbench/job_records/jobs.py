@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench.access import audit
-from workbench.errors import BadSpec, JobError, NotFound
+from workbench.errors import BadSpecError, JobError, NotFoundError
 from workbench.job_records.devices import DeviceNeed, need_of
 from workbench.job_records.job_cards import cards_of, shown_state
 from workbench.job_records.leases import add_event, end_waiting, is_expired, stop_without_worker, waits
@@ -165,7 +165,7 @@ def _row(session: Session, job_id: str, lock: bool = False) -> Job:
     job = session.get(Job, job_id, populate_existing=True, with_for_update=lock)
     if job is None:
         known = session.scalars(select(Job.id).order_by(Job.created_at.desc()).limit(12))
-        raise NotFound("job", job_id, known)
+        raise NotFoundError("job", job_id, known)
     return job
 
 
@@ -275,7 +275,7 @@ def _canonical_spec(job: Job) -> str:
     """The spec of a job as JSON; a field added in a later version has its default."""
     try:
         return str(parse_spec(job.spec).identity())
-    except BadSpec:
+    except BadSpecError:
         return ""
 
 

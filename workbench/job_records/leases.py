@@ -1,8 +1,8 @@
 """Leases: a worker claims a job, renews the lease, records progress, and finishes or releases the job.
 
 A claim is one conditional update that raises the job's fence. Each later write carries the fence and requires that the
-job still runs under it, else it raises LeaseLost: a worker whose lease ran out cannot disturb the one that took over.
-All times are those of the database's clock: the workers' own clocks may disagree.
+job still runs under it, else it raises LeaseLostError: a worker whose lease ran out cannot disturb the one that took
+over. All times are those of the database's clock: the workers' own clocks may disagree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from workbench.errors import LeaseLost
+from workbench.errors import LeaseLostError
 from workbench.registry.cards import Failure
 from workbench.registry.database import plain
 from workbench.schema import database_clock
@@ -188,8 +188,8 @@ def _without_sync(statement: Any) -> Any:
     return statement.execution_options(synchronize_session=False)
 
 
-def _lost(job_id: str, fence: int) -> LeaseLost:
-    return LeaseLost(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
+def _lost(job_id: str, fence: int) -> LeaseLostError:
+    return LeaseLostError(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
 
 
 def _has_ended_so(session: Session, job_id: str, fence: int, state: JobState) -> bool:

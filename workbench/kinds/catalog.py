@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from engine.plugins import find_plugins, missing_package
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.kinds.kind import Kind
 
 GROUP = "expert_workbench.kinds"  # of entry points
@@ -14,15 +14,15 @@ GROUP = "expert_workbench.kinds"  # of entry points
 
 @cache
 def known_kinds() -> dict[str, Kind[Any]]:
-    """Every kind by its name. Raises BadPlugin."""
+    """Every kind by its name. Raises BadPluginError."""
     return find_plugins("workbench.kinds", GROUP, "KIND", Kind, lambda kind: kind.name)
 
 
 def kind_named(name: object) -> Kind[Any]:
-    """One kind. Raises BadSpec that lists the kinds."""
+    """One kind. Raises BadSpecError that lists the kinds."""
     kinds = known_kinds()
     if not isinstance(name, str) or name not in kinds:
         shown = f"is unknown: {name!r}" if name else "is missing"
         problems = [f"kind: {shown}; choose one of {', '.join(sorted(kinds))}.", missing_package(str(name))]
-        raise BadSpec(list(filter(None, problems)))
+        raise BadSpecError(list(filter(None, problems)))
     return kinds[name]

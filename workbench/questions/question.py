@@ -60,7 +60,7 @@ class Question(RequestBody, Generic[AnswerType]):
 
 @cache
 def known_questions() -> dict[str, type[Question[Any]]]:
-    """Every question by its path. Raises BadPlugin."""
+    """Every question by its path. Raises BadPluginError."""
     questions: Any = find_plugins("workbench.questions", GROUP, "QUESTION", type(Question), lambda one: one.path)
     return dict(questions)
 

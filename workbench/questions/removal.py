@@ -22,7 +22,7 @@ from workbench.analysis.changes.retrained_baselines import Retrained, retrained_
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.analysis.scores import counted, load, shared_scores
 from workbench.answers.base import Answer
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.formatting.number_format import change, number, percent, perplexity, share
 from workbench.questions.question import Evidence, MixtureName, Question
 from workbench.registry.cards import ReportCard
@@ -145,7 +145,7 @@ class RemovalRequest(Question[RemovalTable]):
         homes = [expert.domain.name for expert in members if expert.domain is not None]
         for domain in self.retrained:
             if domain not in homes:
-                raise NotFound("domain of an expert", domain, homes, where=f"in “{self.mixture}”")
+                raise NotFoundError("domain of an expert", domain, homes, where=f"in “{self.mixture}”")
         rows = []
         for expert, home in zip(members, homes, strict=True):
             sides = sides_of(session, self.mixture, expert.name, self.retrained.get(home))
@@ -165,7 +165,7 @@ QUESTION = RemovalRequest
 def sides_of(session: Session, mixture: str, expert: str, retrained: str | None = None) -> Sides:
     """The experts of each column. The removed expert counts as active; the others are as in the mixture.
 
-    Raises NotFound or MixtureError when there is nothing to compare.
+    Raises NotFoundError or MixtureError when there is nothing to compare.
     """
     row = mixture_row(session, mixture)
     removed = _member(row, expert)
@@ -276,7 +276,7 @@ def _extraction_words(extraction: Mapping[str, Any]) -> str:
 def _member(row: Mixture, expert: str) -> Expert:
     names = [member.expert.name for member in row.members]
     if expert not in names:
-        raise NotFound("expert", expert, names, where=f"in “{row.name}”")
+        raise NotFoundError("expert", expert, names, where=f"in “{row.name}”")
     return row.members[names.index(expert)].expert
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, joinedload
 from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.base import Parameters, StoredExpert
 from engine.methods.registry import method_of, methods
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import ExpertCard, ExpertLook
 from workbench.registry.database import plain
@@ -65,7 +65,7 @@ def get_expert(session: Session, name: str) -> ExpertCard:
 
 
 def expert_row(session: Session, name: str) -> Expert:
-    """The row of an expert; raises NotFound with the existing names."""
+    """The row of an expert; raises NotFoundError with the existing names."""
     return by_name(session, Expert, "expert", name)
 
 
@@ -145,7 +145,7 @@ def register_expert(
     """Registers a new expert whose files are stored already. Related rows are given by id: names may have changed."""
     ensure_free(session, Expert, "expert", name)
     if domain_id is not None and session.get(Domain, domain_id) is None:
-        raise NotFound("domain", domain_id, session.scalars(select(Domain.name)))
+        raise NotFoundError("domain", domain_id, session.scalars(select(Domain.name)))
     colour_number, mark = choose_look(session, name)
     row = Expert(
         id=id,
@@ -195,7 +195,7 @@ def describe(session: Session, name: str, *, notes: str | None = None, tags: Seq
 def rename(session: Session, name: str, new_name: str) -> ExpertCard:
     """Renames an expert. Its files and all references to it do not change.
 
-    Raises InUse while an unfinished job names it.
+    Raises InUseError while an unfinished job names it.
     """
     row = expert_row(session, name)
     new_name = clean_name("expert", new_name)
@@ -213,8 +213,8 @@ def rename(session: Session, name: str, new_name: str) -> ExpertCard:
 def delete_expert(session: Session, name: str) -> None:
     """Deletes an expert with its scores, and its base if no other expert uses it and it is not a seed.
 
-    Raises InUse if another expert or a seed is its copy, an average uses it, or a mixture, an alias or a job needs it.
-    A composition needs none of its source experts: it has its own copies, and keeps their names.
+    Raises InUseError if another expert or a seed is its copy, an average uses it, or a mixture, an alias or a job needs
+    it. A composition needs none of its source experts: it has its own copies, and keeps their names.
     """
     row = expert_row(session, name)
     refuse_if_used("expert", name, users_of(session, name))

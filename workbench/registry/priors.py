@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from engine.config import absurdity
 from engine.errors import MixtureError
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
-from workbench.errors import BadSpec, NotFound
+from workbench.errors import BadSpecError, NotFoundError
 from workbench.registry.cards import GivenByHand, PriorCard
 from workbench.registry.experts import expert_row
 from workbench.schema.names import by_name, clean_name, ensure_free
@@ -31,7 +31,7 @@ def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> Pri
     """Stores a prior set by hand: weights of experts by name, on any scale."""
     total = sum(weights.values())
     if not weights or min(weights.values()) < 0 or not total > 0 or absurdity(list(weights.values())):
-        raise BadSpec(["The weights of a prior must be at least 0 with a positive sum."])
+        raise BadSpecError(["The weights of a prior must be at least 0 with a positive sum."])
     ids = {expert_row(session, expert).id: weight / total for expert, weight in weights.items()}
     return _store(session, name, ids, None)
 
@@ -39,12 +39,12 @@ def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> Pri
 def keep_estimate(session: Session, name: str, estimate: EstimatedPrior) -> PriorCard:
     """Stores the shares that `workbench.questions.prior_estimate.PriorRequest` estimated, under a name.
 
-    Estimating reads scores, so it must happen before the write transaction. Raises NotFound when an expert was deleted
-    since.
+    Estimating reads scores, so it must happen before the write transaction. Raises NotFoundError when an expert was
+    deleted since.
     """
     existing = set(session.scalars(select(Expert.id).where(Expert.id.in_(list(estimate.shares)))))
     if deleted := next((id for id in estimate.shares if id not in existing), None):
-        raise NotFound("expert", deleted, session.scalars(select(Expert.name)))
+        raise NotFoundError("expert", deleted, session.scalars(select(Expert.name)))
     return _store(session, name, estimate.shares, estimate.source)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.registry.cards import ReportCard
 from workbench.schema.tables import Artifact, Report
 
@@ -57,7 +57,9 @@ def delete_report(session: Session, id: str) -> None:
 def _row(session: Session, id: str) -> Report:
     matches = session.scalars(select(Report).where(Report.id.startswith(id, autoescape=True)).limit(2)).all()
     if len(matches) != 1:
-        raise NotFound("report", id, session.scalars(select(Report.id).order_by(Report.created_at.desc()).limit(20)))
+        raise NotFoundError(
+            "report", id, session.scalars(select(Report.id).order_by(Report.created_at.desc()).limit(20))
+        )
     return matches[0]
 
 

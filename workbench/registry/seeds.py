@@ -74,7 +74,7 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "m
 
 
 def seed_row(session: Session, name: str) -> SeedModel:
-    """The row of a seed model; raises NotFound with the existing names."""
+    """The row of a seed model; raises NotFoundError with the existing names."""
     return by_name(session, SeedModel, "seed model", name)
 
 
@@ -129,7 +129,7 @@ def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
 
 
 def delete_seed(session: Session, name: str) -> None:
-    """Deletes a seed model; raises InUse when experts, clusterings or unfinished jobs need it."""
+    """Deletes a seed model; raises InUseError when experts, clusterings or unfinished jobs need it."""
     row = seed_row(session, name)
     users: dict[str, Iterable[str]] = {
         "expert": session.scalars(select(Expert.name).where(Expert.seed_id == row.id)),

@@ -8,7 +8,7 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.errors import BadSpec, NotFound
+from workbench.errors import BadSpecError, NotFoundError
 from workbench.registry.cards import ViewCard
 from workbench.schema.names import clean_name
 from workbench.schema.tables import SavedView
@@ -24,15 +24,15 @@ def list_views(session: Session, page: str = "") -> list[ViewCard]:
 
 
 def get_view(session: Session, name: str) -> ViewCard:
-    """One saved view. Raises NotFound."""
+    """One saved view. Raises NotFoundError."""
     return _card(_row(session, name))
 
 
 def save_view(session: Session, name: str, address: str) -> ViewCard:
-    """Gives an address a name; an existing view of the name gets this address. Raises BadSpec for an invalid one."""
+    """Names an address; an existing view of that name gets this address. Raises BadSpecError for an invalid one."""
     name = clean_name("view", name)
     if len(address) > MOST_LETTERS or not _ADDRESS.fullmatch(address):
-        raise BadSpec(
+        raise BadSpecError(
             ["The address of a view must be one in the studio, such as /experts?method=lora."],
             f"Copy it from the browser, from the first / after the host; at most {MOST_LETTERS:,} characters.",
         )
@@ -44,7 +44,7 @@ def save_view(session: Session, name: str, address: str) -> ViewCard:
 
 
 def delete_view(session: Session, name: str) -> ViewCard:
-    """Deletes a saved view, and returns what it was. Raises NotFound."""
+    """Deletes a saved view, and returns what it was. Raises NotFoundError."""
     row = _row(session, name)
     card = _card(row)
     session.delete(row)
@@ -55,7 +55,7 @@ def delete_view(session: Session, name: str) -> ViewCard:
 def _row(session: Session, name: str) -> SavedView:
     row = session.get(SavedView, name)
     if row is None:
-        raise NotFound("view", name, session.scalars(select(SavedView.name).order_by(SavedView.name).limit(20)))
+        raise NotFoundError("view", name, session.scalars(select(SavedView.name).order_by(SavedView.name).limit(20)))
     return row
 
 

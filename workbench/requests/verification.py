@@ -16,7 +16,7 @@ from workbench.answers.base import Answer
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.answers.stored_answer import StoredAnswer, StoredChoice
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 
 if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan
@@ -56,23 +56,23 @@ Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token 
 
 
 def read_answer(path: Path) -> StoredAnswer:
-    """The stored answer in a file; raises BadSpec for what is none, or one that cannot be made again."""
+    """The stored answer in a file; raises BadSpecError for what is none, or one that cannot be made again."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise BadSpec([f"{path} has more than {MAX_BYTES:,} bytes."], "Give the JSON of one answer.")
+            raise BadSpecError([f"{path} has more than {MAX_BYTES:,} bytes."], "Give the JSON of one answer.")
         answer = StoredAnswer.model_validate_json(path.read_bytes())
         for choice in answer.choices:
             answer.sampling(choice)
     except OSError as error:
-        raise BadSpec([f"{path} cannot be read: {error.strerror}."], "Give the file of an answer.") from None
+        raise BadSpecError([f"{path} cannot be read: {error.strerror}."], "Give the file of an answer.") from None
     except (ValidationError, ValueError, TypeError, EngineError) as error:
-        raise BadSpec(
+        raise BadSpecError(
             [f"{path} is no answer of the API with a manifest."], "Store the JSON of a request without stream."
         ) from error
     if answer.manifest.sampling is None or any(
         choice.token_ids is None or choice.prompt_token_ids is None for choice in answer.choices
     ):
-        raise BadSpec([f"{path} has no token ids."], "Ask for the answer with return_token_ids: true.")
+        raise BadSpecError([f"{path} has no token ids."], "Ask for the answer with return_token_ids: true.")
     return answer
 
 

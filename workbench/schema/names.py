@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
 
-from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.formatting.shell_command import shell_command
 from workbench.schema.tables import Alias, Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
 from workbench.specs.base import Name
@@ -26,12 +26,12 @@ Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clusteri
 def by_name(session: Session, table: type[Row], what: str, name: str, *options: ORMOption) -> Row:
     """The row called `name`, of experts and mixtures also by an alias, loaded with these options.
 
-    Raises NotFound with the existing names.
+    Raises NotFoundError with the existing names.
     """
     row = session.scalar(select(table).options(*options).where(table.name == name))
     row = aliased_row(session, table, name) if row is None else row
     if row is None:
-        raise NotFound(what, name, session.scalars(select(table.name).order_by(table.name).limit(20)))
+        raise NotFoundError(what, name, session.scalars(select(table.name).order_by(table.name).limit(20)))
     return row
 
 
@@ -43,11 +43,11 @@ def aliased_row(session: Session, table: type[Row], name: str) -> Row | None:
 
 
 def ensure_free(session: Session, table: type[Row], what: str, name: str) -> None:
-    """Raises NameTaken when a row has this name, BadSpec for a name that the command line would misread."""
+    """Raises NameTakenError when a row has this name, BadSpecError for a name that the command line would misread."""
     if problem := not_a_cli_name(what, name):
-        raise BadSpec([problem])
+        raise BadSpecError([problem])
     if session.scalar(select(table.name).where(table.name == name)) is not None:
-        raise NameTaken(what, name)
+        raise NameTakenError(what, name)
 
 
 def free_name(name: str, joint: str, taken: Collection[str]) -> str:
@@ -75,10 +75,10 @@ def not_a_cli_name(what: str, name: str) -> str:
 
 
 def clean_name(what: str, name: str) -> str:
-    """The name without surrounding white space; raises BadSpec for an invalid name."""
+    """The name without surrounding white space; raises BadSpecError for an invalid name."""
     try:
         return _name.validate_python(name)
     except ValidationError:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The name of a {what} must have 1 to 80 printable characters and no comma, got “{name[:100]!r}”."]
         ) from None

@@ -86,7 +86,7 @@ def rebuild(
 def restore(session: Session, storage: Storage, entries: Collection[Trashed]) -> Rebuilt:
     """Restores artifacts from the trash, experts with their base, and rebuilds their rows.
 
-    What cannot be moved is reported. Raises RegistryMismatch when the artifacts belong to another registry.
+    What cannot be moved is reported. Raises RegistryMismatchError when the artifacts belong to another registry.
     """
     if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused

@@ -38,7 +38,7 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
 from jobs.kinds.shared.environment import report_reproducible_from
 from jobs.kinds.shared.model_loading import load_experts
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.kinds.analysis.classify import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words
 from workbench.registry.mixtures import mixture_row
@@ -133,7 +133,7 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
             "Leave it out.",
         )
     if "cluster" in spec.routings and (planned.clusters is None or not isinstance(planned.gate, DistanceConfig)):
-        raise BadSpec(
+        raise BadSpecError(
             [
                 f"Cluster routing needs a mixture with a cluster gate and only experts of its clusters, unlike "
                 f"“{spec.mixture}”."

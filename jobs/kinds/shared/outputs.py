@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.files import MANIFEST, aside_of, faults_in, new_file, new_folder, sha256_of
 from jobs.attempt.work import Work
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
-from workbench.errors import DiskFull, StorageError
+from workbench.errors import DiskFullError, StorageError
 from workbench.specs.outputs import What, existing
 from workbench.store.storage import free_bytes, is_full_disk
 
@@ -45,7 +45,7 @@ def output_folder(work: Work, target: Path) -> Iterator[Path]:
     """A folder to fill, which gets its name and a manifest of hashes at the end.
 
     What a killed attempt of this job left is removed. Raises StorageError for a target that exists, also one that
-    appeared meanwhile, and DiskFull.
+    appeared meanwhile, and DiskFullError.
     """
 
     def note(folder: Path) -> None:
@@ -81,7 +81,7 @@ def _refusals(target: Path, what: What) -> Iterator[None]:
     except Exception as error:
         if not is_full_disk(error, target.parent):
             raise
-        raise DiskFull(
+        raise DiskFullError(
             f"The disk of {target.parent} is full: {free_bytes(target.parent):,} bytes are free. Nothing was exported.",
             "Free some space, then resume the job.",
         ) from error

@@ -25,7 +25,7 @@ from jobs.kinds.shared.averages import (
 from jobs.kinds.shared.exports import write_model, writing, written
 from jobs.kinds.shared.gguf import find_converter
 from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts
 from workbench.kinds.training.export_mixture import MOE_FORMAT, ExportMixture, mixture_complaints
@@ -76,7 +76,7 @@ def run(work: Work, spec: ExportMixture) -> Generator[Event, None, Register]:
 def _read(session: Session, work: Work, spec: ExportMixture) -> tuple[list[WeighedExpert], CardFacts]:
     row = mixture_row(session, spec.mixture)
     if complaints := mixture_complaints(row, spec.format):
-        raise BadSpec(complaints)
+        raise BadSpecError(complaints)
     shares = _shares(row, spec.format)
     require_one_tokenizer([*shares])
     if spec.format != MOE_FORMAT:

@@ -15,7 +15,7 @@ import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.events import Event, Progress
 from engine.files import EXPERT_CARD, ArtifactRef, sha256_of, write_manifest
 from engine.loading.loaded_base import load_base
@@ -155,7 +155,7 @@ def _unpack_part(packed: Packed, part: str, folder: Path, sha256: str) -> Path:
     folder.mkdir(parents=True)
     packed.unpack(part, folder)
     if write_manifest(folder) != sha256:
-        raise DamagedFile(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
+        raise DamagedFileError(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
     return folder
 
 

@@ -55,7 +55,7 @@ def job_ids(planned: PlannedJobs) -> list[str]:
 
 
 def check_all(stored: Iterable[Stored]) -> None:
-    """Verifies stored files; raises DamagedFile if one has changed."""
+    """Verifies stored files; raises DamagedFileError if one has changed."""
     for one in stored:
         one.kept.check()
 

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 from tests.kind_samples import RESULTS, SPECS
 from ui.kinds.catalog import screen_of, screen_path, train_forms
 from ui.kinds.screen import Screen
@@ -54,7 +54,7 @@ def test_the_forms_of_the_page_train_have_an_order_and_known_needs() -> None:
 @pytest.mark.parametrize("path", ["no_such_package.screen:SCREEN", "workbench.kinds.kind:stored_sentence"])
 def test_a_screen_that_is_none_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_kinds(), "evaluate", replace(known_kinds()["evaluate"], screen=path))
-    with pytest.raises(BadPlugin, match=path):
+    with pytest.raises(BadPluginError, match=path):
         screen_of("evaluate")
 
 

@@ -18,7 +18,7 @@ from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import answer_as, drawn_tokens, named, open_page, output, read, settled
 from ui.api.app import create_app
 from ui.client import Client
-from ui.errors import ServerRefused
+from ui.errors import ServerRefusedError
 from ui.studio.analysis import posterior_passages
 from workbench.analysis.sample_texts import passages
 from workbench.answers.calibrations import Change, EvidenceCalibration
@@ -144,7 +144,7 @@ class Answers:
         return TokenComparison(**job_spec, overall=-0.25, num_passages=9, num_documents=7, worst=[passage], best=[])
 
     def estimate_prior(self, **_: Any) -> PriorCard:
-        raise ServerRefused("Estimating this prior needs 100 blocks; there are 2.", "Score more.")
+        raise ServerRefusedError("Estimating this prior needs 100 blocks; there are 2.", "Score more.")
 
 
 def _role(name: str) -> str:

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import STUDIO, answer_as, drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
-from ui.errors import ServerDown
+from ui.errors import ServerDownError
 from ui.kinds.train_form_parts import EXPERT
 from ui.widgets import background
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
@@ -405,7 +405,7 @@ def test_a_choice_of_nobody_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_self: Client, **_spec: Any) -> MixedScores:
-        raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
+        raise ServerDownError("The API server does not answer.", "Start it with `workbench up`.")
 
     answer_as(monkeypatch, "mix", away)
     app = open_page("mixtures")
@@ -417,7 +417,7 @@ def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pyt
 
 def test_an_api_server_that_is_back_is_seen_without_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_self: Client, **_spec: Any) -> MixedScores:
-        raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
+        raise ServerDownError("The API server does not answer.", "Start it with `workbench up`.")
 
     monkeypatch.setattr(background, "_LOOK_AGAIN_SECONDS", 0.0)
     answer_as(monkeypatch, "mix", away)
@@ -455,7 +455,7 @@ def test_a_text_that_was_read_stands_in_the_address_unless_it_is_too_long(monkey
 
     def posterior(_self: Client, **request: Any) -> PosteriorAnswer:
         requested.append(request["text"])
-        raise ServerDown("The API server does not answer.", "Start it.")
+        raise ServerDownError("The API server does not answer.", "Start it.")
 
     monkeypatch.setattr(Client, "posterior", posterior)
     app = open_page("posteriors")

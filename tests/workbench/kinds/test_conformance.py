@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from tests.kind_samples import SPECS
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records.jobs import title_of
 from workbench.job_records.preconditions import TABLES
 from workbench.kinds.catalog import known_kinds
@@ -85,7 +85,7 @@ def test_what_a_kind_does_with_the_registry_has_no_default() -> None:
 
 @pytest.mark.parametrize(("data", "message"), [({}, "kind: is missing"), ({"kind": ["x"]}, "is unknown")])
 def test_an_unknown_kind_is_refused_with_the_names_of_all(data: dict[str, object], message: str) -> None:
-    with pytest.raises(BadSpec, match=message) as refused:
+    with pytest.raises(BadSpecError, match=message) as refused:
         parse_spec(data)
     assert ", ".join(sorted(known_kinds())) in str(refused.value)
 

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from ui.api.app import create_app
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.registry.cards import Card
 from workbench.registry.database import transaction
 from workbench.registry.things import THINGS, ThingKind, names_from
@@ -23,7 +23,7 @@ def test_every_thing_has_a_list_names_and_a_card() -> None:
             if thing := THINGS.get(kind):
                 assert list(thing.list_all(session)) == []
                 assert issubclass(thing.card, Card)
-                with pytest.raises(NotFound, match="nobody"):
+                with pytest.raises(NotFoundError, match="nobody"):
                     thing.get(session, "nobody")
 
 

@@ -362,7 +362,7 @@ def delete(name: MixtureName, if_version: IfVersion = "", as_json: Json = False)
 
 @contextmanager
 def _changing(name: str, version: str) -> Iterator[Any]:
-    """A transaction that changes a mixture. Raises ChangedMeanwhile if a version is given and is not its own."""
+    """A transaction that changes a mixture. Raises ChangedMeanwhileError if a version is given and is not its own."""
     from workbench.registry.database import transaction
     from workbench.registry.mixtures import require_version
 

@@ -9,7 +9,7 @@ import typer
 
 from ui.cli.options import Json, split_commas
 from ui.cli.output import print_json, say
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from workbench.analysis.labelled_text import Label
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -68,9 +68,9 @@ def download(
 
 
 def _place(folder: Path, name: str) -> Path:
-    """The folder of a task; raises BadUsage for a name that is no name of a folder, or is taken."""
+    """The folder of a task; raises BadUsageError for a name that is no name of a folder, or is taken."""
     if not name or name in (".", "..") or Path(name).name != name or not name.isprintable():
-        raise BadUsage(f"“{name}” cannot be the name of a folder.", "Choose another name for the task.")
+        raise BadUsageError(f"“{name}” cannot be the name of a folder.", "Choose another name for the task.")
     if (folder / name).exists():
-        raise BadUsage(f"{folder / name} exists already.", "Choose another name, or remove it.")
+        raise BadUsageError(f"{folder / name} exists already.", "Choose another name, or remove it.")
     return folder / name

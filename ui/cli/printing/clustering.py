@@ -109,12 +109,12 @@ def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
 
 
 def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
-    from workbench.errors import NotFound
+    from workbench.errors import NotFoundError
 
     by_name = {one.name: one for one in card.clusters} | {str(one.number): one for one in card.clusters}
     if cluster not in by_name:
         known = [f"{one.number} ({one.name})" for one in card.clusters]
-        raise NotFound("cluster", cluster, known, where=f"in “{card.name}”")
+        raise NotFoundError("cluster", cluster, known, where=f"in “{card.name}”")
     return by_name[cluster]
 
 

@@ -29,7 +29,7 @@ class Clone:
 
 
 def clone_of(job: JobCard, offers: Offers, taken: Collection[str]) -> Clone:
-    """The clone of a job; `taken` are names that it may not have. Raises BadSpec where the spec cannot be read."""
+    """The clone of a job; `taken` are names that it may not have. Raises BadSpecError where the spec cannot be read."""
     spec = parse_spec(job.spec)
     content = spec.model_dump(mode="json")
     offers = {**_own_values(type(spec), content, offers), **offers}

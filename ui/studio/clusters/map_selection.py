@@ -107,7 +107,7 @@ def _offer_training(fields: dict[str, Any]) -> None:
 def _training(
     expert: str, domain: str, mixture: str, num_steps: int, seed_models: Sequence[str]
 ) -> TrainExpert | TrainJoint:
-    """A copy of the nearest expert of a mixture, or the first expert of a seed model. Raises BadSpec."""
+    """A copy of the nearest expert of a mixture, or the first expert of a seed model. Raises BadSpecError."""
     if mixture == _NO_MIXTURE:
         spec = parse_spec(
             {

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.methods.registry import method_of
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.kinds.catalog import kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
@@ -212,7 +212,7 @@ def _of_base(session: Session, expert: Expert) -> list[Source]:
 def _makes_seed(job: Job) -> bool:
     try:
         return any(what == "seed model" for what, _ in kind_named(job.kind).creates(parse_spec(job.spec)))
-    except BadSpec:  # of a kind that is not installed
+    except BadSpecError:  # of a kind that is not installed
         return False
 
 

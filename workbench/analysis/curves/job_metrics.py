@@ -42,7 +42,7 @@ _UNITS = {  # by the first part of the stored name
 def job_metrics(session: Session, job_id: str, names: Collection[str] = ()) -> JobMetrics:
     """The points of a job by metric and step. `names` chooses metrics: `loss` stands for `loss/DOMAIN`, too.
 
-    Raises NotFound.
+    Raises NotFoundError.
     """
     state = get_job(session, job_id).state  # first: an ended job gets no more points
     points = metrics(session, job_id)
@@ -72,7 +72,7 @@ class MetricTail:
         self._seen: set[tuple[str, int]] = set()
 
     def read(self, session: Session) -> JobMetrics:
-        """The new points by step. A step that a resumed job repeats is left out. Raises NotFound."""
+        """The new points by step. A step that a resumed job repeats is left out. Raises NotFoundError."""
         current = job_metrics(session, self._job_id, self._names)
         added = [point for point in current.points if (point.metric, point.step) not in self._seen]
         self._seen.update((point.metric, point.step) for point in added)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from engine.events import BACKBONE
 from workbench.answers.base import Answer
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.job_records.jobs import events, metrics
 from workbench.job_records.preconditions import creates
 from workbench.kinds.parse_spec import parse_spec
@@ -46,7 +46,7 @@ class TrainingHistory(Answer):
 def training_history(session: Session, expert: str) -> TrainingHistory:
     """The evaluations of an expert's training on each domain; it may still be in training.
 
-    Where several were trained at once, each was evaluated on its own domains alone. Raises NotFound.
+    Where several were trained at once, each was evaluated on its own domains alone. Raises NotFoundError.
     """
     job = _job_of(session, expert)
     spec = parse_spec(job.spec)
@@ -98,7 +98,7 @@ def _job_of(session: Session, expert: str) -> Job:
     for job in session.scalars(unfinished):
         if ("expert", expert) in creates(parse_spec(job.spec)):
             return job
-    raise NotFound("expert", expert, session.scalars(select(Expert.name).order_by(Expert.name).limit(20)))
+    raise NotFoundError("expert", expert, session.scalars(select(Expert.name).order_by(Expert.name).limit(20)))
 
 
 def gate_names(session: Session, job_id: str) -> list[str]:

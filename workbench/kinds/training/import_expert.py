@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from engine.path_kinds import describe_path
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.kinds.kind import Kind, named
 from workbench.kinds.probe import Probe
 from workbench.specs.base import Name, Spec, absolute
@@ -80,7 +80,7 @@ def _complaints(_: Session, spec: ImportExpert) -> list[str]:
 
 def _probe(spec: ImportExpert) -> Probe[ImportExpert]:
     if not spec.folder:
-        raise BadSpec(["An expert of the hub is measured after its download: import it without a forecast."])
+        raise BadSpecError(["An expert of the hub is measured after its download: import it without a forecast."])
     return Probe(spec)
 
 

@@ -10,7 +10,7 @@ from engine.config import (
     MOST_SEED,
     ModelConfig,
 )
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.kinds.kind import Kind, named
 from workbench.kinds.probe import Probe
 from workbench.specs.base import ExpertName, Name, Spec, absolute
@@ -59,7 +59,9 @@ class MakeSeed(Spec):
 
 def _probe(spec: MakeSeed) -> Probe[MakeSeed]:
     if spec.source == "hub":
-        raise BadSpec(["A model of the hub is measured after its download: make the seed model without a forecast."])
+        raise BadSpecError(
+            ["A model of the hub is measured after its download: make the seed model without a forecast."]
+        )
     return Probe(spec)
 
 

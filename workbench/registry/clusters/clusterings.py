@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.files import ArtifactRef
-from workbench.errors import BadSpec, JobError, NotFound
+from workbench.errors import BadSpecError, JobError, NotFoundError
 from workbench.formatting.chart_label import shorten
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusters.cluster_domains import former_domains, keep_former
@@ -66,13 +66,13 @@ class ClusteringFiles:
     numbers: dict[str, int]  # by name
 
     def number(self, cluster: str) -> int:
-        """The number of a cluster given by number or name; raises NotFound with the existing names."""
+        """The number of a cluster given by number or name; raises NotFoundError with the existing names."""
         if cluster in self.numbers:
             return self.numbers[cluster]
         if cluster.isdecimal() and int(cluster) < len(self.numbers):
             return int(cluster)
         known = [f"{number} ({name})" for name, number in self.numbers.items()]
-        raise NotFound("cluster", cluster, known, where=f"in “{self.name}”")
+        raise NotFoundError("cluster", cluster, known, where=f"in “{self.name}”")
 
 
 # reading ------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def get_clustering(session: Session, name: str) -> ClusteringCard:
 
 
 def clustering_row(session: Session, name: str) -> Clustering:
-    """The row of a clustering; raises NotFound with the existing names."""
+    """The row of a clustering; raises NotFoundError with the existing names."""
     return by_name(session, Clustering, "clustering", name)
 
 
@@ -233,7 +233,7 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
     """Renames a cluster; nothing else changes, and no expert becomes stale.
 
-    Raises InUse while an unfinished job refers to it.
+    Raises InUseError while an unfinished job refers to it.
     """
     row = clustering_row(session, clustering)
     _rename(session, row, cluster_row(row, cluster), new_name)
@@ -242,14 +242,14 @@ def rename_cluster(session: Session, clustering: str, cluster: str, new_name: st
 
 
 def describe_cluster(session: Session, id: str, name: str, notes: str) -> ClusteringCard:
-    """Sets the name and notes of a cluster given by id; raises BadSpec when it no longer exists.
+    """Sets the name and notes of a cluster given by id; raises BadSpecError when it no longer exists.
 
-    By id, since an edit may have given its number to another cluster. Raises InUse for a new name while an unfinished
-    job refers to it.
+    By id, since an edit may have given its number to another cluster. Raises InUseError for a new name while an
+    unfinished job refers to it.
     """
     cluster = session.get(Cluster, id)
     if cluster is None:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The cluster to rename to “{name}” no longer exists: it was merged into another one."],
             "Reload the clusters.",
         )
@@ -262,9 +262,9 @@ def describe_cluster(session: Session, id: str, name: str, notes: str) -> Cluste
 def _rename(session: Session, row: Clustering, cluster: Cluster, new_name: str) -> None:
     new_name = clean_name("cluster", new_name)
     if new_name.isdecimal():
-        raise BadSpec([f"A cluster's name must not be a number: “{new_name}”."], "Choose a word.")
+        raise BadSpecError([f"A cluster's name must not be a number: “{new_name}”."], "Choose a word.")
     if any(other.name == new_name and other is not cluster for other in row.clusters):
-        raise BadSpec([f"Another cluster of “{row.name}” is already called “{new_name}”."], "Choose another name.")
+        raise BadSpecError([f"Another cluster of “{row.name}” is already called “{new_name}”."], "Choose another name.")
     if new_name != cluster.name:
         fields = ["cluster", "clusters"]
         refuse_renaming("cluster", cluster.name, unfinished_jobs(session, fields, [cluster.name], row.name))
@@ -280,14 +280,14 @@ def note_cluster(session: Session, clustering: str, cluster: str, notes: str) ->
 
 
 def cluster_row(row: Clustering, cluster: str) -> Cluster:
-    """A cluster by its name or number; raises NotFound with the existing names."""
+    """A cluster by its name or number; raises NotFoundError with the existing names."""
     for existing in row.clusters:
         if existing.name == cluster:
             return existing
     if cluster.isdecimal() and int(cluster) < len(row.clusters):
         return row.clusters[int(cluster)]
     known = [f"{existing.number} ({existing.name})" for existing in row.clusters]
-    raise NotFound("cluster", cluster, known, where=f"in “{row.name}”")
+    raise NotFoundError("cluster", cluster, known, where=f"in “{row.name}”")
 
 
 # deleting -----------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def cluster_row(row: Clustering, cluster: str) -> Cluster:
 def delete_clustering(session: Session, name: str) -> None:
     """Deletes a clustering with its map; its domains stay.
 
-    Raises InUse when an expert was trained on a cluster, or a mixture's gate or a job needs the clustering.
+    Raises InUseError when an expert was trained on a cluster, or a mixture's gate or a job needs the clustering.
     """
     row = clustering_row(session, name)
     trained = select(Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)

@@ -38,9 +38,9 @@ def selfcheck(as_json: Json = False) -> None:
 def _store(outcome: dict[str, Any]) -> None:
     """Stores the verdicts for the page Self-check; without a registry, which no law needs, stores nothing."""
     from jobs.queue.submit import keep_done
-    from workbench.errors import NoRegistry
+    from workbench.errors import NoRegistryError
 
-    with suppress(NoRegistry):
+    with suppress(NoRegistryError):
         keep_done(SelfCheck(), outcome)
 
 
