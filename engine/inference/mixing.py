@@ -225,19 +225,22 @@ class Mixing:
             del self._ahead[0]
         else:
             self._forget_ahead()
+        for chunk in self._chunks(ids):
+            observed_ET = self._unknown_E[:, None].expand(-1, len(chunk))
+            if self._needs_logprobs:
+                observed_ET = observed_ET.clone()
+                for reader in self._readers:
+                    observed_ET[reader.places] = reader.observe(self._ids, self._position).cpu()
+            for observed_E, token in zip(observed_ET.unbind(1), chunk, strict=True):
+                self._advance(observed_E, token)
+
+    def _chunks(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Appends tokens to the text, as many at a time as a pass reads."""
         for start in range(0, len(ids), CHUNK_POSITIONS):
             check_cancelled()
-            self._feed_chunk(ids[start : start + CHUNK_POSITIONS])
-
-    def _feed_chunk(self, ids: Sequence[int]) -> None:
-        self._ids.extend(ids)
-        observed_ET = self._unknown_E[:, None].expand(-1, len(ids))
-        if self._needs_logprobs:
-            observed_ET = observed_ET.clone()
-            for reader in self._readers:
-                observed_ET[reader.places] = reader.observe(self._ids, self._position).cpu()
-        for observed_E, token in zip(observed_ET.unbind(1), ids, strict=True):
-            self._advance(observed_E, token)
+            chunk = ids[start : start + CHUNK_POSITIONS]
+            self._ids.extend(chunk)
+            yield chunk
 
     def _forget_ahead(self) -> None:
         if not self._ahead:
@@ -280,24 +283,19 @@ class Mixing:
 
         The log-probability of an expert that is not run is NaN.
         """
-        for start in range(0, len(ids), CHUNK_POSITIONS):
-            check_cancelled()
-            yield from self._read_chunk(ids[start : start + CHUNK_POSITIONS])
-
-    def _read_chunk(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        self._ids.extend(ids)
-        if self._needs_logprobs:
-            for reader in self._readers:
-                reader.read(self._ids)
-        for token in ids:
-            check_cancelled()
-            observed_E = _filled(len(self._keys), torch.nan)
-            if self._position:
-                log_weights_E = self._stream.log_weights()
-                for reader in self._running(log_weights_E):
-                    observed_E[reader.places] = reader.after(self._ids, self._position - 1)[:, token].cpu()
-                yield log_weights_E, observed_E
-            self._advance(observed_E, token)
+        for chunk in self._chunks(ids):
+            if self._needs_logprobs:
+                for reader in self._readers:
+                    reader.read(self._ids)
+            for token in chunk:
+                check_cancelled()
+                observed_E = _filled(len(self._keys), torch.nan)
+                if self._position:
+                    log_weights_E = self._stream.log_weights()
+                    for reader in self._running(log_weights_E):
+                        observed_E[reader.places] = reader.after(self._ids, self._position - 1)[:, token].cpu()
+                    yield log_weights_E, observed_E
+                self._advance(observed_E, token)
 
     def _advance(self, observed_E: Tensor, token: int) -> None:
         if not self._position:

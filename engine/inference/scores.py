@@ -262,7 +262,6 @@ def losses_of(
 
 
 def _loss(logprobs_X: Floats, text: EvalSample) -> float:
-    """The mean over the tokens that count."""
     marks_X = text.marks_X
     return -float((logprobs_X if marks_X is None else logprobs_X[marks_X == COUNTED]).mean())
 

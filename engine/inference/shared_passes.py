@@ -86,7 +86,8 @@ class PassQueue:
                         self._compute_next(model)
             finally:
                 self._waiting = [one for one in self._waiting if one is not request]
-                self._call_next()
+                if self._waiting and not self._is_busy:
+                    self._waiting[0].turn.notify()  # computes in place of this thread
         if request.error is not None:
             raise request.error
 
@@ -105,27 +106,20 @@ class PassQueue:
         self._is_busy = True
         try:
             self._complete.wait_for(lambda: not [*self._returning], timeout=_PATIENCE)
-            self._compute_unlocked(model, self._take())
+            taken = self._take()
+            self._lock.release()
+            try:
+                if taken:
+                    _compute(model, taken)
+            finally:
+                self._lock.acquire()
+                self._returning = WeakSet(one.slot for one, _ in taken if not one.num_left and len(taken) > 1)
+                for one in self._waiting:
+                    if one.is_over:
+                        one.turn.notify()
+                self._waiting = [one for one in self._waiting if not one.is_over]
         finally:
             self._is_busy = False
-
-    def _compute_unlocked(self, model: MultiExpertModel, taken: Sequence[tuple[ReadRequest, int]]) -> None:
-        self._lock.release()
-        try:
-            if taken:
-                _compute(model, taken)
-        finally:
-            self._lock.acquire()
-            self._returning = WeakSet(one.slot for one, _ in taken if not one.num_left and len(taken) > 1)
-            for one in self._waiting:
-                if one.is_over:
-                    one.turn.notify()
-            self._waiting = [one for one in self._waiting if not one.is_over]
-
-    def _call_next(self) -> None:
-        """Has another thread compute, where none does and some wait."""
-        if self._waiting and not self._is_busy:
-            self._waiting[0].turn.notify()
 
     def is_only_stream(self, slot: Slot) -> bool:
         """Whether no other stream is there, be it one that waits for its client."""

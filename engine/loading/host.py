@@ -310,14 +310,12 @@ class Host:
         return Group(tuple(kept), model, limits.max_positions, limits.vocab_size)
 
     def _folder(self, base: ArtifactRef) -> ModelFolder:
-        """What the folder of a base tells without its weights."""
         with self._reading:
             if base not in self._folders:
                 self._folders[base] = ModelFolder(base.folder)
             return self._folders[base]
 
     def _least_limits(self, plan: GenerationPlan) -> Limits:
-        """Those of the base with the shortest context."""
         return min((self._folder(base).limits for base in plan.by_base()), key=lambda limits: limits.max_positions)
 
     def _tokenizer(self, plan: GenerationPlan) -> Tokenizer:

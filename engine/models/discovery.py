@@ -103,7 +103,6 @@ def _has_weights(member: nn.Module) -> bool:
 
 
 def _parts_of(layer: nn.Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The paths of the feed-forward and of the attention maps."""
     ffn: list[str] = []
     attention: list[str] = []
     for name, child in layer.named_children():
@@ -147,7 +146,6 @@ def _is_experts(module: nn.Module) -> bool:
 
 
 def _stacks_experts(module: nn.Module) -> bool:
-    """Whether a module holds the maps of several experts in one tensor."""
     if isinstance(module, nn.Conv1d):
         return False
     return any(parameter.ndim == 3 for parameter in module.parameters(recurse=False))

@@ -131,7 +131,6 @@ def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
 
 
 def _refuse_too_large(num_parameters: int, next_step: str, dtype: torch.dtype = torch.float32) -> None:
-    """Raises ModelError for a model whose parameters exceed the memory."""
     size_bytes, memory = dtype.itemsize * num_parameters, memory_bytes()
     if size_bytes > memory:
         raise ModelError(
@@ -289,7 +288,6 @@ def empty_model(config: Any) -> nn.Module:
 
 
 def _count_parameters(config: Any) -> int:
-    """The number of parameters of a model of this configuration, counted without memory for them."""
     return num_parameters(empty_model(config))
 
 

@@ -57,7 +57,6 @@ def import_model(folder: Path) -> ImportedModel:
 
 
 def _refuse_not_finite(folder: Path, lm: nn.Module) -> None:
-    """Raises ModelError that names the first tensor with NaN or an infinite number."""
     for name, parameter in lm.named_parameters():
         count = sum(int((~torch.isfinite(piece)).sum()) for piece in parameter.detach().flatten().split(_PIECE))
         if count:

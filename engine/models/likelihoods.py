@@ -148,7 +148,10 @@ def losses_from(
         losses_BT = losses_of(hidden_BTD, targets_BT)
         return Losses(objective.of(losses_BT), losses_BT.detach())
     chunks = zip(targets_BT.split(num_positions, 1), objective.parts(num_positions), strict=False)
-    head = [parameter for parameter in _head_parameters(lm) if parameter.requires_grad]
+    modules = [lm.get_output_embeddings()]  # and what else lies next to the decoder
+    modules += [one for one in lm.children() if one is not decoder_of(lm)] if isinstance(lm, nn.Module) else []
+    parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
+    head = [parameter for parameter in parameters if parameter.requires_grad]
     return Losses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))  # type: ignore[no-untyped-call]
 
 
@@ -192,15 +195,7 @@ def _sum(total: Tensor | None, more: Tensor | None) -> Tensor | None:
     return more if total is None else total if more is None else total.add_(more)
 
 
-def _head_parameters(lm: Any) -> list[nn.Parameter]:
-    """The parameters of what makes logits: the output embeddings, and what else lies beside the decoder."""
-    beside = [one for one in lm.children() if one is not decoder_of(lm)] if isinstance(lm, nn.Module) else []
-    modules = [lm.get_output_embeddings(), *beside]
-    return list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
-
-
 def _pieces(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits [N, V] and targets [N] of some positions at a time."""
     head = head_of(lm)
     chunk_size = max(_LEAST_POSITIONS, _LOGITS_PER_CHUNK // int(lm.config.vocab_size))
     for some_ND, ids_N in zip(

@@ -186,7 +186,6 @@ def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
 
 
 def _leaves(value: Any) -> list[Any]:
-    """The values in a list of lists."""
     return [leaf for one in value for leaf in _leaves(one)] if isinstance(value, list) else [value]
 
 

@@ -308,7 +308,6 @@ class MultiExpertModel(nn.Module):
         self.keys.append(key)
 
     def _new_expert(self, copy_of: str | None, state: Mapping[str, Tensor] | None) -> dict[str, nn.Module]:
-        """The modules of an expert by their place."""
         if state is not None and self.placement.made_from_tensors:
             modules = self.placement.expert_modules(self._layers, state)
             return {place: module.to(self.device) for place, module in modules.items()}

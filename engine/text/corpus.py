@@ -234,7 +234,6 @@ class _Reader:
         return Document(text, domain, group, f"{self._name}:{record.line}", messages)
 
     def _content(self, values: Mapping[str, Any]) -> tuple[str, str | None]:
-        """The text of a document, and the messages of a conversation."""
         if self._options.format == "text":
             if self._options.text_field not in values and "messages" in values:
                 raise CorpusError("The record is a conversation.", NextStep.IMPORT_AS_CHAT)

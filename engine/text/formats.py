@@ -107,16 +107,13 @@ def _read_json(source: Source) -> Records:
         if isinstance(item, CorpusError):
             yield item
         elif item[1].strip():
-            yield _object_of_line(source, *item)
-
-
-def _object_of_line(source: Source, line: int, text: str) -> Record | CorpusError:
-    try:
-        return _record_of(source, json.loads(text, object_pairs_hook=_without_repeats), line)
-    except RecursionError:
-        return source.fault("The line is JSON that is nested too deeply.", "Remove the nesting.", line)
-    except ValueError as error:
-        return source.fault(f"The line is not JSON ({error}).", "Fix or remove it.", line)
+            line, text = item
+            try:
+                yield _record_of(source, json.loads(text, object_pairs_hook=_without_repeats), line)
+            except RecursionError:
+                yield source.fault("The line is JSON that is nested too deeply.", "Remove the nesting.", line)
+            except ValueError as error:
+                yield source.fault(f"The line is not JSON ({error}).", "Fix or remove it.", line)
 
 
 def _record_of(source: Source, value: object, line: int, place: str = "") -> Record | CorpusError:

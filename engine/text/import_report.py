@@ -120,7 +120,6 @@ class Report:
 
 
 def _parts(counts: Mapping[str, int], total: int) -> list[str]:
-    """The most frequent reasons, each with its number."""
     most = sorted(counts.items(), key=lambda item: -item[1])[:_MAX_SHOWN]
     parts = [f"{number:,} ({reason})" for reason, number in most]
     rest = total - sum(number for _, number in most)

@@ -154,7 +154,6 @@ SOURCES = {
 
 
 def _distributed() -> Files:
-    """The metadata files of the installed packages, except this project's."""
     for package in distributions():
         if package.name and package.name.lower() != "expert-workbench":
             for file in package.files or []:

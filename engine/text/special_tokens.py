@@ -145,7 +145,6 @@ def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
 
 
 def _eos_ids_by_file(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[tuple[int, ...]]:
-    """The EOS ids of generation_config.json, those of config.json, and that of the tokenizer."""
     for name in (_GENERATION, _MODEL):
         yield _ids(_read(folder, name).get("eos_token_id"))
     id = _first(_id_of(_read(folder, name).get("eos_token"), inner) for name in _NAMED_BY)
@@ -244,7 +243,6 @@ def _settings(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _special(config: dict[str, Any]) -> dict[str, Any]:
-    """The special tokens that a file names, without its other settings."""
     tokens_by_name = {name: value for name, value in config.items() if name.endswith("_token") and _is_token(value)}
     for name in ("additional_special_tokens", "extra_special_tokens"):
         tokens = config.get(name)
@@ -263,7 +261,6 @@ def _is_token(value: Any) -> bool:
 
 
 def _added_ids(folder: Path) -> dict[str, Any]:
-    """The ids of the added tokens, from older configurations."""
     ids = _read(folder, _ADDED)
     if not all(type(id) is int and 0 <= id < 1 << 32 for id in ids.values()):
         raise TokenizerError(f"{folder / _ADDED} does not map tokens to ids.", FRESH)
@@ -275,7 +272,6 @@ def _first(ids: Iterable[int | None]) -> int | None:
 
 
 def _id_of(token: Any, inner: tokenizers.Tokenizer) -> int | None:
-    """The id of a token given as text or as an object with its text."""
     if isinstance(token, dict):
         token = token.get("content")
     if not isinstance(token, str) or any("\ud800" <= sign <= "\udfff" for sign in token):
@@ -284,7 +280,6 @@ def _id_of(token: Any, inner: tokenizers.Tokenizer) -> int | None:
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    """The valid ids of one id or a list of ids."""
     ids = value if isinstance(value, list) else [value]
     return tuple(
         dict.fromkeys(id for id in ids if isinstance(id, int) and not isinstance(id, bool) and 0 <= id < 1 << 32)

@@ -161,7 +161,6 @@ class _Domain:
         yield pending
 
     def _splitter(self) -> Callable[[Row], Split]:
-        """The function that returns the split of a row."""
         given = self._split_of
         if given is None:
             borders = self._borders()

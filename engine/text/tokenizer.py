@@ -82,7 +82,8 @@ class Tokenizer:
         self.control_ids = frozenset(id for id, token in added.items() if token.special or not token.content.isspace())
         state = json.loads(inner.to_str())
         self.sha256 = _fingerprint(state, bos_id)
-        unknown = _unknown_id(state["model"], inner)
+        token = state["model"].get("unk_token")
+        unknown = state["model"].get("unk_id") if token is None else inner.token_to_id(token)
         self._never_of_text = frozenset(  # one character, such as a line end, is a text whatever it is called
             id for id in self.special_ids if id != unknown and len(added[id].content) > 1
         )
@@ -267,7 +268,6 @@ class TextStream:
         self._shown_text = self._tokenizer.decode(self._shown)
 
     def _text(self, held: Sequence[int]) -> str:
-        """The text that ids add to the text shown."""
         return text_after(self._shown_text, self._tokenizer.decode([*self._shown, *held]))
 
     def _tail(self, ids: Sequence[int]) -> list[int]:
@@ -332,17 +332,10 @@ def load_tokenizer(folder: Path, *, like: Tokenizer | None = None) -> Tokenizer:
 
 
 def _own_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of a tokenizer's files in a folder."""
     templates = (str(file.relative_to(folder)) for file in sorted(folder.glob(TEMPLATES)))
     for name in (*TOKENIZER_FILES, *templates):
         if (content := read_bytes(folder, name, MAX_FILE_BYTES, TokenizerError)) is not None:
             yield name, content
-
-
-def _unknown_id(model: dict[str, Any], inner: tokenizers.Tokenizer) -> int | None:
-    """The id that stands for what the vocabulary does not have."""
-    token = model.get("unk_token")
-    return model.get("unk_id") if token is None else inner.token_to_id(token)
 
 
 def _fingerprint(state: dict[str, Any], bos_id: int) -> str:

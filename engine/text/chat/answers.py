@@ -78,7 +78,6 @@ def loses_marks(rendered: str, fields: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, names of fields included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -152,7 +152,6 @@ def _encode(
 
 
 def _encoded(encoder: ChatEncoder, row: Row) -> tuple[list[int], NDArray[np.bool_]]:
-    """The ids of a conversation and a mask [T] of those that count. Raises CorpusError with its source."""
     try:
         ids, is_answer = encoder.encode(stored_conversation(row["messages"]))
     except ChatTemplateError as error:

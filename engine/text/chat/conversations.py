@@ -156,7 +156,6 @@ def _raw_messages(values: Mapping[str, Any], first: str) -> list[Any]:
 
 
 def _with_system(messages: list[Message], values: Mapping[str, Any]) -> list[Message]:
-    """The messages, after the system prompt that a field of its own holds."""
     for name in SYSTEM:
         if _is_blank(values.get(name)):
             continue
@@ -172,15 +171,12 @@ def _read_turn(values: Mapping[str, Any], name: str, role: str) -> list[Any]:
     """The messages of a prompt or of a completion: a text is one message."""
     value = values[name]
     messages = _parse(value)
-    if not isinstance(value, str) or _is_messages(messages):
+    is_list = isinstance(messages, list) and all(isinstance(one, Mapping) and "role" in one for one in messages)
+    if not isinstance(value, str) or (is_list and messages):
         return _as_list(messages, name)
     if role == "assistant" and not value.strip():
         raise CorpusError(f"“{name}” is empty: there is no answer.", NextStep.IMPORT_PROMPTS_AS_TEXT)
     return [{"role": role, "content": value}]
-
-
-def _is_messages(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) and "role" in one for one in value)
 
 
 def _as_list(value: object, name: str) -> list[Any]:
@@ -232,7 +228,6 @@ def _role(raw: Mapping[str, Any]) -> str:
 
 
 def _content(value: object) -> str:
-    """The text of a message's content: a text, or a list of parts of text."""
     if isinstance(value, list):
         if not all(isinstance(part, Mapping) and part.get("type") == "text" for part in value):
             raise CorpusError("A message has a part that is not text.", _REMOVE)
@@ -303,7 +298,6 @@ def _names_not_needed(values: Mapping[str, Any], read: Collection[str], texts: C
 
 
 def _template_kwargs(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values for the template of a record, such as `enable_thinking`; null ones are left out."""
     given = values.get(TEMPLATE_KWARGS)
     if _is_blank(given):
         return {}
@@ -330,7 +324,6 @@ def _parse(value: object) -> object:
 
 
 def _pairs_of(history: object) -> Iterator[tuple[str, str]]:
-    """The earlier turns of a record as pairs of role and text."""
     turns = _parse(history)
     for turn in turns if isinstance(turns, Iterable) and not isinstance(turns, str) else [turns]:
         if not (isinstance(turn, list | tuple) and len(turn) == 2 and all(isinstance(text, str) for text in turn)):
@@ -345,7 +338,6 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number, also as text, or some in a list or object."""
     if isinstance(value, Mapping | list | tuple):
         return all(map(_is_number, value.values() if isinstance(value, Mapping) else value))
     if isinstance(value, str):

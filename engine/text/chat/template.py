@@ -212,7 +212,6 @@ class ChatTemplate:
         return rendered
 
     def _harmless(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages, with marks around every text of a control token."""
         texts = {tokenizer.written(id) for id in tokenizer.special_ids | self._known_ends(tokenizer)} - {""}
         pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
         return [harmless(message, pattern) for message in messages]
