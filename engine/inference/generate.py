@@ -60,10 +60,8 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader, num_n
             )
         return
     if foreign := [token for token in prompt if not 0 <= token < models.vocab_size]:
-        raise TokenizerError(
-            f"Token ids must be from 0 to {models.vocab_size - 1}, got {foreign[0]}.",
-            "Tokenize the text with this model's own tokenizer.",
-        )
+        problem = f"Token ids must be from 0 to {models.vocab_size - 1}, got {foreign[0]}."
+        raise TokenizerError(problem, "Tokenize the text with this model's own tokenizer.")
     require_fits(len(prompt), models, num_new)
 
 
@@ -71,10 +69,8 @@ def require_fits(num_tokens: int, models: Reader, num_new: int = 0) -> None:
     """Raises ContextLengthExceededError when a prompt does not fit with so many tokens behind it."""
     if (surplus := num_tokens + num_new - models.max_positions) > 0:
         of_these = f", {num_new} of them for the answer" if num_new else ""
-        raise ContextLengthExceededError(
-            f"{_TOO_LONG}: it has {num_tokens} tokens, and {_CONTEXT} {models.max_positions} tokens{of_these}.",
-            f"Shorten it by {surplus}.",
-        )
+        problem = f"{_TOO_LONG}: it has {num_tokens} tokens, and {_CONTEXT} {models.max_positions} tokens{of_these}."
+        raise ContextLengthExceededError(problem, f"Shorten it by {surplus}.")
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> tuple[list[int], int]:
@@ -115,12 +111,12 @@ def generate(
     ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate, evidence_from)
     require_fits(len(ids), models, 1)
-    ends = tokenizer.stop_ids if stop_ids is None else stop_ids
-    max_new_tokens = models.max_positions - len(ids)
-    with reserve(len(ids) + min(sampling.max_tokens, max_new_tokens)):
+    ends = () if sampling.ignore_eos else tokenizer.stop_ids if stop_ids is None else stop_ids
+    limit = min(sampling.max_tokens, models.max_positions - len(ids))
+    with reserve(len(ids) + limit):
         mixing.feed(ids)
         pace = Pace(drafts) if sampling.speculate else None
-        yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens, pace)
+        yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), limit, pace)
 
 
 def _continue(
@@ -130,13 +126,10 @@ def _continue(
     stop_ids: Collection[int],
     sampling: SamplingConfig,
     phrases: StopPhrases,
-    num_prompt: int,
-    max_new_tokens: int,
-    pace: Pace | None = None,
+    limit: int,
+    pace: Pace | None,
 ) -> Iterator[Token | Done]:
-    generator, text = make_generator(sampling.seed), tokenizer.stream(mixing.ids)
-    stop_ids = () if sampling.ignore_eos else stop_ids
-    limit = min(sampling.max_tokens, max_new_tokens)
+    generator, text, num_prompt = make_generator(sampling.seed), tokenizer.stream(mixing.ids), len(mixing.ids)
 
     def draw(logprobs_V: Tensor, noise: torch.Generator, text: Sequence[int]) -> int:
         possible_V = only_tokens(logprobs_V, tokenizer.unused_rows(len(logprobs_V)))
@@ -201,15 +194,12 @@ def read_prompt(
     ids, num_before = encode_prompt(prompt, tokenizer)
     mixing, stream = Mixing(models, keys, gate), tokenizer.stream()
     require_fits(len(ids), models)
-    texts = [_shown(tokenizer, stream, ids[0])]
-    logprobs: list[float | None] = [None]
-    best: list[tuple[str, float] | None] = [None]
-    candidates: list[Sequence[Candidate]] = [()]
-    for scored in _score(mixing, tokenizer, ids, stream, num_candidates):
-        texts.append(scored.text)
-        logprobs.append(scored.logprob)
-        best.append(scored.best)
-        candidates.append(scored.candidates)
+    first = _shown(tokenizer, stream, ids[0])
+    scored = list(_score(mixing, tokenizer, ids, stream, num_candidates))
+    texts = [first, *(one.text for one in scored)]
+    logprobs: list[float | None] = [None, *(one.logprob for one in scored)]
+    best: list[tuple[str, float] | None] = [None, *(one.best for one in scored)]
+    candidates: list[Sequence[Candidate]] = [(), *(one.candidates for one in scored)]
     texts[-1] += stream.rest()
     if num_before < len(ids):
         logprobs[num_before] = best[num_before] = None
@@ -222,7 +212,7 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
     """Scores a text under the mixture: its `tokens`, the `weights` [token][expert] before each, and `logprobs` (nats).
 
     `best` is the most probable token at each position as (text, log-probability), `gates` the MoDE gates. If the
-    tokenizer has no prefix, the text is scored as a document: its first token is predicted, too.
+    tokenizer has no prefix, the text is scored as a document: its first token is also predicted.
     Raises MixtureError for an empty text, ContextLengthExceededError for one longer than the models' context.
     """
     require_readable(text, tokenizer, models)
@@ -230,10 +220,8 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
     most = models.max_positions - len(before)
     if not 0 < len(ids) <= most:
         cause = ContextLengthExceededError if ids else MixtureError
-        raise cause(
-            f"The text has {len(ids)} tokens; 1 to {most} are supported.",
-            "Give a shorter text." if ids else "Give more text.",
-        )
+        problem = f"The text has {len(ids)} tokens; 1 to {most} are supported."
+        raise cause(problem, "Give a shorter text." if ids else "Give more text.")
     mixing = Mixing(models, keys, gate)
     columns: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": [], "gates": []}
     stream = tokenizer.stream()
@@ -271,10 +259,9 @@ def _score(
         candidates = candidates_at(logprobs_V, num_candidates, tokenizer, stream)
         shown, logprob = _shown(tokenizer, stream, token), float(mix(log_weights_E, observed_E))
         candidates = as_shown(candidates, Candidate(token, shown, logprob))
-        if best == token:  # exactly one number for one token: clients compare the two
-            yield _Scored(shown, log_weights_E, logprob, (shown, logprob), candidates)
-        else:
-            yield _Scored(shown, log_weights_E, logprob, (best_text, float(logprobs_V[best])), candidates)
+        # exactly one number for one token: clients compare the two
+        named = (shown, logprob) if best == token else (best_text, float(logprobs_V[best]))
+        yield _Scored(shown, log_weights_E, logprob, named, candidates)
 
 
 def _shown(tokenizer: Tokenizer, stream: TextStream, token: int) -> str:

@@ -161,10 +161,8 @@ def score_card(folder: Path) -> dict[str, Any]:
 def require_same_cards(cards: Sequence[dict[str, Any]]) -> None:
     """Raises ScoresError unless all scores are of one text in blocks of one size."""
     if not cards or any(card != cards[0] for card in cards):
-        raise ScoresError(
-            "The scores of the experts differ in their tokens or block size.",
-            "Evaluate all experts again together.",
-        )
+        problem = "The scores of the experts differ in their tokens or block size."
+        raise ScoresError(problem, "Evaluate all experts again together.")
 
 
 def _read_into(path: Path, row_X: Floats) -> None:
@@ -239,10 +237,8 @@ def mixed_perplexity(
 def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> EvalSample:
     """Blocks of a domain's held-out text. Raises TrainingError when there is no full block."""
     if tokens.num_blocks(block_size) < 1:
-        raise TrainingError(
-            f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}.",
-            "Watch another domain, or choose a smaller block size.",
-        )
+        problem = f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}."
+        raise TrainingError(problem, "Watch another domain, or choose a smaller block size.")
     sampled = np.asarray(tokens.sampled_blocks(block_size), dtype=np.int64)
     text = EvalSample(tokens, block_size, sampled[evenly_spaced(len(sampled), num_blocks)] * block_size)
     marks_X = text.marks_X

@@ -228,9 +228,8 @@ class Host:
         content = "".join(str(message.get("content", "")) for message in messages)
         require_readable(content, tokenizer, self._least_limits(plan))
         if unread := template.unread(values):
-            raise ChatTemplateError(
-                f"The chat template of these models does not read “{short(unread[0])}”.", "Leave it out."
-            )
+            problem = f"The chat template of these models does not read “{short(unread[0])}”."
+            raise ChatTemplateError(problem, "Leave it out.")
         return template.with_values(values).encode_prompt(tokenizer, messages)
 
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
@@ -337,10 +336,8 @@ class Host:
         for expert in others:
             other = self._folder(expert.base).template(expert.folder)
             if (other and other.sha256) != (template and template.sha256):
-                raise MixtureError(
-                    f"“{expert.name}” and “{first.name}” have different chat templates, so no prompt suits both.",
-                    "Switch one of them off, or ask for the completion of a text.",
-                )
+                problem = f"“{expert.name}” and “{first.name}” have different chat templates, so no prompt suits both."
+                raise MixtureError(problem, "Switch one of them off, or ask for the completion of a text.")
         if template is None:
             raise ChatTemplateError(
                 f"“{plan.model}” has no chat template: its seed model came without one.",

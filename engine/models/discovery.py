@@ -85,10 +85,8 @@ def _list_of_layers(lm: nn.Module) -> str:
         outer = [pair for pair in outer if len(pair[1]) == num_layers]
     if len(outer) != 1:
         count = "no list" if not outer else f"{len(outer)} lists"
-        raise ModelError(
-            f"A model of the family “{family_of(lm)}” is not supported: it has {count} of decoder layers.",
-            "Choose a seed with one list of layers.",
-        )
+        problem = f"A model of the family “{family_of(lm)}” is not supported: it has {count} of decoder layers."
+        raise ModelError(problem, "Choose a seed with one list of layers.")
     name: str = outer[0][0]
     return name
 
@@ -165,10 +163,8 @@ def require_own_layers(lm: Any, layout: Layout) -> None:
     for layer in lm.get_submodule(layout.layers).children():
         own = {id(one) for one in layer.parameters()}
         if own & seen:
-            raise ModelError(
-                f"A model of the family “{family_of(lm)}” is not supported: its layers share weights.",
-                "Choose a seed whose layers have weights of their own.",
-            )
+            problem = f"A model of the family “{family_of(lm)}” is not supported: its layers share weights."
+            raise ModelError(problem, "Choose a seed whose layers have weights of their own.")
         seen |= own
 
 

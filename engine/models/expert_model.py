@@ -182,7 +182,5 @@ class Limits:
 def require_context(model: TrainableModel | Limits, block_size: int) -> None:
     """Raises TrainingError when blocks are longer than the context of a model."""
     if block_size > model.max_positions:
-        raise TrainingError(
-            f"block_size {block_size} is above the model's context of {model.max_positions} tokens.",
-            "Choose a smaller block size, or a seed with a longer context.",
-        )
+        problem = f"block_size {block_size} is above the model's context of {model.max_positions} tokens."
+        raise TrainingError(problem, "Choose a smaller block size, or a seed with a longer context.")

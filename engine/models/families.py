@@ -65,21 +65,15 @@ def ffn_places(lm: nn.Module, every: int = 1) -> Iterator[Place]:
     layout = layout_of(lm)
     chosen = [paths if number % every == 0 else () for number, paths in enumerate(layout.ffn, 1)]
     if any(layout.ffn) and not any(chosen):
-        raise ModelError(
-            f"expert_every is {every}, but the model has {len(chosen)} layers.",
-            "Choose a smaller number.",
-        )
+        problem = f"expert_every is {every}, but the model has {len(chosen)} layers."
+        raise ModelError(problem, "Choose a smaller number.")
     if not any(chosen):
-        raise ModelError(
-            f"A model of the family “{family_of(lm)}” has no feed-forward networks of its own.",
-            "Choose another seed, or another method.",
-        )
+        problem = f"A model of the family “{family_of(lm)}” has no feed-forward networks of its own."
+        raise ModelError(problem, "Choose another seed, or another method.")
     for name, holder, attribute in _places(lm, layout.layers, chosen):
         if not takes_states_only(getattr(holder, attribute)):
-            raise ModelError(
-                f"The mixtures of experts of the family “{family_of(lm)}” read more than a text's states.",
-                "Choose another seed, or the method LoRA or dense.",
-            )
+            problem = f"The mixtures of experts of the family “{family_of(lm)}” read more than a text's states."
+            raise ModelError(problem, "Choose another seed, or the method LoRA or dense.")
         yield name, holder, attribute
 
 
@@ -153,10 +147,8 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
         "opt": (OPTConfig, {"ffn_dim": config.ffn_width, "word_embed_proj_dim": config.width, "dropout": 0.0}),
     }
     if config.family not in kinds:
-        raise ModelError(
-            f"A fresh model cannot have the family “{config.family}”.",
-            f"Choose one of {', '.join(kinds)}, or import a trained model.",
-        )
+        problem = f"A fresh model cannot have the family “{config.family}”."
+        raise ModelError(problem, f"Choose one of {', '.join(kinds)}, or import a trained model.")
     config_class, own = kinds[config.family]
     return config_class(
         vocab_size=vocab_size,

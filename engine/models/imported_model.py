@@ -97,14 +97,11 @@ def _try_out(folder: Path, lm: Any) -> None:
     except Exception as error:  # whatever a configuration that fits its weights may still get wrong
         raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.EXPECTED_MODEL) from error
     if not torch.isfinite(logits).all():
-        raise ModelError(
-            f"The model in {folder} computes infinite numbers or NaN, although its weights are finite.", _UNDAMAGED
-        )
+        problem = f"The model in {folder} computes infinite numbers or NaN, although its weights are finite."
+        raise ModelError(problem, _UNDAMAGED)
     if not _is_close(logits[:, 0], others[:, 0]):
-        raise ModelError(
-            f"The model in {folder} reads ahead: what it predicts depends on the tokens that follow.",
-            "Give a causal language model; some need is_decoder in their configuration.",
-        )
+        problem = f"The model in {folder} reads ahead: what it predicts depends on the tokens that follow."
+        raise ModelError(problem, "Give a causal language model; some need is_decoder in their configuration.")
 
 
 def _is_close(one: Tensor, other: Tensor) -> bool:
@@ -210,10 +207,8 @@ def _download_tensors(name: str, commit: str, names: list[str]) -> Path:
 
     folder = Path(snapshot_download(name, revision=commit, allow_patterns=names))
     if not any((folder / file).exists() for file in names) and (pickles := _pickles(name, commit)):
-        raise ModelError(
-            f"The weights of “{name}” on the hub are only there as {pickles[0]}, a pickle, which is never opened.",
-            "Choose one in safetensors format.",
-        )
+        problem = f"The weights of “{name}” on the hub are only there as {pickles[0]}, a pickle, which is never opened."
+        raise ModelError(problem, "Choose one in safetensors format.")
     return folder
 
 
@@ -237,9 +232,8 @@ def _in_sentences(name: str, revision: str) -> Iterator[None]:
             f"Accept them on huggingface.co/{name}, then set HF_TOKEN to a token of that account.",
         ) from None
     except errors.RevisionNotFoundError:
-        raise ModelError(
-            f"“{name}” on the hub has no revision “{short(revision)}”.", "Give a branch, a tag or a commit of it."
-        ) from None
+        problem = f"“{name}” on the hub has no revision “{short(revision)}”."
+        raise ModelError(problem, "Give a branch, a tag or a commit of it.") from None
     except errors.RepositoryNotFoundError:
         raise ModelError(
             f"There is no model “{name}” on the hub, or it is private.",
@@ -251,7 +245,5 @@ def _in_sentences(name: str, revision: str) -> Iterator[None]:
             "Check the network, and that HF_HUB_OFFLINE is not set, or give a local folder.",
         ) from None
     except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(
-            f"The model “{name}” cannot be downloaded: {short(error)}",
-            "Check its name and the network, or give a local folder.",
-        ) from error
+        problem = f"The model “{name}” cannot be downloaded: {short(error)}"
+        raise ModelError(problem, "Check its name and the network, or give a local folder.") from error

@@ -136,9 +136,8 @@ def _ids_inside(value: Any, outside: Collection[int]) -> Any:
 def refuse_foreign_code(folder: Path) -> None:
     """Raises ModelError when the model needs code of its own, which is never run."""
     if (read_object(folder, CONFIG, _CONFIG_BYTES) or {}).get("auto_map"):
-        raise ModelError(
-            f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", EXPECTED_MODEL
-        )
+        problem = f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run."
+        raise ModelError(problem, EXPECTED_MODEL)
 
 
 def _refuse_other_weights(folder: Path, config: dict[str, Any]) -> None:
@@ -146,15 +145,11 @@ def _refuse_other_weights(folder: Path, config: dict[str, Any]) -> None:
     if config.get("quantization_config") is not None:
         raise ModelError(f"The weights in {folder} are quantized.", _UNQUANTIZED)
     if config.get("transformers_weights") not in (None, WEIGHTS, INDEX):
-        raise ModelError(
-            f"{folder / CONFIG} names {short(config['transformers_weights'])} as its weights.",
-            f"Give a folder with {WEIGHTS}, or with {INDEX}.",
-        )
+        problem = f"{folder / CONFIG} names {short(config['transformers_weights'])} as its weights."
+        raise ModelError(problem, f"Give a folder with {WEIGHTS}, or with {INDEX}.")
     if confined(folder, _ADAPTER) is not None:
-        raise ModelError(
-            f"{folder} holds an adapter ({_ADAPTER}) for another model.",
-            "Merge the two, save the result, and give that.",
-        )
+        problem = f"{folder} holds an adapter ({_ADAPTER}) for another model."
+        raise ModelError(problem, "Merge the two, save the result, and give that.")
 
 
 def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:

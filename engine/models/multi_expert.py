@@ -219,10 +219,8 @@ class MultiExpertModel(nn.Module):
     def _require_filled(self, cache: Any) -> None:
         """Raises ModelError for a decoder that has left the cache as it was."""
         if cache is not None and not len(getattr(cache, "layers", "-")):
-            raise ModelError(
-                f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache.",
-                "Choose another seed.",
-            )
+            problem = f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache."
+            raise ModelError(problem, "Choose another seed.")
 
     @torch.no_grad()
     def token_scores(
@@ -247,10 +245,8 @@ class MultiExpertModel(nn.Module):
             return {"input_ids": input_ids_BT}
         if position_ids_BT is not None:
             if self.placement.method.extra_positions:  # the later texts of a row would have none
-                raise ModelError(
-                    "Conversations of one block cannot be kept apart with experts that stand before the text.",
-                    "Train without separate_conversations, or by another method.",
-                )
+                problem = "Conversations of one block cannot be kept apart with experts that stand before the text."
+                raise ModelError(problem, "Train without separate_conversations, or by another method.")
             return separated(self.lm, input_ids_BT, position_ids_BT)
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
 
@@ -320,10 +316,8 @@ class MultiExpertModel(nn.Module):
         modules = {place: copy.deepcopy(own, without_weights(own)) for place, own in self.own_modules(source)}
         targets = {f"{place}.{name}": one for place, own in modules.items() for name, one in own.state_dict().items()}
         if wrong := fill(targets, state):
-            raise ModelError(
-                f"The expert's tensors do not fit its base: {first_of(wrong)}.",
-                "Load it on the base it was trained on.",
-            )
+            problem = f"The expert's tensors do not fit its base: {first_of(wrong)}."
+            raise ModelError(problem, "Load it on the base it was trained on.")
         return modules
 
     def remove_expert(self, key: str) -> None:

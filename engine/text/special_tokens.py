@@ -99,10 +99,8 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
         ]
     )
     if bos_id is None:
-        raise TokenizerError(
-            f"The tokenizer in {folder} names no BOS or EOS token.",
-            "Add bos_token to its tokenizer_config.json.",
-        )
+        problem = f"The tokenizer in {folder} names no BOS or EOS token."
+        raise TokenizerError(problem, "Add bos_token to its tokenizer_config.json.")
     return bos_id
 
 
@@ -178,10 +176,8 @@ def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
             FRESH,
         )
     if foreign := set(before).difference(_known(before, inner)):
-        raise TokenizerError(
-            f"The tokenizer in {folder} puts the id {min(foreign)} before a text, which is not in its vocabulary.",
-            FRESH,
-        )
+        problem = f"The tokenizer in {folder} puts the id {min(foreign)} before a text, which is not in its vocabulary."
+        raise TokenizerError(problem, FRESH)
     return before
 
 
@@ -228,10 +224,8 @@ def _settings(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """The settings that change ids. Raises TokenizerError for an unknown class, or for added tokens without ids."""
     name, tokens = config.get("tokenizer_class"), config.get("added_tokens_decoder")
     if name is not None and not (isinstance(name, str) and name.removesuffix("Fast") in (*_CLASSES, *_ANY_CLASS)):
-        raise TokenizerError(
-            f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, got {short(name)}.",
-            FRESH,
-        )
+        problem = f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, got {short(name)}."
+        raise TokenizerError(problem, FRESH)
     if tokens is not None and not (
         isinstance(tokens, dict)
         and all(id.isdecimal() and isinstance(token, dict) and _is_token(token) for id, token in tokens.items())

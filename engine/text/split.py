@@ -126,10 +126,8 @@ class _Domain:
     def add(self, document: Document) -> int:
         """Adds a document; returns the bytes of its text."""
         if (document.messages is not None) != self.is_chat:
-            raise CorpusError(
-                f"{self._title} would hold both texts and conversations.",
-                "Make one domain of each: only answers count.",
-            )
+            problem = f"{self._title} would hold both texts and conversations."
+            raise CorpusError(problem, "Make one domain of each: only answers count.")
         fields = {"id": document.id, "text": document.text, "source": document.source, "group": document.group}
         fields |= {"messages": document.messages} if self.is_chat else {}
         self._places[self._split_of(document.id) if self._split_of else "train"].append(_place(fields))

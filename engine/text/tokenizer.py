@@ -292,10 +292,8 @@ def text_after(before: str, text: str) -> str:
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """A byte-level BPE tokenizer of at most `vocab_size` entries; the order of the texts does not matter."""
     if vocab_size <= NUM_BYTES:
-        raise TokenizerError(
-            f"vocab_size must be above {NUM_BYTES} (one entry for each byte), got {vocab_size}.",
-            "Choose 300 or more.",
-        )
+        problem = f"vocab_size must be above {NUM_BYTES} (one entry for each byte), got {vocab_size}."
+        raise TokenizerError(problem, "Choose 300 or more.")
     inner = tokenizers.Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()

@@ -290,10 +290,8 @@ def _names_not_needed(values: Mapping[str, Any], read: Collection[str], texts: C
     names = [name for name in names if not (isinstance(values[name], str) and values[name].strip() in texts)]
     if others := [name for name in names if not _says_nothing(name, values[name])]:
         also = f" (also {_quoted(others[1:])})" if others[1:] else ""
-        raise CorpusError(
-            f"{what} has “{short(others[0])}”, which is not read: {short(values[others[0]])[:60]}{also}.",
-            NextStep.LEAVE_FIELDS_OUT,
-        )
+        problem = f"{what} has “{short(others[0])}”, which is not read: {short(values[others[0]])[:60]}{also}."
+        raise CorpusError(problem, NextStep.LEAVE_FIELDS_OUT)
     return names
 
 

@@ -200,10 +200,8 @@ class ChatTemplate:
             values = {**self.special_tokens, **self._values}
             rendered = render(self.source, plain, values, opens_answer=add_generation_prompt)
         except NotRenderedError as error:
-            raise ChatTemplateError(
-                f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}.",
-                _CHANGE,
-            ) from None
+            problem = f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}."
+            raise ChatTemplateError(problem, _CHANGE) from None
         if loses_marks(rendered.text, [*plain, self._values]):
             raise ChatTemplateError(
                 f"The chat template of {self._place} writes the text of a control token as Python writes an object.",
