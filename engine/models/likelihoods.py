@@ -95,13 +95,6 @@ def token_scores(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> TokenScores
     return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))
 
 
-@torch.no_grad()
-def log_likelihoods(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-    """The natural log-likelihood [B, T] of each target alone, float32, without all logits in memory."""
-    pieces = _pieces(lm, hidden_BTD, targets_BT)
-    return torch.cat([_of_target(*piece) for piece in pieces]).view(targets_BT.shape)
-
-
 @dataclass(frozen=True)
 class Objective:
     """What an update minimises: the sum of the losses of the targets that count, divided by a number."""
@@ -202,13 +195,6 @@ def _pieces(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Iterator[tuple[T
         hidden_BTD.flatten(0, 1).split(chunk_size), targets_BT.flatten().split(chunk_size), strict=True
     ):
         yield head(some_ND[None])[0], ids_N
-
-
-def _of_target(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-    """float32 [N]; spends the logits."""
-    logits_NV = logits_NV.float()
-    chosen_N, greatest_N = logits_NV.gather(-1, targets_N[:, None])[:, 0], logits_NV.amax(-1)
-    return chosen_N - greatest_N - logits_NV.sub_(greatest_N[:, None]).exp_().sum(-1).log()
 
 
 def _of_targets(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:

@@ -32,7 +32,6 @@ from engine.models.likelihoods import (
     TokenScores,
     decoder_of,
     head_of,
-    log_likelihoods,
     losses_from,
     token_scores,
 )
@@ -214,7 +213,7 @@ class MultiExpertModel(nn.Module):
     def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Log-likelihood [B, T] of each target after hidden states, without gradients."""
         del rows  # the head is that of all experts
-        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
+        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
 
     def _require_filled(self, cache: Any) -> None:
         """Raises ModelError for a decoder that has left the cache as it was."""

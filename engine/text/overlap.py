@@ -42,14 +42,13 @@ class Correlation:
     num_cells: int
 
 
-def domain_bigrams(folder: Path, *, num_bigrams: int = NUM_BIGRAMS, sample_bytes: int = SAMPLE_BYTES) -> Bigrams:
+def domain_bigrams(folder: Path) -> Bigrams:
     """The most frequent bigrams of a domain's training text.
 
     Documents lie in the order of their hashes, so the first ones are a fair sample, the same each time.
     Overlaps are comparable between domains that fill the sample; a small domain has fewer bigrams to share.
     """
-    texts = (row["text"] for row in read_split(folder, "train"))
-    return frequent_bigrams(texts, num_bigrams=num_bigrams, sample_bytes=sample_bytes)
+    return frequent_bigrams(row["text"] for row in read_split(folder, "train"))
 
 
 def frequent_bigrams(

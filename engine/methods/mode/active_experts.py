@@ -24,7 +24,7 @@ from engine.methods.mode.model import ModeModel
 from engine.models.discovery import RouterLosses, router_losses
 from engine.models.expert_model import PartWeights
 from engine.models.flops import Shape
-from engine.models.likelihoods import Losses, Objective, TokenScores, head_of, log_likelihoods, losses_from
+from engine.models.likelihoods import Losses, Objective, TokenScores, head_of, losses_from, token_scores
 from engine.models.rows import Rows
 
 
@@ -163,7 +163,7 @@ class ActiveExperts(nn.Module):
     def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Log-likelihood [B, T] of each target after hidden states."""
         self._require(rows)
-        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
+        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
 
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
