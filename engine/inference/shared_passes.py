@@ -139,7 +139,7 @@ class PassQueue:
     def _take(self) -> list[tuple[ReadRequest, int]]:
         """The requests of the next pass, and how many tokens of each: all single ones, and a share of the prompts.
 
-        CancelledError requests are over: their streams wait for the rest of a prompt no longer.
+        Cancelled requests are over: their streams wait for the rest of a prompt no longer.
         """
         wanted = [one for one in self._waiting if not one.end_if_cancelled()]
         if len(wanted) == 1 and not [*self._returning]:
