@@ -2,7 +2,7 @@
 
 Every token is drawn from the mixture's distribution and fed back to its experts.
 
-With speculation the expert of the largest weight drafts some tokens alone, and all experts read them in one pass. Every
+With speculation the expert of the largest weight drafts some tokens, and all experts read them in one pass. Every
 token is still drawn from the mixture, from the noise that it has without drafts; a draft only tells what to read before
 it is drawn. A draft is made with that same noise, so that two like distributions mostly give the same token.
 Shapes: E experts, V vocabulary.
@@ -25,7 +25,7 @@ from engine.events import Candidate, Done, Echo, Token
 from engine.inference.ensemble import Models
 from engine.inference.mixing import Mixing
 from engine.inference.sampling import StopPhrases, as_shown, candidates_at, make_generator, only_tokens, sample_token
-from engine.inference.speculation import DraftCount, Pace
+from engine.inference.speculation import DraftCount, DraftPace
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 from engine.text.tokenizer import TextStream, Tokenizer
@@ -36,7 +36,7 @@ _TOO_LONG, _CONTEXT = "The prompt is too long", "this model's maximum context le
 _FEWEST_CHARACTERS = 64  # allowed for each token of the context: a tokenizer's normalizer may shorten a text
 
 
-class Reader(Protocol):
+class PromptLimits(Protocol):
     """The limits of a prompt: the models' context and vocabulary."""
 
     @property
@@ -46,7 +46,7 @@ class Reader(Protocol):
     def vocab_size(self) -> int: ...
 
 
-def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader, num_new: int = 0) -> None:
+def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: PromptLimits, num_new: int = 0) -> None:
     """Refuses an invalid prompt without tokenizing it; `num_new` tokens are to fit behind it.
 
     Raises ContextLengthExceededError for a prompt that cannot fit, TokenizerError for ids outside the vocabulary.
@@ -65,7 +65,7 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader, num_n
     require_fits(len(prompt), models, num_new)
 
 
-def require_fits(num_tokens: int, models: Reader, num_new: int = 0) -> None:
+def require_fits(num_tokens: int, models: PromptLimits, num_new: int = 0) -> None:
     """Raises ContextLengthExceededError when a prompt does not fit with so many tokens behind it."""
     if (surplus := num_tokens + num_new - models.max_positions) > 0:
         of_these = f", {num_new} of them for the answer" if num_new else ""
@@ -103,8 +103,8 @@ def generate(
 
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
     tokenizer's). `reserve` is held while the answer is made, for the number of positions that it gets at most.
-    `drafts` counts those of speculation. Tokens of the prompt before the position `evidence_from` are no evidence.
-    Raises MixtureError without active experts, ContextLengthExceededError when the prompt fills the models'
+    `drafts` counts those of speculation. Tokens of the prompt before the position `evidence_from` do not count as
+    evidence. Raises MixtureError without active experts, ContextLengthExceededError when the prompt fills the models'
     context.
     """
     require_readable(prompt, tokenizer, models, 1)
@@ -115,7 +115,7 @@ def generate(
     limit = min(sampling.max_tokens, models.max_positions - len(ids))
     with reserve(len(ids) + limit):
         mixing.feed(ids)
-        pace = Pace(drafts) if sampling.speculate else None
+        pace = DraftPace(drafts) if sampling.speculate else None
         yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), limit, pace)
 
 
@@ -127,7 +127,7 @@ def _continue(
     sampling: SamplingConfig,
     phrases: StopPhrases,
     limit: int,
-    pace: Pace | None,
+    pace: DraftPace | None,
 ) -> Iterator[Token | Done]:
     generator, text, num_prompt = make_generator(sampling.seed), tokenizer.stream(mixing.ids), len(mixing.ids)
 
@@ -162,7 +162,7 @@ def _continue(
 
 def _draft(
     mixing: Mixing,
-    pace: Pace,
+    pace: DraftPace,
     weights_E: Tensor,
     token: int,
     most: int,
@@ -238,7 +238,7 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
 
 
 @dataclass(frozen=True)
-class _Scored:
+class _ScoredToken:
     """A predicted token: the weights before it, its log-probability, and the most probable token in its place."""
 
     text: str
@@ -250,7 +250,7 @@ class _Scored:
 
 def _score(
     mixing: Mixing, tokenizer: Tokenizer, ids: Sequence[int], stream: TextStream, num_candidates: int = 0
-) -> Iterator[_Scored]:
+) -> Iterator[_ScoredToken]:
     """Yields every token but the first, while `mixing` is still before it."""
     for token, (log_weights_E, observed_E) in zip(ids[1:], mixing.read(ids), strict=True):
         _, logprobs_V = mixing.distribution()
@@ -261,7 +261,7 @@ def _score(
         candidates = as_shown(candidates, Candidate(token, shown, logprob))
         # exactly one number for one token: clients compare the two
         named = (shown, logprob) if best == token else (best_text, float(logprobs_V[best]))
-        yield _Scored(shown, log_weights_E, logprob, named, candidates)
+        yield _ScoredToken(shown, log_weights_E, logprob, named, candidates)
 
 
 def _shown(tokenizer: Tokenizer, stream: TextStream, token: int) -> str:

@@ -178,7 +178,7 @@ def _card(scores: ArtifactRef) -> dict[str, Any]:
 
 
 def _block_size(scores: ArtifactRef, gate: Gate) -> int:
-    """The number of tokens after which evidence begins anew."""
+    """The number of tokens after which evidence starts again."""
     card = _card(scores)
     size, total = int(card["block_size"]), int(card["num_tokens"])
     return min(gate.update_every, -(-total // size) * size) if isinstance(gate, UpdatingGate) else size

@@ -32,7 +32,7 @@ _FEW_ELEMENTS = 1 << 20  # so few are computed for a whole piece, by the product
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _ReadChunk:
     """The hidden states that the experts of a base computed for a chunk of text, and their MoDE part weights.
 
     Log-probabilities [E, W, V] are those after W of its tokens, from the token `first` on.
@@ -52,10 +52,10 @@ class _Piece:
         inside = self.first <= place < self.first + self.logprobs_EWV.shape[1]
         return self.logprobs_EWV[:, place - self.first] if inside else None
 
-    def last(self) -> _Piece:
+    def last(self) -> _ReadChunk:
         """The values of the last token only, whose log-probabilities are computed."""
         parts = {key: weights.last() for key, weights in self.inside.items()}
-        return _Piece(self.hidden_ETD[:, -1:], parts, 0, self.logprobs_EWV[:, -1:])
+        return _ReadChunk(self.hidden_ETD[:, -1:], parts, 0, self.logprobs_EWV[:, -1:])
 
 
 class GroupReader:
@@ -72,8 +72,8 @@ class GroupReader:
         self._elements = len(keys) * group.vocab_size  # of one position
         self._cache: Any = None  # set at the first read
         self._num_read = 0
-        self._before: _Piece | None = None  # the token before the newest piece
-        self._piece: _Piece | None = None
+        self._before: _ReadChunk | None = None  # the token before the newest piece
+        self._piece: _ReadChunk | None = None
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> None:
@@ -94,7 +94,7 @@ class GroupReader:
         return "" if model.is_only_stream(self._cache) else "other streams filled its passes"
 
     def drafter(self, leader: int) -> Drafter:
-        """The expert with an index among the gate's weights, reading on alone."""
+        """The expert with an index among the gate's weights, reading on without the others."""
         model = self._group.model()
         assert isinstance(model, SharedModel)
         return model.drafter(self._cache, self.places.index(leader), self._group.keys)
@@ -155,7 +155,7 @@ class GroupReader:
         keys = self._group.keys
         return {self.places[keys.index(key)]: weights.at(place) for key, weights in piece.inside.items()}
 
-    def _find(self, position: int) -> tuple[_Piece, int]:
+    def _find(self, position: int) -> tuple[_ReadChunk, int]:
         """The piece with a position that was read, and the index in it."""
         assert self._piece is not None
         place = position - self._num_read + self._piece.num_tokens
@@ -165,23 +165,23 @@ class GroupReader:
         return self._before, 0
 
     @torch.inference_mode()
-    def _read(self, model: ExpertModel, ids: Sequence[int], wanted: int = -1) -> _Piece:
+    def _read(self, model: ExpertModel, ids: Sequence[int], wanted: int = -1) -> _ReadChunk:
         """Reads the next piece, and computes log-probabilities after the token at a position if it is in there."""
         piece = list(ids[self._num_read : self._num_read + CHUNK_POSITIONS])
         self._cache = model.new_cache() if self._cache is None else self._cache
         input_ET = torch.tensor([piece] * len(self.places), device=model.device)
         hidden_ETD = model.read(input_ET, self._rows, self._cache)
-        self._before, self._piece = None, _Piece(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
+        self._before, self._piece = None, _ReadChunk(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
         place = wanted - self._num_read
         self._num_read += len(piece)
         return self._with(model, place) if 0 <= place < len(piece) else self._piece
 
-    def _with(self, model: ExpertModel, place: int) -> _Piece:
+    def _with(self, model: ExpertModel, place: int) -> _ReadChunk:
         """The newest piece, with the log-probabilities after the token at a place."""
         assert self._piece is not None
         return self._piece if self._piece.after(place) is not None else self._computed(model, place)
 
-    def _computed(self, model: ExpertModel, place: int) -> _Piece:
+    def _computed(self, model: ExpertModel, place: int) -> _ReadChunk:
         """The newest piece, with log-probabilities computed from a place on, in bounded memory."""
         assert self._piece is not None
         hidden_ETD, few = self._piece.hidden_ETD, self._piece.num_tokens * self._elements <= _FEW_ELEMENTS
@@ -198,7 +198,7 @@ class Mixing:
     def __init__(self, models: Models, keys: Sequence[str], gate: Gate, evidence_from: int = 0) -> None:
         """`keys` are the active experts in the order of the gate's weights.
 
-        Tokens before the position `evidence_from` are read by the experts, but are no evidence for the gate.
+        Tokens before the position `evidence_from` are read by the experts, but do not count as evidence for the gate.
         """
         self._evidence_from = evidence_from
         ensemble = as_ensemble(models, keys)
@@ -250,7 +250,7 @@ class Mixing:
             reader.crop(len(self._ids))
 
     def drafter(self, weights_E: Tensor) -> Drafter | str:
-        """The expert with the largest weight [E], to read on alone; or why nothing may be read ahead of the text.
+        """The expert with the largest weight [E], to read on separately; or why nothing may be read ahead of the text.
 
         That is so for one expert, for models whose streams cannot share passes (their caches cannot be cut back), and
         while other streams share them: then the other streams fill the passes.

@@ -55,7 +55,7 @@ class Slot:
         self.length = min(self.length, length)
 
     def row(self, place: int) -> Slot:
-        """One row, which reads on by itself: it writes behind the read positions, where the whole writes over it."""
+        """One row, which reads on separately: it writes behind the read positions, where the whole writes over it."""
         row = Slot()
         row.length = self.length
         row._layers = {
@@ -169,7 +169,7 @@ _reasons: WeakKeyDictionary[MultiExpertModel, str] = WeakKeyDictionary()
 def why_separate(model: MultiExpertModel) -> str:
     """Why the streams of a model share no passes. Empty where they can.
 
-    That is where texts of different lengths, read and gone on with in one pass, have the states that each has alone.
+    That is where texts of different lengths, read and continued in one pass, have the states of passes of their own.
     """
     if model not in _reasons:
         _reasons[model] = _why_separate(model)
@@ -183,7 +183,7 @@ def _why_separate(model: MultiExpertModel) -> str:
     if model.placement.method.extra_positions or not model.keys:
         return "its experts have positions of their own before the text"
     if keeps_other_states(model.lm):
-        return "its layers keep states beside keys and values"
+        return "its layers keep states in addition to keys and values"
     if kinds != {"full_attention"} or (any(windows) and getattr(config, "layer_types", None) is None):
         return "its attention has windows"
     if getattr(config, "_attn_implementation", None) != "sdpa":
@@ -193,7 +193,7 @@ def _why_separate(model: MultiExpertModel) -> str:
 
 @torch.inference_mode()
 def _reads_alike(model: MultiExpertModel) -> bool:
-    """Tries two texts in shared passes, and each by itself."""
+    """Tries two texts in shared passes, and each in its own."""
     generator = torch.Generator().manual_seed(0)
     texts = [torch.randint(1, model.vocab_size, (1, length), generator=generator) for length in (7, 4)]
     texts = [text.to(model.device) for text in texts]
@@ -216,7 +216,7 @@ def _reads_alike(model: MultiExpertModel) -> bool:
 def _differ_by_rounding(ours_ETD: Tensor, theirs_ETD: Tensor) -> bool:
     """Whether no token's state is further from the other than the root of the precision, as a share of its length.
 
-    A single element may be far off by rounding alone, the length of all is not: of SmolLM2-135M 4e-6 in float32, 0.0007
+    A single element may be far off by mere rounding, the length of all is not: of SmolLM2-135M 4e-6 in float32, 0.0007
     in float16, 0.025 in bfloat16, where this allows 0.0003, 0.03 and 0.09; one key left out makes 0.16, wrong positions
     0.92.
     """

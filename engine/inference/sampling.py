@@ -26,7 +26,7 @@ def make_generator(seed: int | None) -> torch.Generator:
 def only_tokens(logprobs_V: Tensor, unused_rows: Sequence[int]) -> Tensor:
     """The log-probabilities [V] or [B, V] to sample from: rows that no token has are left out.
 
-    Those of tokens stay as they are, with these rows in the softmax as in transformers: in perplexities they are, too.
+    Those of tokens stay as they are, with these rows in the softmax as in transformers: they are also in perplexities.
     """
     if not unused_rows:
         return logprobs_V

@@ -235,7 +235,7 @@ def mixed_perplexity(
 
 
 def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> EvalSample:
-    """Blocks of a domain's held-out text. Raises TrainingError when there is no full block."""
+    """Blocks of a domain's held-out text. Raises TrainingError without a full block."""
     if tokens.num_blocks(block_size) < 1:
         problem = f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}."
         raise TrainingError(problem, "Watch another domain, or choose a smaller block size.")

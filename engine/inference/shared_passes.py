@@ -2,10 +2,10 @@
 
 What a stream decides (weights, sampling, where to stop) stays in its own thread; here is only who computes. A stream
 that needs a forward pass waits in a queue; one of those that wait computes a pass for all of them. Streams join and
-leave between passes. A long prompt is read in pieces beside tokens of others.
+leave between passes. A long prompt is read in pieces together with tokens of others.
 
 Whether a model can do this is tried, as families differ: those with recurrent layers, windows or an attention of their
-own decode alone, as do experts with positions before the text and MoDE.
+own decode separately, as do experts with positions before the text and MoDE.
 
 Shapes: B rows, each with an expert of its own; E experts of a stream, T positions, D width, V vocabulary.
 """
@@ -28,7 +28,7 @@ from engine.models.expert_model import ExpertModel
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 
-_PROMPT_ROWS = 512  # tokens of prompts in a pass beside others, over all of their experts
+_PROMPT_ROWS = 512  # tokens of prompts in a pass with others, over all of their experts
 _PATIENCE = 0.05  # seconds that a pass waits at most for streams of the last one, which are about to come back
 
 
@@ -251,7 +251,7 @@ class SharedModel:
         return self._queue.is_only_stream(slot)
 
     def drafter(self, slot: Slot, place: int, keys: Sequence[str]) -> Drafter:
-        """The expert of a slot's row, reading on alone."""
+        """The expert of a slot's row, reading on without the others."""
         return Drafter(self._model, slot.row(place), keys[place])
 
     def new_cache(self) -> Slot:
@@ -260,7 +260,7 @@ class SharedModel:
 
 
 class Drafter:
-    """One expert that reads on alone, behind what a stream has read; the stream does not see it."""
+    """One expert that reads on without the others, behind what a stream has read; the stream does not see it."""
 
     def __init__(self, model: MultiExpertModel, slot: Slot, key: str) -> None:
         self._model, self._slot, self._key = model, slot, key

@@ -29,7 +29,7 @@ class DraftCount:
     num_accepted: int = 0
 
 
-class Pace:
+class DraftPace:
     """The drafts of one stream."""
 
     def __init__(self, count: DraftCount | None = None) -> None:

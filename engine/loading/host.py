@@ -40,7 +40,7 @@ from engine.loading.loaded_base import ModelCache
 from engine.loading.plan import BaseInMemory, GenerationPlan, HostUse, PlannedExpert, gate_of
 from engine.methods.row_registry import read_limits
 from engine.mixing.base import Gate
-from engine.models.expert_model import ExpertModel, Limits
+from engine.models.expert_model import ExpertModel, ModelLimits
 from engine.models.model_files import read_config
 from engine.text.chat.answers import Message
 from engine.text.chat.own_template import stop_ids, template_folder
@@ -53,7 +53,7 @@ _BYTES = 4  # of a number, as if all were float32
 class CacheBytes:
     """At most `capacity` bytes are reserved at a time, in the order of asking; one stream always fits.
 
-    `shrink` frees what else counts toward the capacity, such as idle models, until so many bytes fit beside it; it
+    `shrink` frees what else counts toward the capacity, such as idle models, until so many bytes fit next to it; it
     gives the bytes that are still held.
     """
 
@@ -110,7 +110,7 @@ class CacheBytes:
 def bytes_per_position(config: Any) -> int:
     """Bytes of the keys and values of one token in one expert's row, counted as float32.
 
-    Those of a decoder with heads of one width; what recurrent layers or parts of MoDE hold beside is not counted.
+    Those of a decoder with heads of one width; what recurrent layers or parts of MoDE hold in addition is not counted.
     """
     text = config.get_text_config(decoder=True)
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
@@ -278,7 +278,7 @@ class Host:
             self._stream_bytes.retry()
 
     def _other_bytes(self) -> int:
-        """What counts beside the weights."""
+        """What counts in addition to the weights."""
         return self._stream_bytes.num_reserved + self._clusterings.num_bytes()
 
     def _shrink(self, wanted_bytes: int) -> int:
@@ -314,7 +314,7 @@ class Host:
                 self._folders[base] = ModelFolder(base.folder)
             return self._folders[base]
 
-    def _least_limits(self, plan: GenerationPlan) -> Limits:
+    def _least_limits(self, plan: GenerationPlan) -> ModelLimits:
         return min((self._folder(base).limits for base in plan.by_base()), key=lambda limits: limits.max_positions)
 
     def _tokenizer(self, plan: GenerationPlan) -> Tokenizer:

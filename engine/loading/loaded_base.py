@@ -106,7 +106,7 @@ _Name = tuple[str, ServePrecision]
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _CachedBase:
     model: LoadedBase
     num_bytes: int
     keys: tuple[str, ...]  # experts that may be used: while others are read, the model's own keys are ahead of these
@@ -125,7 +125,7 @@ class ModelCache:
         self._capacity_bytes, self._others = capacity_bytes, others
         self._in_use: Counter[_Name] = Counter()  # requests of each base
         self._device = device
-        self._models: OrderedDict[_Name, _Loaded] = OrderedDict()
+        self._models: OrderedDict[_Name, _CachedBase] = OrderedDict()
         self._lock = threading.Lock()
         self.num_hits = self.num_misses = 0  # requests that found their experts loaded, and those that waited for them
         self._loading = threading.Lock()  # transformers builds no two at once, and their bytes are counted before
@@ -173,7 +173,7 @@ class ModelCache:
         self._models.move_to_end(name)
         return cached.model
 
-    def _fits(self, cached: _Loaded, experts: Mapping[str, ArtifactRef]) -> bool:
+    def _fits(self, cached: _CachedBase, experts: Mapping[str, ArtifactRef]) -> bool:
         """True when the missing experts fit besides those of the base."""
         coming_bytes = cached.model.coming_bytes(_missing(cached.model, experts))
         return cached.num_bytes + coming_bytes + self._others() <= self._capacity_bytes
@@ -187,7 +187,7 @@ class ModelCache:
         finally:
             if model.keys:
                 with self._lock:
-                    self._models[name] = _Loaded(model, model.num_bytes(), tuple(model.keys))
+                    self._models[name] = _CachedBase(model, model.num_bytes(), tuple(model.keys))
                     self._models.move_to_end(name)
                 self._evict(name)
 

@@ -98,7 +98,7 @@ def hold_in(modules: list[nn.Module], precision: ServePrecision) -> None:
     """Holds float32 parameters in bf16, or all of 16 bits in float32; `stored` changes nothing.
 
     As with a seed that is stored in bf16, modules name parameters that stay in float32 (`in_float32`): adapters, gates
-    of MoDE. Buffers in float32 stay, too: positions of rotary embeddings need the digits.
+    of MoDE. Buffers in float32 also stay: positions of rotary embeddings need the digits.
     """
     every = [module for model in modules for module in model.modules()]
     if precision == "bf16":

@@ -11,7 +11,7 @@ from engine.methods.base_card import stored_placement
 from engine.methods.multi_expert_files import load_experts, read_card
 from engine.methods.registry import methods
 from engine.methods.rows import RowMethod
-from engine.models.expert_model import Limits
+from engine.models.expert_model import ModelLimits
 from engine.models.families import max_positions
 from engine.models.model_files import read_config
 from engine.models.multi_expert import MultiExpertModel, Placement
@@ -41,12 +41,12 @@ def load_multi_expert(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> 
     return load_experts(base, experts, new_placement(stored_placement(read_card(first.folder), base.folder)))
 
 
-def read_limits(base: Path) -> Limits:
+def read_limits(base: Path) -> ModelLimits:
     """The limits of a base, without its tensors; raises DamagedFileError where they cannot be read."""
     try:
         config = read_config(base)
         longest = max_positions(config) - row_method(stored_placement({}, base)).extra_positions
-        return Limits(longest, int(config.vocab_size))
+        return ModelLimits(longest, int(config.vocab_size))
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DamagedFileError(

@@ -21,7 +21,7 @@ from engine.errors import ModelError
 
 
 @dataclass(frozen=True)
-class Layout:
+class DecoderLayout:
     """The dotted path from the model to its list of layers, and from each layer to its maps in FFN and attention.
 
     A mixture of experts is one place: its networks and their router belong together.
@@ -37,11 +37,11 @@ class Layout:
         return len({*self.ffn}) <= 1 and len({*self.attention}) <= 1
 
 
-def discover(lm: nn.Module) -> Layout:
+def discover(lm: nn.Module) -> DecoderLayout:
     """The layout of any causal LM of transformers; raises ModelError where its modules do not show one."""
     layers = _list_of_layers(lm)
     parts = [_parts_of(layer) for layer in lm.get_submodule(layers).children()]
-    return Layout(layers, tuple(ffn for ffn, _ in parts), tuple(attention for _, attention in parts))
+    return DecoderLayout(layers, tuple(ffn for ffn, _ in parts), tuple(attention for _, attention in parts))
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -157,7 +157,7 @@ def _joined(name: str, path: str) -> str:
     return f"{name}.{path}" if path else name
 
 
-def require_own_layers(lm: Any, layout: Layout) -> None:
+def require_own_layers(lm: Any, layout: DecoderLayout) -> None:
     """Raises ModelError for a model whose layers share weights: an expert in one would also be in the other."""
     seen: set[int] = set()
     for layer in lm.get_submodule(layout.layers).children():

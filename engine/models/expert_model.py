@@ -14,7 +14,7 @@ from engine.errors import TrainingError
 from engine.events import GateWeights
 from engine.files import ArtifactRef
 from engine.models.discovery import RouterLosses
-from engine.models.likelihoods import Losses, Objective, TokenScores
+from engine.models.likelihoods import Objective, TokenLosses, TokenScores
 from engine.models.rows import Rows
 
 
@@ -118,7 +118,7 @@ class TrainableModel(Experts, Protocol):
         """The decoder of transformers."""
 
     def __call__(self, input_ids_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None) -> Tensor:
-        """Logits [B, T, V]. `position_ids_BT` begin anew at 0 at each text of a row, and so keep these apart."""
+        """Logits [B, T, V]. `position_ids_BT` start again at 0 at each text of a row, and so keep these apart."""
 
     def losses(
         self,
@@ -128,7 +128,7 @@ class TrainableModel(Experts, Protocol):
         objective: Objective,
         *,
         position_ids_BT: Tensor | None = None,
-    ) -> Losses:
+    ) -> TokenLosses:
         """The objective with gradients and the loss of each target; never all logits at once."""
 
     def token_scores(
@@ -172,14 +172,14 @@ def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapp
 
 
 @dataclass(frozen=True)
-class Limits:
+class ModelLimits:
     """The context length of a base in tokens, and the size of its vocabulary."""
 
     max_positions: int
     vocab_size: int
 
 
-def require_context(model: TrainableModel | Limits, block_size: int) -> None:
+def require_context(model: TrainableModel | ModelLimits, block_size: int) -> None:
     """Raises TrainingError when blocks are longer than the context of a model."""
     if block_size > model.max_positions:
         problem = f"block_size {block_size} is above the model's context of {model.max_positions} tokens."

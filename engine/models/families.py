@@ -1,6 +1,6 @@
 """Hugging Face decoders of every family: made, loaded, and the places of their feed-forward and attention maps.
 
-Surgery, training and mixing follow `layout_of` alone, which finds the places by structure.
+Surgery, training and mixing follow only `layout_of`, which finds the places by structure.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from engine.config import ModelConfig, Targets
 from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
-from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
+from engine.models.discovery import DecoderLayout, discover, family_of, is_linear, require_own_layers, takes_states_only
 from engine.models.stored_tensors import Unread, wrapper_words
 from engine.shapes_only import is_shapes_only
 
-LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
+LAYOUTS: dict[str, Callable[[nn.Module], DecoderLayout]] = {}  # for families where discovery finds the wrong places
 P = ParamSpec("P")
 T = TypeVar("T")
 _building = RLock()
@@ -47,7 +47,7 @@ def one_at_a_time(build: Callable[P, T]) -> Callable[P, T]:
     return locked
 
 
-def layout_of(lm: nn.Module) -> Layout:
+def layout_of(lm: nn.Module) -> DecoderLayout:
     """The layout of a model, found by its structure; raises ModelError where that shows none."""
     layout = LAYOUTS.get(family_of(lm), discover)(lm)
     require_own_layers(lm, layout)

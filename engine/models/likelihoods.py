@@ -114,7 +114,7 @@ class Objective:
         return (replace(self, counted_BT=some) for some in self.counted_BT.split(num_positions, 1))
 
 
-class Losses(NamedTuple):
+class TokenLosses(NamedTuple):
     """The objective, a scalar with gradients, and the cross-entropy [B, T] of each target in nats, without."""
 
     objective: Tensor
@@ -123,7 +123,7 @@ class Losses(NamedTuple):
 
 def losses_from(
     lm: Any, logits: Callable[[Tensor], Tensor], hidden_BTD: Tensor, targets_BT: Tensor, objective: Objective
-) -> Losses:
+) -> TokenLosses:
     """The losses (float32) of targets after hidden states.
 
     `logits` makes logits [B, t, V] of hidden states [B, t, D]. Where a batch has more than a chunk may have, they are
@@ -139,13 +139,13 @@ def losses_from(
 
     if targets_BT.shape[1] <= num_positions:
         losses_BT = losses_of(hidden_BTD, targets_BT)
-        return Losses(objective.of(losses_BT), losses_BT.detach())
+        return TokenLosses(objective.of(losses_BT), losses_BT.detach())
     chunks = zip(targets_BT.split(num_positions, 1), objective.parts(num_positions), strict=False)
     modules = [lm.get_output_embeddings()]  # and what else lies next to the decoder
     modules += [one for one in lm.children() if one is not decoder_of(lm)] if isinstance(lm, nn.Module) else []
     parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
     head = [parameter for parameter in parameters if parameter.requires_grad]
-    return Losses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))  # type: ignore[no-untyped-call]
+    return TokenLosses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))  # type: ignore[no-untyped-call]
 
 
 class _Chunked(torch.autograd.Function):
@@ -200,7 +200,7 @@ def _pieces(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Iterator[tuple[T
 def _of_targets(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
     """float32 [N] and bool [N]; spends the logits: a second array of their size would take as long as the exponentials.
 
-    The greatest logit is found among the others and then beside the target's: so it also tells who is greater.
+    The greatest logit is found among the others and then compared with the target's, which also tells who is greater.
     """
     logits_NV, targets_N1 = logits_NV.float(), targets_N[:, None]
     chosen_N1 = logits_NV.gather(-1, targets_N1)

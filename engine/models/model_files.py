@@ -298,7 +298,7 @@ def _end_of(name: str) -> str:
 def find_weights(folder: Path) -> Weights:
     """The weights of a folder: one safetensors file, or those that an index names. Raises ModelError with the cause.
 
-    Reads their headers alone, which safetensors checks against the files' lengths.
+    Reads only their headers, which safetensors checks against the files' lengths.
     """
     files: dict[Path, Path] = {}
     for name in [WEIGHTS] if confined(folder, WEIGHTS) else shard_names(folder):

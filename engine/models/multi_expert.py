@@ -1,6 +1,6 @@
 """One decoder with several experts: each row of a batch uses one of them, and everything else is shared.
 
-Methods differ in the `Placement` of an expert's modules: instead of the feed-forward networks (DEMix), beside linear
+Methods differ in the `Placement` of an expert's modules: instead of the feed-forward networks (DEMix), next to linear
 maps (LoRA), before the text (a domain's token). Rows, caches, training, files and mixing are the same for all.
 
 A placement replaces modules inside each layer, so the model's own forward pass stays as it is. The expert of each row
@@ -27,8 +27,8 @@ from engine.models.discovery import RouterLosses, family_of, keeps_other_states,
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import (
-    Losses,
     Objective,
+    TokenLosses,
     TokenScores,
     decoder_of,
     head_of,
@@ -53,7 +53,7 @@ class RowOptions(Protocol):
 
     @property
     def frozen_flops(self) -> Callable[[Shape, int, int], int]:
-        """Operations per token to train experts alone: of (shape, context, parameters of one)."""
+        """Operations per token to train only experts: of (shape, context, parameters of one)."""
 
 
 class Placement(ABC):
@@ -69,7 +69,7 @@ class Placement(ABC):
 
     @abstractmethod
     def insert(self, lm: Any, keys: Sequence[str]) -> dict[str, Any]:
-        """Puts layers with these experts, all alike, into `lm` or beside it; gives them by their place."""
+        """Puts layers with these experts, all alike, into `lm` or next to it; gives them by their place."""
 
     def build(self, lm: Any, keys: Sequence[str], config: Any, seed: int = 0) -> MultiExpertModel:
         """A model to train, made of a seed; `config` is the method's own."""
@@ -77,7 +77,7 @@ class Placement(ABC):
         return MultiExpertModel(lm, keys, self)
 
     def card(self) -> dict[str, Any]:
-        """What files record of the placement beside its name; empty: nothing."""
+        """What files record of the placement in addition to its name; empty: nothing."""
         return {}
 
     def of_card(self, card: Mapping[str, Any]) -> Placement:
@@ -170,7 +170,7 @@ class MultiExpertModel(nn.Module):
     ) -> Tensor:
         """Logits [B, T, V]; `cache` is a transformers Cache that is filled and used, or None.
 
-        `position_ids_BT` begin anew at 0 at each text of a row, and so keep these apart; not together with a cache.
+        `position_ids_BT` start again at 0 at each text of a row, and so keep these apart; not together with a cache.
         """
         with routed(rows):
             text = self._text(input_ids_BT, cache, position_ids_BT)
@@ -199,7 +199,7 @@ class MultiExpertModel(nn.Module):
         objective: Objective,
         *,
         position_ids_BT: Tensor | None = None,
-    ) -> Losses:
+    ) -> TokenLosses:
         """The objective with gradients and the loss of each target; never all logits at once."""
         hidden_BTD = self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT)
         with routed(rows):
@@ -281,7 +281,7 @@ class MultiExpertModel(nn.Module):
         }
 
     def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
-        """The trainable view of `expert_state`, named by expert, too."""
+        """The trainable view of `expert_state`, also named by expert."""
         self._require(key)
         return {
             f"{key}:{place}.{name}": parameter

@@ -1,4 +1,4 @@
-"""Texts of one row that do not read each other: their positions begin anew at 0.
+"""Texts of one row that do not read each other: their positions start again at 0.
 
 transformers makes masks of such positions (`find_packed_sequence_indices`). Not every family does so itself, but most
 take masks that are made for them. Some ignore both, and recurrent layers carry a state over: so the model is tried.
@@ -44,7 +44,7 @@ def separated(lm: Any, input_ids_BT: Tensor, position_ids_BT: Tensor) -> dict[st
 
 @torch.no_grad()
 def require_separation(model: TrainableModel, block_size: int) -> None:
-    """Raises TrainingError unless a text's log-likelihoods in a row are those that it has by itself.
+    """Raises TrainingError unless a text's log-likelihoods in a row are those that it has in a row of its own.
 
     The second of two random texts is read after the first, after another one in its place, and alone: in float32, or in
     bf16 where weights are held in less. Leaves the model in evaluation mode.

@@ -20,13 +20,13 @@ WRAPPERS = {  # segments of tensors' names that programs put there around a mode
     "module": "DistributedDataParallel or DeepSpeed",
     "_fsdp_wrapped_module": "FSDP",
     "_checkpoint_wrapped_module": "activation checkpointing",
-    "language_model": "models that read images, too",
+    "language_model": "models that also read images",
 }
 _TYPES = {"F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}  # of shapes alone
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """The tensors of some files by their names. Every access reads one anew, so nothing else refers to it."""
+    """The tensors of some files by their names. Every access reads one again, so nothing else refers to it."""
 
     def __init__(self, *files: Path) -> None:
         opened: list[Any] = [safe_open(file, framework="pt", backend="pread") for file in files]

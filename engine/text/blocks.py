@@ -122,7 +122,7 @@ class Tokens:
         return window[:-1], window[1:]
 
     def blocks_with_answers(self, block_size: int) -> Sequence[int] | NDArray[np.int64]:
-        """The indices of the full blocks of which a target counts; of a text all."""
+        """The indices of the full blocks with a target that counts; of a text all."""
         num_blocks = self.num_blocks(block_size)
         if self.marks is None:
             return range(num_blocks)

@@ -77,7 +77,7 @@ class ReadOptions:
 
     @property
     def either(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of fields of which a record must have one."""
+        """The sets of fields; a record must have all fields of one."""
         return SHAPES if self.format == "chat" else ()
 
 
@@ -92,7 +92,7 @@ def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator
 def read_dataset(source: DatasetSource, options: ReadOptions, report: Report) -> Iterator[Document]:
     """Streams the documents of a split of a Hugging Face data set."""
     name = printable(source.name)
-    to_document = _Reader(options, name, report)
+    to_document = _DocumentReader(options, name, report)
     rows = (to_document(Record(row, values)) for row, values in enumerate(source.rows(), 1))
     yield from admit(rows, options, report, name)
 
@@ -185,7 +185,7 @@ def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Doc
         if isinstance(file, CorpusError):
             report.refuse_file(file)
             continue
-        to_document = _Reader(options, file.name, report, is_plain=file.kind == "text")
+        to_document = _DocumentReader(options, file.name, report, is_plain=file.kind == "text")
         for record in _records(file, options, report, done):
             yield record if isinstance(record, CorpusError) else to_document(record)
         done += file.size_bytes
@@ -211,7 +211,7 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
         yield CorpusError(problem, "Check its permissions.", path=file.name)
 
 
-class _Reader:
+class _DocumentReader:
     """Makes documents of the records of one file; conversations of one file all have the first one's shape."""
 
     def __init__(self, options: ReadOptions, name: str, report: Report, *, is_plain: bool = False) -> None:

@@ -143,7 +143,7 @@ def _read_json_values(source: Source) -> Records:
 
 
 class _JsonText:
-    """The text of a file from some position on, of which more is read when it is needed."""
+    """The text of a file from some position on; more is read when it is needed."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -36,7 +36,7 @@ class Report:
     refused: list[Refusal] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)  # why records were refused -> how many
     file_reasons: dict[str, int] = field(default_factory=dict)  # the same of files
-    fields_not_read: dict[str, int] = field(default_factory=dict)  # beside conversations, with a value -> records
+    fields_not_read: dict[str, int] = field(default_factory=dict)  # next to conversations, with a value -> records
     notes: list[str] = field(default_factory=list)  # what was recognised or chosen while reading
     bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
     anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty without `anonymize`
@@ -102,7 +102,7 @@ class Report:
         )
 
     def fields_text(self) -> str:
-        """Which fields beside the conversations were not read."""
+        """Which fields next to the conversations were not read."""
         if not self.fields_not_read:
             return ""
         names = [f"“{name}” ({number:,})" for name, number in list(self.fields_not_read.items())[:20]]

@@ -9,7 +9,7 @@ from engine.text.records import Record, Records, Source
 from engine.text.streams import TextFile
 
 DOCUMENT_CHARACTERS = 10_000  # a document ends at the first paragraph border after this many
-SHORT_BYTES = 6 * DOCUMENT_CHARACTERS  # a text below this, imported by itself, gives too few documents to split
+SHORT_BYTES = 6 * DOCUMENT_CHARACTERS  # a text below this, imported without others, gives too few documents to split
 PIECE_BYTES = 8192
 
 Lines = Iterable[tuple[int, str]]  # each with its number; a long line in several pieces
@@ -22,7 +22,7 @@ def read_plain(source: Source) -> Records:
 
 
 def document_characters(file: TextFile) -> int:
-    """The characters after which a document of a file ends: fewer in a short text that is imported by itself."""
+    """The characters after which a document of a file ends: fewer in a short text that is the only one imported."""
     is_short = file.is_only and file.size_bytes < SHORT_BYTES
     return max(file.size_bytes // 10, 100) if is_short else DOCUMENT_CHARACTERS
 

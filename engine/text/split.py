@@ -50,7 +50,7 @@ def store_documents(
     empty gets training documents.
 
     Yields progress in bytes: `done_bytes()` of `total_bytes`, or else the text stored so far.
-    Raises CorpusError when there is no document, or a domain has fewer than three groups.
+    Raises CorpusError without a document, or when a domain has fewer than three groups.
     """
     domains: dict[str | None, _Domain] = {}
     num_bytes = waiting = reported = 0

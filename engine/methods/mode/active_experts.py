@@ -24,7 +24,7 @@ from engine.methods.mode.model import ModeModel
 from engine.models.discovery import RouterLosses, router_losses
 from engine.models.expert_model import PartWeights
 from engine.models.flops import Shape
-from engine.models.likelihoods import Losses, Objective, TokenScores, head_of, losses_from, token_scores
+from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
 from engine.models.rows import Rows
 
 
@@ -149,7 +149,7 @@ class ActiveExperts(nn.Module):
         objective: Objective,
         *,
         position_ids_BT: Tensor | None = None,
-    ) -> Losses:
+    ) -> TokenLosses:
         """The objective with gradients and the loss of each target; never all logits at once."""
         self._require(rows)
         hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)

@@ -37,7 +37,7 @@ _QUESTION = {"role": USER, "content": "Is it so?"}
 OLD_RULE = 1  # `MASK_RULE` of trainings that began before rule 2
 
 
-class Token(NamedTuple):
+class TemplateToken(NamedTuple):
     """An id and the characters (start, end) of the rendered text that it stands for."""
 
     id: int
@@ -86,17 +86,17 @@ def _texts(value: Any) -> Iterator[str]:
         yield from (text for one in value for text in _texts(one))
 
 
-def encoded(tokenizer: Tokenizer, text: str) -> list[Token]:
+def encoded(tokenizer: Tokenizer, text: str) -> list[TemplateToken]:
     """The tokens of a rendered text: those of the template, and ordinary ones for what is marked."""
-    tokens: list[Token] = []
+    tokens: list[TemplateToken] = []
     for start, piece, is_marked in _split(text):
         ids, offsets = tokenizer.encode_with_offsets(piece, control_tokens=not is_marked, continues=start > 0)
         if is_marked and tokenizer.control_ids.intersection(ids):  # a control token that is not special
             for place, character in enumerate(piece, start):  # so that no token is of several characters
                 ids, _ = tokenizer.encode_with_offsets(character, control_tokens=False, continues=True)
-                tokens += [Token(id, place, place + 1) for id in ids]
+                tokens += [TemplateToken(id, place, place + 1) for id in ids]
         else:
-            tokens += [Token(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
+            tokens += [TemplateToken(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
     return tokens
 
 
@@ -114,7 +114,7 @@ def _split(text: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def within(
-    tokens: Sequence[Token], spans: Sequence[tuple[int, int]], limits: Sequence[int] | None = None
+    tokens: Sequence[TemplateToken], spans: Sequence[tuple[int, int]], limits: Sequence[int] | None = None
 ) -> NDArray[np.bool_]:
     """A mask [T] of the tokens that share a character with one of the spans, and end before the span's limit."""
     _, starts_T, ends_T = np.array(tokens, dtype=np.int64).reshape(-1, 3).T
@@ -125,7 +125,7 @@ def within(
     return is_inside_T
 
 
-class Answer(NamedTuple):
+class AnswerSpan(NamedTuple):
     """An answer in a text: its turn goes from `start` to `end`, its content to `content_end`.
 
     `limit` is where the content of the next message begins, or the end of the text. `closing` is the control token that
@@ -148,8 +148,8 @@ class Locator:
     place: str
 
     def answers(
-        self, messages: Sequence[Message], text: str, tokens: Sequence[Token], control: frozenset[int]
-    ) -> list[Answer]:
+        self, messages: Sequence[Message], text: str, tokens: Sequence[TemplateToken], control: frozenset[int]
+    ) -> list[AnswerSpan]:
         """The answers of a conversation in its text and tokens. Raises ChatTemplateError where one is not found."""
         marks, answers = self._marks(messages, text), []
         numbers = [number for number, message in enumerate(messages) if message.get("role") == ASSISTANT]
@@ -163,7 +163,7 @@ class Locator:
             limit = marks[i + 1][1] if is_followed_by_other else next_start
             after = (one for one in tokens if content_end <= one.start and one.end <= limit and one.id in control)
             end, closing = self._end(messages, number, text, content_end, limit, next(after, None))
-            answers.append(Answer(start, content_end, end, limit, closing))
+            answers.append(AnswerSpan(start, content_end, end, limit, closing))
         return answers
 
     def _marks(self, messages: Sequence[Message], text: str) -> list[tuple[str, int]]:
@@ -195,14 +195,10 @@ class Locator:
         is_exact = begin >= 0 and shown.startswith(text[:begin])
         if is_exact and (prompt is None or prompt.startswith(shown[:begin])):
             return begin
-        raise ChatTemplateError(
-            f"The chat template of {self.place} writes the first {number} messages differently when others "
-            "follow, so it cannot be seen where the answer begins.",
-            "Mark the answers in the template by {% generation %} and {% endgeneration %}.",
-        )
+        raise self._changed_by_others(number)
 
     def _end(
-        self, messages: Sequence[Message], number: int, text: str, begin: int, limit: int, control: Token | None
+        self, messages: Sequence[Message], number: int, text: str, begin: int, limit: int, control: TemplateToken | None
     ) -> tuple[int, int | None]:
         """Where the turn of an answer ends whose content does at `begin`, and the control token that ends it.
 
@@ -258,6 +254,36 @@ class Locator:
                 return opened[len(start) :]
         return ""
 
+    def answers_by_old_rule(
+        self, messages: Sequence[Message], text: str, tokens: Sequence[TemplateToken], end_id: int | None
+    ) -> list[tuple[int, int]]:
+        """The spans (start, end) of answers, as trainings mask them that began under `MASK_RULE` 1.
+
+        An answer ended at the next `end_id`, the first control token after the only answer of a question, or else with
+        its message: where answers end in other ways than the last, what users say was also counted.
+        """
+
+        def prefix(some: Sequence[Message], opens: bool) -> int:
+            written = self.render(some, opens) if some else ""
+            if text.startswith(written):
+                return len(written)
+            raise self._changed_by_others(len(some))
+
+        spans = []
+        for number, message in enumerate(messages):
+            if message.get("role") == ASSISTANT:
+                start = prefix(messages[:number], True)
+                end = next((token.end for token in tokens if token.start >= start and token.id == end_id), None)
+                spans.append((start, prefix(messages[: number + 1], False) if end is None else end))
+        return spans
+
+    def _changed_by_others(self, number: int) -> ChatTemplateError:
+        return ChatTemplateError(
+            f"The chat template of {self.place} writes the first {number} messages differently when others "
+            "follow, so it cannot be seen where the answer begins.",
+            "Mark the answers in the template by {% generation %} and {% endgeneration %}.",
+        )
+
     def _refused(self, number: int, why: str) -> ChatTemplateError:
         return ChatTemplateError(
             f"The answer in message {number + 1} cannot be located in what the chat template of {self.place} writes: "
@@ -277,31 +303,3 @@ def _with_mark(message: Message, stripped: Sequence[str]) -> Message:
     if role == ASSISTANT:
         return {**message, "content": content + ANSWER_ENDS}
     return {**message, "content": (BEGINS if role == USER else OTHER_BEGINS) + content}
-
-
-def answers_by_old_rule(
-    render: Render, messages: Sequence[Message], text: str, tokens: Sequence[Token], end_id: int | None, place: str
-) -> list[tuple[int, int]]:
-    """The spans (start, end) of answers, as trainings mask them that began under `MASK_RULE` 1.
-
-    An answer ended at the next `end_id`, the first control token after the only answer of a question, or else with its
-    message: where answers end in other ways than the last, what users say was also counted.
-    """
-
-    def prefix(some: Sequence[Message], opens: bool) -> int:
-        written = render(some, opens) if some else ""
-        if text.startswith(written):
-            return len(written)
-        raise ChatTemplateError(
-            f"The chat template of {place} writes the first {len(some)} messages differently when others follow, so "
-            "it cannot be seen where the answer begins.",
-            "Mark the answers in the template by {% generation %} and {% endgeneration %}.",
-        )
-
-    spans = []
-    for number, message in enumerate(messages):
-        if message.get("role") == ASSISTANT:
-            start = prefix(messages[:number], True)
-            end = next((token.end for token in tokens if token.start >= start and token.id == end_id), None)
-            spans.append((start, prefix(messages[: number + 1], False) if end is None else end))
-    return spans

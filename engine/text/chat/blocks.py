@@ -40,7 +40,7 @@ REPORT_EVERY = 256  # conversations
 MOST_REFUSED, SHOWN_REFUSED = 100, 5  # conversations that a template may refuse before the others are left unread
 
 
-class Piece(NamedTuple):
+class ConversationPiece(NamedTuple):
     """Tokens `first` to `stop` of a conversation."""
 
     number: int
@@ -97,13 +97,13 @@ def pack_conversations(
     write_facts(folder, encoder.tokenizer, facts)
 
 
-def layout(lengths: Sequence[int], block_size: int) -> list[list[Piece]]:
+def layout(lengths: Sequence[int], block_size: int) -> list[list[ConversationPiece]]:
     """The pieces of each block, given the number of tokens of each conversation."""
-    blocks: list[list[Piece]] = []
+    blocks: list[list[ConversationPiece]] = []
     by_space: defaultdict[int, list[int]] = defaultdict(list)  # blocks by their free space
     spaces = 0  # bit n is set while a block has n free
 
-    def place(block: int, piece: Piece, space: int) -> None:
+    def place(block: int, piece: ConversationPiece, space: int) -> None:
         nonlocal spaces
         blocks[block].append(piece)
         left = space - (piece.stop - piece.first)
@@ -116,11 +116,11 @@ def layout(lengths: Sequence[int], block_size: int) -> list[list[Piece]]:
             space = length + (wide & -wide).bit_length() - 1  # the least that is enough
             block = by_space[space].pop()
             spaces &= ~(0 if by_space[space] else 1 << space)
-            place(block, Piece(number, 0, length), space)
+            place(block, ConversationPiece(number, 0, length), space)
             continue
         for first in range(0, length, block_size):
             blocks.append([])
-            place(len(blocks) - 1, Piece(number, first, min(first + block_size, length)), block_size)
+            place(len(blocks) - 1, ConversationPiece(number, first, min(first + block_size, length)), block_size)
     return blocks
 
 

@@ -26,7 +26,6 @@ from engine.text.chat.answers import (
     OLD_RULE,
     Locator,
     Message,
-    answers_by_old_rule,
     encoded,
     harmless,
     loses_marks,
@@ -52,7 +51,7 @@ _CHANGE = "Change the roles or the order of the messages, or choose a model with
 _REPAIR = "Give the folder of a model with a chat template that transformers can render."
 
 
-_Answer = TypeVar("_Answer")
+_Span = TypeVar("_Span")
 
 
 def counts(message: Message) -> bool:
@@ -109,7 +108,7 @@ class ChatTemplate:
         """The ids of a conversation up to where the answer begins, and the index of the first with a user's words.
 
         Before it stands what the template writes of its own and what came before the first user, such as a system's
-        text. It is 0 where there are no words of a user.
+        text. It is 0 where a user says nothing.
         """
         template, messages = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
         text = template._rendered(messages, True).text
@@ -145,7 +144,7 @@ class ChatTemplate:
             return ids, within(tokens, self._counted(messages, rendered.answers))
         if rule == OLD_RULE:
             end_id = template._ends_of_a_reply(tokenizer)[2]
-            spans = answers_by_old_rule(template._write, marked, rendered.text, tokens, end_id, self._place)
+            spans = template._locator.answers_by_old_rule(marked, rendered.text, tokens, end_id)
             return ids, within(tokens, self._counted(messages, spans))
         answers = template._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
         counted = self._counted(messages, answers)
@@ -158,7 +157,7 @@ class ChatTemplate:
             is_answer_T = np.concatenate([is_answer_T, is_last])
         return ids, is_answer_T
 
-    def _counted(self, messages: Sequence[Message], answers: Sequence[_Answer]) -> Sequence[_Answer]:
+    def _counted(self, messages: Sequence[Message], answers: Sequence[_Span]) -> Sequence[_Span]:
         """Those of the answers, one for each message of the assistant, that are not excluded from the loss."""
         is_counted = [counts(message) for message in messages if message.get("role") == ASSISTANT]
         if all(is_counted):

@@ -18,7 +18,7 @@ from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.mixing import Mixing
 from engine.inference.shared_passes import SharedPasses
-from engine.inference.speculation import DraftCount, Pace, best_number
+from engine.inference.speculation import DraftCount, DraftPace, best_number
 from engine.methods.row_registry import new_placement
 from engine.mixing.base import Gate
 from engine.mixing.evidence import EvidenceRule
@@ -200,7 +200,7 @@ def test_many_right_drafts_make_more_of_them_and_wrong_ones_none() -> None:
 
 
 def test_after_wrong_drafts_it_stops_and_tries_again_now_and_then() -> None:
-    pace = Pace()
+    pace = DraftPace()
     numbers = []
     for _ in range(200):
         if number := pace.number(8, 100):
@@ -219,7 +219,7 @@ def test_after_wrong_drafts_it_stops_and_tries_again_now_and_then() -> None:
 
 
 def test_where_every_draft_is_wrong_few_are_made() -> None:
-    pace, drafted = Pace(), []
+    pace, drafted = DraftPace(), []
     for token in range(200):
         if number := pace.number(8, 100):
             pace.drafted([1] * number)
