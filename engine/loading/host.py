@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, TypeVar
@@ -61,12 +61,7 @@ class CacheBytes:
         self._capacity, self._shrink = capacity, shrink
         self._changed = Condition()
         self._turns: deque[object] = deque()
-        self._reserved = 0
-
-    @property
-    def num_reserved(self) -> int:
-        """Bytes that running streams have reserved."""
-        return self._reserved
+        self.num_reserved = 0  # bytes of running streams
 
     @contextmanager
     def reserved(self, num_bytes: int) -> Iterator[None]:
@@ -76,12 +71,12 @@ class CacheBytes:
         """
         with self._changed:
             self._wait_for(num_bytes)
-            self._reserved += num_bytes
+            self.num_reserved += num_bytes
         try:
             yield
         finally:
             with self._changed:
-                self._reserved -= num_bytes
+                self.num_reserved -= num_bytes
                 self._changed.notify_all()
 
     def retry(self) -> None:
@@ -103,8 +98,8 @@ class CacheBytes:
             self._changed.notify_all()
 
     def _fits(self, num_bytes: int) -> bool:
-        wanted = self._reserved + num_bytes
-        return wanted + self._shrink(wanted) <= self._capacity or not self._reserved
+        wanted = self.num_reserved + num_bytes
+        return wanted + self._shrink(wanted) <= self._capacity or not self.num_reserved
 
 
 def bytes_per_position(config: Any) -> int:
@@ -126,7 +121,7 @@ class ModelFolder:
         self._folder = folder
         self.limits = read_limits(folder)
         self.bytes_per_position = bytes_per_position(read_config(folder))  # of one expert's keys and values
-        self._templates: dict[Path, ChatTemplate | None] = {}
+        self._load_template = cache(partial(load_chat_template, place="this model"))
         self._stop_ids: dict[Path, frozenset[int]] = {}
 
     @cached_property
@@ -136,10 +131,7 @@ class ModelFolder:
 
     def template(self, expert: Path) -> ChatTemplate | None:
         """The chat template of an expert: its own, or else the base's; None without one."""
-        folder = template_folder(self._folder, expert)
-        if folder not in self._templates:
-            self._templates[folder] = load_chat_template(folder, "this model")
-        return self._templates[folder]
+        return self._load_template(template_folder(self._folder, expert))
 
     def stop_ids(self, expert: Path, tokenizer: Tokenizer) -> frozenset[int]:
         """The tokens that end an answer of an expert, with those that end a turn by its chat template."""

@@ -43,7 +43,9 @@ def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> I
             GrowingArray(part_file(folder, split, "starts"), np.dtype("<i8")) as starts,
         ):
             for texts in _batches(documents_folder, split):
-                _pack(texts, tokenizer, tokens, starts)
+                for ids in tokenizer.encode_many(texts):
+                    starts.extend([len(tokens)])
+                    tokens.extend([tokenizer.bos_id, *ids])
                 done += len(texts)
                 yield Progress(done, total, "documents", split, is_first=True)
             splits[split] = {"documents": len(starts), "tokens": len(tokens)}
@@ -66,6 +68,7 @@ def write_facts(folder: Path, tokenizer: Tokenizer, facts: Mapping[str, Any]) ->
     (folder / "tokens.json").write_text(json.dumps(common | dict(facts), indent=1), encoding="utf-8")
 
 
+@dataclass(frozen=True, eq=False)
 class Tokens:
     """A split as one flat array of token ids: each document follows its BOS token.
 
@@ -73,19 +76,11 @@ class Tokens:
     what counts is in the loss and in perplexities. Of a text without marks all tokens count.
     """
 
-    def __init__(
-        self,
-        array: NDArray[Any],
-        starts: NDArray[np.int64],
-        marks: NDArray[np.uint8] | None = None,
-        documents: NDArray[np.int32] | None = None,
-        mask_rule: int | None = None,
-    ) -> None:
-        self.array = array
-        self.starts = starts  # the position of each document's first token
-        self.marks = marks
-        self.documents = documents  # the index of each of these documents in its split; None: in order
-        self.mask_rule = mask_rule  # by which conversations were masked and packed; None: not packed by a rule
+    array: NDArray[Any]
+    starts: NDArray[np.int64]  # the position of each document's first token
+    marks: NDArray[np.uint8] | None = None
+    documents: NDArray[np.int32] | None = None  # the index of each of these documents in its split; None: in order
+    mask_rule: int | None = None  # by which conversations were masked and packed; None: not packed by a rule
 
     @classmethod
     def open(cls, folder: Path, split: str) -> Tokens:
@@ -198,12 +193,6 @@ def _batches(documents_folder: Path, split: Split) -> Iterator[list[str]]:
             texts, size = [], 0
     if texts:
         yield texts
-
-
-def _pack(texts: list[str], tokenizer: Tokenizer, tokens: GrowingArray, starts: GrowingArray) -> None:
-    for ids in tokenizer.encode_many(texts):
-        starts.extend([len(tokens)])
-        tokens.extend([tokenizer.bos_id, *ids])
 
 
 class GrowingArray:

@@ -371,23 +371,18 @@ def _parquet_rows(source: Source, table: Any) -> Records:
     for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(fields), use_threads=False):
         for i in range(batch.num_rows):
             row += 1
-            item = _parquet_row(source, fields, batch, i, row, num_bytes * row // num_rows)
-            size += len(str(item.values[fields[0]])) if isinstance(item, Record) else 0
+            try:
+                values = {field: batch.column(field)[i].as_py() for field in fields}
+            except UnicodeDecodeError as error:
+                yield source.not_utf8(row, error.start + 1)
+                continue
+            text = values[fields[0]]
+            if isinstance(text, str) and len(text) > records.MAX_RECORD_BYTES:
+                yield source.too_long(row)
+                continue
+            size += len(str(text))
             refuse_growth(source.file, size, num_bytes)
-            yield item
-
-
-def _parquet_row(
-    source: Source, fields: tuple[str, ...], batch: Any, i: int, row: int, offset: int
-) -> Record | CorpusError:
-    try:
-        values = {field: batch.column(field)[i].as_py() for field in fields}
-    except UnicodeDecodeError as error:
-        return source.not_utf8(row, error.start + 1)
-    text = values[fields[0]]
-    if isinstance(text, str) and len(text) > records.MAX_RECORD_BYTES:
-        return source.too_long(row)
-    return Record(row, values, offset)
+            yield Record(row, values, num_bytes * row // num_rows)
 
 
 _READERS: dict[str, Callable[[Source], Records]] = {

@@ -26,6 +26,7 @@ from engine.text.chat.answers import (
     OLD_RULE,
     Locator,
     Message,
+    TemplateToken,
     encoded,
     harmless,
     loses_marks,
@@ -96,13 +97,13 @@ class ChatTemplate:
         """
         return self._rendered(messages, add_generation_prompt).text
 
-    def encode(
-        self, tokenizer: Tokenizer, messages: Sequence[Message], *, add_generation_prompt: bool = False
-    ) -> list[int]:
-        """The ids of a conversation. Only the template writes control tokens, never a message."""
-        template = self._with_harmless_values(tokenizer)
-        rendered = template._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
-        return [token.id for token in encoded(tokenizer, rendered.text)]
+    def _encode(
+        self, tokenizer: Tokenizer, messages: Sequence[Message], add_generation_prompt: bool
+    ) -> tuple[ChatTemplate, Sequence[Message], Rendered, list[TemplateToken]]:
+        """The tokens of a conversation, and what they are of. Only the template writes control tokens, no message."""
+        template, marked = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
+        rendered = template._rendered(marked, add_generation_prompt)
+        return template, marked, rendered, encoded(tokenizer, rendered.text)
 
     def encode_prompt(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], int]:
         """The ids of a conversation up to where the answer begins, and the index of the first with a user's words.
@@ -110,9 +111,8 @@ class ChatTemplate:
         Before it stands what the template writes of its own and what came before the first user, such as a system's
         text. It is 0 where a user says nothing.
         """
-        template, messages = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
-        text = template._rendered(messages, True).text
-        tokens, start = encoded(tokenizer, text), template._user_begins(messages, text)
+        template, marked, rendered, tokens = self._encode(tokenizer, messages, True)
+        start = template._user_begins(marked, rendered.text)
         return [one.id for one in tokens], next((i for i, one in enumerate(tokens) if one.end > start >= 0), 0)
 
     def _user_begins(self, messages: Sequence[Message], text: str) -> int:
@@ -136,9 +136,7 @@ class ChatTemplate:
         last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
         show where the answers are.
         """
-        template, marked = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
-        rendered = template._rendered(marked, False)
-        tokens = encoded(tokenizer, rendered.text)
+        template, marked, rendered, tokens = self._encode(tokenizer, messages, False)
         ids = [token.id for token in tokens]
         if "endgeneration" in self.source:
             return ids, within(tokens, self._counted(messages, rendered.answers))

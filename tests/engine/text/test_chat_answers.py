@@ -15,7 +15,7 @@ from engine.errors import ChatTemplateError
 from engine.text.chat.conversations import Message
 from engine.text.chat.template import ChatTemplate, load_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from tests.engine.chat_shapes import CHATS, chat_folder
+from tests.engine.chat_shapes import CHATS, chat_folder, ids_of
 from tests.engine.text.template_shapes import SHAPES
 from tests.engine.text.test_chat_template import load as load_marked
 from tests.engine.tokenizer_shapes import byte_level
@@ -87,8 +87,8 @@ def test_a_generation_stops_at_what_ends_an_answer(tmp_path: Path, name: str, en
 def test_the_ids_are_those_of_the_template_and_the_token_that_ends_a_last_answer(tmp_path: Path) -> None:
     tokenizer, template = load(tmp_path, "glm 4.5")
     [end] = template.turn_ends(tokenizer)
-    assert template.encode_answers(tokenizer, TALK)[0] == [*template.encode(tokenizer, TALK), end]
-    assert template.encode_answers(tokenizer, TALK[:3])[0] == template.encode(tokenizer, TALK[:3])
+    assert template.encode_answers(tokenizer, TALK)[0] == [*ids_of(template, tokenizer, TALK), end]
+    assert template.encode_answers(tokenizer, TALK[:3])[0] == ids_of(template, tokenizer, TALK[:3])
 
 
 def test_what_a_prompt_already_holds_is_not_in_the_loss(tmp_path: Path) -> None:
