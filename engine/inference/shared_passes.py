@@ -23,8 +23,7 @@ from torch import Tensor
 
 from engine.inference.cancellation import CancelledError, current_scope
 from engine.inference.read_together import Slot, read_together, shared_attention, why_separate
-from engine.models.composite import CompositeModel
-from engine.models.expert_model import ExpertModel
+from engine.models.expert_model import CompositeModel, ExpertModel
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 

@@ -26,6 +26,7 @@ from engine.foreign_files import short
 from engine.inference.cancellation import CHECK_SECONDS, check_cancelled
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import (
+    DraftCount,
     Prompt,
     encode_prompt,
     generate,
@@ -35,7 +36,6 @@ from engine.inference.generate import (
     require_readable,
 )
 from engine.inference.shared_passes import SharedPasses, why_not_shared
-from engine.inference.speculation import DraftCount
 from engine.loading.loaded_base import ModelCache
 from engine.loading.plan import BaseInMemory, GenerationPlan, HostUse, PlannedExpert, gate_of
 from engine.methods.row_registry import read_limits

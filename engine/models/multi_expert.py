@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
 from engine.models.discovery import RouterLosses, family_of, keeps_other_states, router_losses
+from engine.models.expert_model import separated
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import (
@@ -36,7 +37,6 @@ from engine.models.likelihoods import (
     token_scores,
 )
 from engine.models.rows import Rows, current_rows, routed
-from engine.models.separation import separated
 from engine.models.stored_tensors import fill, without_weights
 
 

@@ -25,9 +25,8 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLossError
 from engine.events import Evaluated, Event, Note, Saving, Step, TextSample, TrainingFinished
 from engine.models.compiled import compiling_failed
-from engine.models.expert_model import TrainableModel, trainable
+from engine.models.expert_model import TrainableModel, require_separation, trainable
 from engine.models.likelihoods import Objective
-from engine.models.separation import require_separation
 from engine.training.autocast import autocast_for
 from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup

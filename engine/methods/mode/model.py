@@ -23,9 +23,9 @@ from engine.methods.mode.block import Block, with_experts
 from engine.methods.mode.branches import BranchMaker
 from engine.methods.mode.config import ModeConfig
 from engine.models.discovery import is_recurrent
+from engine.models.expert_model import separated
 from engine.models.families import layout_of, max_positions
 from engine.models.likelihoods import TokenScores, decoder_of, head_of, token_scores
-from engine.models.separation import separated
 
 
 class ModeModel(nn.Module):

@@ -16,8 +16,7 @@ from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.scores import score_text
-from engine.loading.loaded_base import ModelCache
-from engine.loading.served_precision import loaded_bytes
+from engine.loading.loaded_base import ModelCache, loaded_bytes
 from engine.methods.mode.block import Block, active_keys
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig

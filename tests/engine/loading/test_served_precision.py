@@ -18,9 +18,8 @@ from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
 from engine.inference.shared_passes import SharedPasses, why_not_shared
-from engine.loading import loaded_base, served_precision
-from engine.loading.loaded_base import LoadedBase, ModelCache
-from engine.loading.served_precision import choose_precision, hold_in
+from engine.loading import loaded_base
+from engine.loading.loaded_base import LoadedBase, ModelCache, choose_precision, hold_in
 from engine.methods.registry import get_method
 from engine.methods.row_registry import new_placement
 from engine.mixing.posterior import PosteriorGate
@@ -191,7 +190,7 @@ def chosen(
     is_able: bool = False,
     capacity: int = LARGE,
 ) -> tuple[str, str]:
-    monkeypatch.setattr(served_precision, "computes_in", lambda *_: is_able)
+    monkeypatch.setattr(loaded_base, "computes_in", lambda *_: is_able)
     choice = choose_precision(requested, kept, "cpu", capacity)
     return choice.precision, choice.because
 
@@ -230,7 +229,7 @@ def test_a_requested_precision_is_taken_and_float32_weights_are_as_stored(
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN reads this limit on x86 alone.")
 def test_the_instructions_are_those_that_onednn_may_use() -> None:
     code = (
-        "import torch; from engine.loading.served_precision import computes_in; "
+        "import torch; from engine.loading.loaded_base import computes_in; "
         "print(any(computes_in(one, torch.device('cpu')) for one in (torch.bfloat16, torch.float16)))"
     )
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
@@ -239,4 +238,4 @@ def test_the_instructions_are_those_that_onednn_may_use() -> None:
 
 
 def test_gpus_keep_the_stored_precision() -> None:
-    assert served_precision.computes_in(torch.bfloat16, torch.device("cuda"))
+    assert loaded_base.computes_in(torch.bfloat16, torch.device("cuda"))

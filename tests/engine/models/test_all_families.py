@@ -26,13 +26,13 @@ from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.row_registry import new_placement
+from engine.models.expert_model import require_separation
 from engine.models.families import layout_of
 from engine.models.flops import Shape
 from engine.models.imported_model import import_model
 from engine.models.likelihoods import decoder_of, token_scores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.models.separation import require_separation
 from tests.engine.models import packed_rows
 from tests.engine.models.tiny_families import COMMON, FAMILIES, VOCAB, tiny_model
 

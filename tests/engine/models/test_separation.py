@@ -10,8 +10,8 @@ import torch
 
 from engine.errors import ModelError, TrainingError
 from engine.methods.row_registry import new_placement
+from engine.models.expert_model import require_separation
 from engine.models.multi_expert import MultiExpertModel
-from engine.models.separation import require_separation
 from tests.engine.models.packed_rows import (
     IDS,
     METHODS,

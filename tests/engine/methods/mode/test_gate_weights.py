@@ -16,8 +16,7 @@ from engine.inference.generate import generate, read_text
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.mixing.fixed import FixedGate
 from engine.mixing.gate_registry import build_gate, gate_type
-from engine.models.composite import CompositeModel
-from engine.models.expert_model import ExpertModel
+from engine.models.expert_model import CompositeModel, ExpertModel
 from engine.models.rows import Rows
 from engine.text.tokenizer import Tokenizer
 from tests.engine.conftest import model_with
