@@ -135,8 +135,12 @@ class QuickSums:
     def _learn(self, gate: UpdatingGate, pool: ThreadPoolExecutor) -> dict[int, NDArray[np.float64]]:
         """The priors [E, N] of each text, learnt side by side by texts with as many blocks."""
 
+        def at_ends(scores: ArtifactRef) -> NDArray[np.float64]:
+            key = scores.sha256, "ends", gate.evidence, _block_size(scores, gate)
+            return CACHE.get(key, lambda: gate.seen_at_end(_blocks(scores, gate))[0].double().numpy())
+
         def ends(number: int) -> NDArray[np.float64]:
-            return np.stack([_evidence_at_ends(self._texts[number][place], gate) for place in self._active])
+            return np.stack([at_ends(self._texts[number][place]) for place in self._active])
 
         numbers = [number for number in range(len(self._texts)) if self._can(number)]
         by_size: dict[int, dict[int, NDArray[np.float64]]] = {}
@@ -214,11 +218,6 @@ def _weights(
 
     evidence = gate.evidence if isinstance(gate, PosteriorGate) else None
     return CACHE.get((scores.sha256, "weights", evidence, _block_size(scores, gate), rule), make)
-
-
-def _evidence_at_ends(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]:
-    key = scores.sha256, "ends", gate.evidence, _block_size(scores, gate)
-    return CACHE.get(key, lambda: gate.seen_at_end(_blocks(scores, gate))[0].double().numpy())
 
 
 def _block_sums(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]:

@@ -59,7 +59,10 @@ def sampling_distribution(
     if 0 < sampling.top_k < len(probabilities_V):
         probabilities_V = _without(probabilities_V, probabilities_V < probabilities_V.topk(sampling.top_k).values[-1])
     if sampling.top_p < 1:
-        probabilities_V = _without(probabilities_V, _outside_nucleus(probabilities_V, sampling.top_p))
+        sorted_V, order_V = probabilities_V.sort(descending=True)
+        outside_V = sorted_V.cumsum(0) - sorted_V >= sampling.top_p
+        outside_V[0] = False  # float32 reads a tiny top_p as 0
+        probabilities_V = _without(probabilities_V, torch.empty_like(outside_V).scatter(0, order_V, outside_V))
     if sampling.min_p > 0:
         probabilities_V = _without(probabilities_V, probabilities_V < sampling.min_p * probabilities_V.max())
     return probabilities_V
@@ -87,14 +90,6 @@ def penalized(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] =
         times_V = times_V.to(scores_V)
         scores_V = scores_V - sampling.frequency_penalty * times_V - sampling.presence_penalty * (times_V > 0)
     return scores_V
-
-
-def _outside_nucleus(probabilities_V: Tensor, top_p: float) -> Tensor:
-    """Whether each token is outside the smallest set whose probabilities add up to `top_p`."""
-    sorted_V, order_V = probabilities_V.sort(descending=True)
-    outside_V = sorted_V.cumsum(0) - sorted_V >= top_p
-    outside_V[0] = False  # float32 reads a tiny top_p as 0
-    return torch.empty_like(outside_V).scatter(0, order_V, outside_V)
 
 
 def _without(probabilities_V: Tensor, outside_V: Tensor) -> Tensor:
@@ -126,7 +121,9 @@ class StopPhrases:
             self.matched = True
             shown, self._held = self._held[:at], ""
             return shown
-        keep = self._could_begin()
+        sizes = ((phrase, min(len(phrase) - 1, len(self._held))) for phrase in self._phrases)
+        begins = (size for phrase, most in sizes for size in range(1, most + 1) if self._held.endswith(phrase[:size]))
+        keep = max(begins, default=0)  # characters at the end that may begin a phrase
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return shown
 
@@ -135,16 +132,6 @@ class StopPhrases:
         shown = self.push(text)
         held, self._held = self._held, ""
         return shown + held
-
-    def _could_begin(self) -> int:
-        """The number of last held characters that begin a phrase."""
-        longest = 0
-        for phrase in self._phrases:
-            for size in range(min(len(phrase) - 1, len(self._held)), longest, -1):
-                if self._held.endswith(phrase[:size]):
-                    longest = size
-                    break
-        return longest
 
 
 def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: TextStream) -> list[Candidate]:

@@ -62,12 +62,12 @@ def _refuse_not_finite(folder: Path, lm: nn.Module) -> None:
         if count:
             raise ModelError(
                 f"“{short(name)}” of the weights in {folder} holds {count:,} infinite "
-                f"number{'s' if count > 1 else ''} or NaN{_rows_words(parameter.detach(), count)}.",
+                f"number{'s' if count > 1 else ''} or NaN{_describe_rows(parameter.detach(), count)}.",
                 _UNDAMAGED,
             )
 
 
-def _rows_words(tensor: Tensor, count: int) -> str:
+def _describe_rows(tensor: Tensor, count: int) -> str:
     """The rows at the end of a table that hold nothing else, for a sentence: those that no token has, mostly."""
     if tensor.ndim != 2 or count % tensor.shape[1]:
         return ""

@@ -183,7 +183,8 @@ def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Doc
     done = 0
     for file in find_files(path, options.split):
         if isinstance(file, CorpusError):
-            report.refuse_file(file)
+            report.num_files_refused += 1
+            report.refuse(file, report.file_reasons)
             continue
         to_document = _DocumentReader(options, file.name, report, is_plain=file.kind == "text")
         for record in _records(file, options, report, done):

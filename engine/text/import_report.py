@@ -52,11 +52,6 @@ class Report:
         key = reason if reason in counts or len(counts) < _MAX_REASONS else _OTHERS
         counts[key] = counts.get(key, 0) + 1
 
-    def refuse_file(self, fault: CorpusError) -> None:
-        """Counts and lists a file that is left out unread."""
-        self.num_files_refused += 1
-        self.refuse(fault, self.file_reasons)
-
     def count_duplicate(self, source: str) -> None:
         """Counts a document that was read before; the first of them are listed."""
         self.num_duplicates += 1

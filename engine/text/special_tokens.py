@@ -208,13 +208,15 @@ def _copy_vocabulary(folder: Path, copy: Path) -> None:
             (copy / name).write_bytes(content)
     if not any((copy / name).exists() for name in _VOCABULARY):  # transformers would make an empty tokenizer
         raise TokenizerError(f"{folder} has no tokenizer.", FRESH)
-    kind = _read(folder, "config.json").get("model_type")
+    added, kind = _read(folder, _ADDED), _read(folder, _MODEL).get("model_type")
     fresh = {
         _CONFIG: _settings(folder, config),
         _TOKENS: _special(_read(folder, _TOKENS)),
-        _ADDED: _added_ids(folder),
-        "config.json": {"model_type": kind} if isinstance(kind, str) and kind in _FAMILIES else {},
+        _ADDED: added,
+        _MODEL: {"model_type": kind} if isinstance(kind, str) and kind in _FAMILIES else {},
     }
+    if not all(type(id) is int and 0 <= id < 1 << 32 for id in added.values()):
+        raise TokenizerError(f"{folder / _ADDED} does not map tokens to ids.", FRESH)
     for name, values in fresh.items():
         if values or name == _CONFIG:
             (copy / name).write_text(json.dumps(values), encoding="utf-8")
@@ -252,13 +254,6 @@ def _is_token(value: Any) -> bool:
     flags = {name: flag for name, flag in value.items() if name not in ("content", "__type")}
     is_plain = all(name in _FLAGS and isinstance(flag, bool) for name, flag in flags.items())
     return is_plain and isinstance(value.get("content"), str) and value.get("__type", "AddedToken") == "AddedToken"
-
-
-def _added_ids(folder: Path) -> dict[str, Any]:
-    ids = _read(folder, _ADDED)
-    if not all(type(id) is int and 0 <= id < 1 << 32 for id in ids.values()):
-        raise TokenizerError(f"{folder / _ADDED} does not map tokens to ids.", FRESH)
-    return ids
 
 
 def _first(ids: Iterable[int | None]) -> int | None:

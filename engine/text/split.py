@@ -153,7 +153,10 @@ class _Domain:
                 if pending >= REPORT_BYTES:
                     yield pending
                     pending = 0
-        self.summary = _summary(self.name, folder.name, counts, ids.hexdigest())
+        units = ("documents", "words", "bytes")
+        total = {f"num_{unit}": sum(count[unit] for count in counts.values()) for unit in units}
+        about = {"name": self.name, "folder": folder.name, **total, "splits": counts}
+        self.summary = {**about, "data_sha256": ids.hexdigest()}
         if self.is_chat:
             self.summary["format"] = "chat"
         yield pending
@@ -204,9 +207,3 @@ class _Domain:
 
 def _place(row: Row) -> float:
     return place_of(row["id"] if row["group"] is None else row["group"])
-
-
-def _summary(name: str | None, folder: str, counts: dict[str, dict[str, int]], data_sha256: str) -> dict[str, Any]:
-    total = {unit: sum(count[unit] for count in counts.values()) for unit in ("documents", "words", "bytes")}
-    numbers = {f"num_{unit}": number for unit, number in total.items()}
-    return {"name": name, "folder": folder, **numbers, "splits": counts, "data_sha256": data_sha256}

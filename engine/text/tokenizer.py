@@ -183,7 +183,11 @@ class Tokenizer:
         """The text of the ids without special tokens; each invalid byte is a `�`."""
         with refused_as("The tokenizer cannot write a text"):
             text = str(self._inner.decode(list(ids), skip_special_tokens=True))
-            return self._decode_bytes(ids) if INCOMPLETE in text and self._falls_back else text
+            if INCOMPLETE not in text or not self._falls_back:
+                return text
+            # as SentencePiece does: the library replaces a full run of bytes for one invalid byte
+            tokens = (self._inner.id_to_token(id) for id in ids if id not in self.special_ids)
+            return str(self._inner.decoder.decode(list(_valid_bytes(token for token in tokens if token is not None))))
 
     def try_out(self) -> None:
         """Raises TokenizerError unless a sample text can be encoded and decoded, and no text takes too long.
@@ -199,11 +203,6 @@ class Tokenizer:
                 )
         self.decode(self.as_prompt(self.encode(_SAMPLE_TEXT)))
 
-    def _decode_bytes(self, ids: Sequence[int]) -> str:
-        """Decodes bytes as SentencePiece does: the library replaces a full run of bytes for one invalid byte."""
-        tokens = [self._inner.id_to_token(id) for id in ids if id not in self.special_ids]
-        return str(self._inner.decoder.decode(list(_valid_bytes(token for token in tokens if token is not None))))
-
     def stream(self, before: Sequence[int] = ()) -> TextStream:
         """A stream that turns ids into text one by one; the joined text continues that of the ids `before`."""
         return TextStream(self, before)
@@ -211,10 +210,13 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         """Writes a folder for transformers: unchanged copies of the tokenizer's own files, else new files."""
         folder.mkdir(parents=True, exist_ok=True)
-        own_files = dict(_own_files(self.folder)) if self.folder else {}
-        for name, content in own_files.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes(content)
+        own_files = []
+        if own := self.folder:
+            for name in (*TOKENIZER_FILES, *(str(file.relative_to(own)) for file in sorted(own.glob(TEMPLATES)))):
+                if (content := read_bytes(own, name, MAX_FILE_BYTES, TokenizerError)) is not None:
+                    (folder / name).parent.mkdir(exist_ok=True)
+                    (folder / name).write_bytes(content)
+                    own_files.append(name)
         if self.turn_start is not None:
             separators = {"between_documents": self.bos_token, "begins_turns": self.written(self.turn_start)}
             (folder / SEPARATORS).write_text(json.dumps(separators, indent=1), encoding="utf-8")
@@ -327,13 +329,6 @@ def load_tokenizer(folder: Path, *, like: Tokenizer | None = None) -> Tokenizer:
         turn_start=special.turn_start,
         folder=folder,
     )
-
-
-def _own_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    templates = (str(file.relative_to(folder)) for file in sorted(folder.glob(TEMPLATES)))
-    for name in (*TOKENIZER_FILES, *templates):
-        if (content := read_bytes(folder, name, MAX_FILE_BYTES, TokenizerError)) is not None:
-            yield name, content
 
 
 def _fingerprint(state: dict[str, Any], bos_id: int) -> str:
