@@ -100,10 +100,6 @@ class QuickSums:
         self._active = _with_weight(gate)
         self._learned = self._learn(gate, pool) if isinstance(gate, UpdatingGate) and len(self._active) > 1 else {}
 
-    def num_tokens(self, number: int) -> int:
-        """The number of tokens of a text."""
-        return int(_card(self._texts[number][0])["num_tokens"])
-
     def total(self, number: int) -> float:
         """The mixture's log-likelihood of a text (nats)."""
         if not self._can(number):
@@ -250,6 +246,6 @@ def mixed_perplexities(
                 measured = distances[number]
                 near = None if measured is None else open_distances(measured.folder)
                 return mixed_perplexity(gate, *open_scores(folders), near, counted_tokens(folders[0]))
-            return perplexity_of(-total / quick.num_tokens(number))
+            return perplexity_of(-total / int(_card(texts[number][0])["num_tokens"]))
 
         return list(pool.map(perplexity_on, range(len(texts))))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 
 _LOGPROBS, _COUNTED = "logprobs.npy", "counted.npy"
-_HEADER_BYTES = 128  # of an .npy file with one axis
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -146,9 +144,10 @@ def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
     cards = [score_card(folder) for folder in folders]
     require_same_cards(cards)
     shape = np.load(folders[0] / _LOGPROBS, mmap_mode="r", allow_pickle=False).shape
-    scores_EX = np.empty((len(folders), *shape), dtype=np.float32)
+    scores_EX, start = np.empty((len(folders), *shape), dtype=np.float32), io.BytesIO()
+    np.lib.format.write_array_header_1_0(start, np.lib.format.header_data_from_array_1_0(scores_EX[0]))
     for folder, row_X in zip(folders, scores_EX, strict=True):
-        _read_into(folder / _LOGPROBS, row_X)
+        _read_into(folder / _LOGPROBS, row_X, start.getvalue())
     return torch.from_numpy(scores_EX), int(cards[0]["block_size"])
 
 
@@ -165,31 +164,15 @@ def require_same_cards(cards: Sequence[dict[str, Any]]) -> None:
         raise ScoresError(problem, "Evaluate all experts again together.")
 
 
-def _read_into(path: Path, row_X: Floats) -> None:
-    """Reads an array of this shape and type straight into its place; the copy of a mapped file takes twice as long."""
+def _read_into(path: Path, row_X: Floats, start: bytes) -> None:
+    """Reads a file that begins with these bytes straight into an array; to copy a mapped file takes twice as long."""
     with path.open("rb", buffering=0) as file:
-        header = _read_header(file.read(_HEADER_BYTES))
-        if header == (row_X.shape, row_X.dtype, _HEADER_BYTES) and file.readinto(row_X.data) == row_X.nbytes:
+        if file.read(len(start)) == start and file.readinto(row_X.data) == row_X.nbytes:
             return
     array = np.load(path, allow_pickle=False)
     if array.shape != row_X.shape:
         raise ScoresError(f"{path} does not hold {len(row_X):,} numbers.", "Evaluate the expert again.")
     row_X[:] = array
-
-
-@lru_cache(maxsize=1024)
-def _read_header(start: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int] | None:
-    """Shape, type and length of the header of an .npy file, from its first bytes; None where these are not enough.
-
-    Files of one text begin with the same bytes, and NumPy takes longer to read them than a short file.
-    """
-    file = io.BytesIO(start)
-    try:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except ValueError:
-        return None
-    return shape, dtype, file.tell()
 
 
 def as_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
@@ -277,11 +260,10 @@ def losses_mixed(
     """
     losses = {}
     for name, text in texts.items():
-        newest_1X = torch.from_numpy(score_text(model, key, text))[None]
-        blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), text.block_size)
+        newest_1X, near = torch.from_numpy(score_text(model, key, text))[None], distances.get(name)
+        scores_EX = torch.cat([others[name], newest_1X])
         if text.tokens.marks is None:
-            losses[name] = -gate.total(blocks_ENT, distances.get(name)) / newest_1X.numel()
+            losses[name] = -gate.total(as_blocks(scores_EX, text.block_size), near) / newest_1X.numel()
         else:
-            mixed_X = gate.mixed(blocks_ENT, distances.get(name)).flatten()[: newest_1X.numel()]
-            losses[name] = _loss(mixed_X.numpy(), text)
+            losses[name] = _loss(mix_scores(gate, scores_EX, text.block_size, near).numpy(), text)
     return losses

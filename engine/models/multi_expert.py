@@ -206,7 +206,6 @@ class MultiExpertModel(nn.Module):
             return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
 
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
-        """Logits [B, T, V] of hidden states."""
         with routed(rows):
             return head_of(self.lm)(hidden_BTD)
 
@@ -250,7 +249,6 @@ class MultiExpertModel(nn.Module):
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
 
     def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
-        """What is added to the loss of the forward passes within."""
         return self.placement.auxiliary_loss(self.lm)
 
     def training_flops(self, context: int, *, experts_only: bool) -> int:
@@ -263,7 +261,6 @@ class MultiExpertModel(nn.Module):
 
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
-        self._require(key)
         return {
             f"{place}.{name}": tensor
             for place, own in self.own_modules(key)
@@ -282,7 +279,6 @@ class MultiExpertModel(nn.Module):
 
     def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
         """The trainable view of `expert_state`, also named by expert."""
-        self._require(key)
         return {
             f"{key}:{place}.{name}": parameter
             for place, own in self.own_modules(key)
@@ -309,7 +305,6 @@ class MultiExpertModel(nn.Module):
         source = copy_of or (self.keys[0] if self.keys else None)
         if source is None:
             raise ModelError("The model has no expert to copy.", "Load an expert first.")
-        self._require(source)
         if state is None:
             return {place: copy.deepcopy(own) for place, own in self.own_modules(source)}
         modules = {place: copy.deepcopy(own, without_weights(own)) for place, own in self.own_modules(source)}
@@ -321,13 +316,13 @@ class MultiExpertModel(nn.Module):
 
     def remove_expert(self, key: str) -> None:
         """Removes an expert; the others stay as they are."""
-        self._require(key)
         for place, _ in list(self.own_modules(key)):
             del self._layers[place].experts[key]
         self.keys.remove(key)
 
     def own_modules(self, key: str) -> Iterator[tuple[str, nn.Module]]:
         """The modules of an expert, by their place."""
+        self._require(key)
         for place, layer in self._layers.items():
             if key in layer.experts:
                 yield place, layer.experts[key]

@@ -293,10 +293,7 @@ class _CsvLines:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._lines = source.lines()
-        self._number = 0
-        self._first = 1
-        self._size = 0
+        self._number, self._first, self._size = 0, 1, 0  # lines read, where the record begins, characters of it
         self.last = ""  # the line that was read last
 
     def begin(self) -> int:
@@ -304,18 +301,15 @@ class _CsvLines:
         self._first, self._size = self._number + 1, 0
         return self._first
 
-    def __iter__(self) -> _CsvLines:
-        return self
-
-    def __next__(self) -> str:
-        item = next(self._lines)
-        if isinstance(item, CorpusError):
-            raise item
-        self._number, self.last = item
-        self._size += len(item[1])
-        if self._size > records.MAX_RECORD_BYTES:
-            raise self._source.too_long(self._first)
-        return item[1]
+    def __iter__(self) -> Iterator[str]:
+        for item in self._source.lines():
+            if isinstance(item, CorpusError):
+                raise item
+            self._number, self.last = item
+            self._size += len(self.last)
+            if self._size > records.MAX_RECORD_BYTES:
+                raise self._source.too_long(self._first)
+            yield self.last
 
 
 # --- parquet
