@@ -73,12 +73,6 @@ class ByteCache:
                 self.num_bytes -= self._arrays.popitem(last=False)[1].nbytes
         return made
 
-    def clear(self) -> None:
-        """Forgets all arrays and counts."""
-        with self._lock:
-            self._arrays.clear()
-            self.num_bytes = self.num_hits = self.num_misses = 0
-
 
 CACHE = ByteCache(MOST_BYTES)
 
