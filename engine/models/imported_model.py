@@ -5,7 +5,6 @@ Of the hub only safetensors, JSON and tokenizers are downloaded, pinned to a com
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 _PIECE = 1 << 22  # numbers looked at in one go
 _MOST_IDS = 8  # of the text that is read to compare two models
 _MOST_NAMES = 3  # of tensors in a sentence
+_REPORT = "Nothing was added. Choose another seed, and report the model's family."
+_ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _UNDAMAGED = "Give the model as it was published, or save it again from where its numbers are finite."
 
 
@@ -52,8 +53,7 @@ def import_model(folder: Path) -> ImportedModel:
         for file, outside in ((model_files.CONFIG, left_out), ("generation_config.json", of_generation))
         for name, ids in sorted(outside.items())
     ]
-    changes += _tensors_left_out(weights.tensors, used)
-    return ImportedModel(lm, (*changes, *_changes_of_weights(folder, weights, lm, was_tied=was_tied)))
+    return ImportedModel(lm, (*changes, *_changes_of_weights(folder, weights, used, lm, was_tied=was_tied)))
 
 
 def _refuse_not_finite(folder: Path, lm: nn.Module) -> None:
@@ -135,88 +135,50 @@ class Fingerprint:
             raise ModelError("The saved model computes other numbers than the one that was read.", _REPORT)
 
 
-_REPORT = "Nothing was added. Choose another seed, and report the model's family."
-
-
-# what is said of an import ------------------------------------------------------------------------
-
-
-def _tensors_left_out(stored: Collection[str], used: Collection[str]) -> list[str]:
-    """The tensors of the files that the model has no place for; none is known where only shapes were read."""
-    names = sorted(set(stored) - set(used)) if used else []
-    if not names:
-        return []
-    shown = ", ".join(f"“{short(name)}”" for name in names[:_MOST_NAMES]) + (" …" if len(names) > _MOST_NAMES else "")
-    noun = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
-    return [f"Left out, since this configuration has no place for them: {noun} of the files, {shown}."]
-
-
-def _changes_of_weights(folder: Path, weights: model_files.Weights, lm: Any, *, was_tied: bool) -> list[str]:
-    changes = []
-    kinds = Counter(kind for kind, _ in weights.tensors.values())
-    if kinds["F64"]:
-        changes.append(f"{kinds['F64']:,} tensors in double precision (float64) were rounded to float32.")
+def _changes_of_weights(
+    folder: Path, weights: model_files.Weights, used: Collection[str], lm: Any, *, was_tied: bool
+) -> Iterator[str]:
+    names = sorted(set(weights.tensors) - set(used)) if used else []  # none is used where only shapes were read
+    if names:
+        shown = ", ".join(f"“{short(name)}”" for name in names[:_MOST_NAMES]) + " …" * (len(names) > _MOST_NAMES)
+        noun = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
+        yield f"Left out, since this configuration has no place for them: {noun} of the files, {shown}."
+    if num_doubles := sum(kind == "F64" for kind, _ in weights.tensors.values()):
+        yield f"{num_doubles:,} tensors in double precision (float64) were rounded to float32."
     if was_tied and not lm.config.tie_word_embeddings:
-        changes.append(
+        yield (
             "The files hold an output table that differs from the input's, although config.json ties the two: both are "
             "kept, and tie_word_embeddings is false now."
         )
     if all(confined(folder, name) for name in (model_files.WEIGHTS, model_files.INDEX)):
-        changes.append(f"{model_files.WEIGHTS} was read, and not the files that {model_files.INDEX} lists.")
-    return changes
+        yield f"{model_files.WEIGHTS} was read, and not the files that {model_files.INDEX} lists."
 
 
-_ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-
-
-def download_model(name: str, revision: str = "") -> Path:
+def download_model(name: str, revision: str = "", *, or_adapter: bool = False) -> Path:
     """The local folder of a model on the hub, downloaded now; the folder's name is the commit.
 
-    The small files come first, since they list the weights. Raises ModelError if the download fails.
+    With `or_adapter` the repository may hold an adapter instead. The small files come first, since they list the
+    weights. Raises ModelError if the download fails, or where the weights are only there as pickles.
     """
+    from huggingface_hub import HfApi, snapshot_download
+
     with _in_sentences(name, revision):
-        return _download_weights(name, _download_small_files(name, revision))
-
-
-def download_expert(name: str, revision: str = "") -> Path:
-    """Downloads an adapter or a fine-tuned model, as `download_model` downloads a seed model."""
-    with _in_sentences(name, revision):
-        folder = _download_small_files(name, revision)
-        if (folder / _ADAPTER).exists():
-            return _download_tensors(name, folder.name, [_ADAPTER_WEIGHTS])
-        return _download_weights(name, folder)
-
-
-def _download_small_files(name: str, revision: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    small = [*model_files.SMALL_FILES, *TOKENIZER_FILES, TEMPLATES]
-    return Path(snapshot_download(name, revision=revision or None, allow_patterns=small))
-
-
-def _download_weights(name: str, folder: Path) -> Path:
-    model_files.read_config(folder)
-    has_index = (folder / model_files.INDEX).exists()
-    names = model_files.shard_names(folder) if has_index else [model_files.WEIGHTS]
-    return _download_tensors(name, folder.name, names)
-
-
-def _download_tensors(name: str, commit: str, names: list[str]) -> Path:
-    """The folder with these files of a commit; raises ModelError where there are only pickles instead."""
-    from huggingface_hub import snapshot_download
-
-    folder = Path(snapshot_download(name, revision=commit, allow_patterns=names))
-    if not any((folder / file).exists() for file in names) and (pickles := _pickles(name, commit)):
-        problem = f"The weights of “{name}” on the hub are only there as {pickles[0]}, a pickle, which is never opened."
-        raise ModelError(problem, "Choose one in safetensors format.")
-    return folder
-
-
-def _pickles(name: str, commit: str) -> list[str]:
-    from huggingface_hub import HfApi
-
-    files = HfApi().list_repo_files(name, revision=commit)
-    return sorted(short(file) for file in files if file.endswith((".bin", ".pt", ".pth", ".ckpt", ".pkl")))
+        small = [*model_files.SMALL_FILES, *TOKENIZER_FILES, TEMPLATES]
+        folder = Path(snapshot_download(name, revision=revision or None, allow_patterns=small))
+        if or_adapter and (folder / _ADAPTER).exists():
+            names = [_ADAPTER_WEIGHTS]
+        else:
+            model_files.read_config(folder)
+            has_index = (folder / model_files.INDEX).exists()
+            names = model_files.shard_names(folder) if has_index else [model_files.WEIGHTS]
+        folder = Path(snapshot_download(name, revision=folder.name, allow_patterns=names))
+        if any((folder / file).exists() for file in names):
+            return folder
+        listed = sorted(HfApi().list_repo_files(name, revision=folder.name))
+        if pickle := next((file for file in listed if file.endswith((".bin", ".pt", ".pth", ".ckpt", ".pkl"))), ""):
+            problem = f"The weights of “{name}” on the hub are only there as {short(pickle)}, a pickle, which is never "
+            raise ModelError(f"{problem}opened.", "Choose one in safetensors format.")
+        return folder
 
 
 @contextmanager
