@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from engine.inference.mixing import Mixing
 from engine.inference.sampling import StopPhrases, as_shown, candidates_at, make_generator, only_tokens, sample_token
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
+from engine.models.expert_model import ModelLimits
 from engine.text.tokenizer import TextStream, Tokenizer
 
 Prompt = str | Sequence[int]
@@ -41,17 +42,7 @@ _TOO_LONG, _CONTEXT = "The prompt is too long", "this model's maximum context le
 _FEWEST_CHARACTERS = 64  # allowed for each token of the context: a tokenizer's normalizer may shorten a text
 
 
-class PromptLimits(Protocol):
-    """The limits of a prompt: the models' context and vocabulary."""
-
-    @property
-    def max_positions(self) -> int: ...
-
-    @property
-    def vocab_size(self) -> int: ...
-
-
-def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: PromptLimits, num_new: int = 0) -> None:
+def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Models | ModelLimits, num_new: int = 0) -> None:
     """Refuses an invalid prompt without tokenizing it; `num_new` tokens are to fit behind it.
 
     Raises ContextLengthExceededError for a prompt that cannot fit, TokenizerError for ids outside the vocabulary.
@@ -70,7 +61,7 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: PromptLimits,
     require_fits(len(prompt), models, num_new)
 
 
-def require_fits(num_tokens: int, models: PromptLimits, num_new: int = 0) -> None:
+def require_fits(num_tokens: int, models: Models | ModelLimits, num_new: int = 0) -> None:
     """Raises ContextLengthExceededError when a prompt does not fit with so many tokens behind it."""
     if (surplus := num_tokens + num_new - models.max_positions) > 0:
         of_these = f", {num_new} of them for the answer" if num_new else ""
@@ -79,7 +70,11 @@ def require_fits(num_tokens: int, models: PromptLimits, num_new: int = 0) -> Non
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> tuple[list[int], int]:
-    """The ids to read, and the number of prefix tokens that were added."""
+    """The ids to read, and the number of prefix tokens that were added to a text; token ids are used unchanged.
+
+    The prefix is mostly the BOS token. If the text itself begins with that, it counts once (unless it is an ordinary
+    word). Elsewhere text never encodes to a special token.
+    """
     if not isinstance(prompt, str):
         return list(prompt), 0
     is_special = tokenizer.bos_id in tokenizer.special_ids  # some vocabularies name an ordinary word

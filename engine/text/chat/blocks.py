@@ -31,7 +31,6 @@ from engine.text.blocks import (
     write_facts,
 )
 from engine.text.chat.conversations import Conversation, stored_conversation
-from engine.text.parquet_rows import Row
 from engine.text.split import count_documents, read_split
 from engine.text.split_names import SPLITS, Split
 from engine.text.tokenizer import Tokenizer
@@ -137,10 +136,16 @@ def _encode(
         GrowingArray(folder / "ends.npy", np.dtype("<i8")) as ends,
     ):
         for number, row in enumerate(read_split(documents_folder, split), 1):
+            problem = "The template of the seed model shows no answer of a conversation."
+            remedy = "Choose another seed model, or remove the conversation."
+            is_counted = np.zeros(0, dtype=np.bool_)
             try:
-                new_ids, is_counted = _encoded(encoder, row)
-            except CorpusError as error:
-                refused.append(error)
+                new_ids, is_counted = encoder.encode(stored_conversation(row["messages"]))
+                is_counted[:1] = False  # nothing predicts the first token
+            except ChatTemplateError as error:
+                problem, remedy = error.problem, error.next_step
+            if not is_counted.any():
+                refused.append(CorpusError(problem, remedy, path=row["source"]))
                 if len(refused) >= MOST_REFUSED:
                     return
                 continue
@@ -149,21 +154,6 @@ def _encode(
             ends.extend([len(ids)])
             if number % REPORT_EVERY == 0:
                 yield number
-
-
-def _encoded(encoder: ChatEncoder, row: Row) -> tuple[list[int], NDArray[np.bool_]]:
-    try:
-        ids, is_answer = encoder.encode(stored_conversation(row["messages"]))
-    except ChatTemplateError as error:
-        raise CorpusError(error.problem, error.next_step, path=row["source"]) from None
-    is_answer[:1] = False  # nothing predicts the first token
-    if not is_answer.any():
-        raise CorpusError(
-            "The template of the seed model shows no answer of a conversation.",
-            "Choose another seed model, or remove the conversation.",
-            path=row["source"],
-        )
-    return ids, is_answer
 
 
 def _all_refused(refused: Sequence[CorpusError], total: int) -> CorpusError:
