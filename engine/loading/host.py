@@ -70,7 +70,16 @@ class CacheBytes:
         Raises CancelledError, and leaves its place, once nobody waits for the stream.
         """
         with self._changed:
-            self._wait_for(num_bytes)
+            turn = object()
+            self._turns.append(turn)
+            try:
+                while not self._changed.wait_for(
+                    lambda: self._turns[0] is turn and self._fits(num_bytes), timeout=CHECK_SECONDS
+                ):
+                    check_cancelled()
+            finally:
+                self._turns.remove(turn)
+                self._changed.notify_all()
             self.num_reserved += num_bytes
         try:
             yield
@@ -82,19 +91,6 @@ class CacheBytes:
     def retry(self) -> None:
         """Has streams that wait look again: what else counts toward the capacity may be idle now."""
         with self._changed:
-            self._changed.notify_all()
-
-    def _wait_for(self, num_bytes: int) -> None:
-        """Returns when it is this stream's turn and its bytes fit. The caller holds the lock."""
-        turn = object()
-        self._turns.append(turn)
-        try:
-            while not self._changed.wait_for(
-                lambda: self._turns[0] is turn and self._fits(num_bytes), timeout=CHECK_SECONDS
-            ):
-                check_cancelled()
-        finally:
-            self._turns.remove(turn)
             self._changed.notify_all()
 
     def _fits(self, num_bytes: int) -> bool:

@@ -255,7 +255,8 @@ class ModelCache:
                 model, cached = self._ready(name, experts), self._models.get(name)
             if model is not None:
                 return model
-            if cached is not None and self._fits(cached, experts):
+            missing_bytes = 0 if cached is None else cached.model.coming_bytes(_missing(cached.model, experts))
+            if cached is not None and cached.num_bytes + missing_bytes + self._others() <= self._capacity_bytes:
                 model = cached.model
             else:
                 with self._lock:
@@ -271,11 +272,6 @@ class ModelCache:
             return None
         self._models.move_to_end(name)
         return cached.model
-
-    def _fits(self, cached: _CachedBase, experts: Mapping[str, ArtifactRef]) -> bool:
-        """True when the missing experts fit besides those of the base."""
-        coming_bytes = cached.model.coming_bytes(_missing(cached.model, experts))
-        return cached.num_bytes + coming_bytes + self._others() <= self._capacity_bytes
 
     def _read(self, name: _Name, model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> None:
         """Reads missing experts after evicting other models; counts what was loaded even if reading failed."""

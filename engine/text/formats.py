@@ -94,9 +94,6 @@ def unknown_format(file: TextFile) -> CorpusError:
     return CorpusError(f"The file has an unknown format: {suffix}.", KNOWN_KINDS, path=file.name)
 
 
-# --- JSON
-
-
 def _read_json(source: Source) -> Records:
     """One object per line; or an array, or objects over several lines, one after the other."""
     start = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].lstrip()
@@ -221,9 +218,6 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# --- tables of CSV
-
-
 def _read_csv(source: Source, delimiter: str = ",") -> Records:
     """The rows of a table; another separator than the expected one is recognised, and noted."""
     csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
@@ -310,9 +304,6 @@ class _CsvLines:
             if self._size > records.MAX_RECORD_BYTES:
                 raise self._source.too_long(self._first)
             yield self.last
-
-
-# --- parquet
 
 
 def _read_parquet(source: Source) -> Records:
