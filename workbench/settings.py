@@ -193,7 +193,6 @@ class Settings(BaseSettings):
     @field_validator("home", "artifacts")
     @classmethod
     def _fits_file_system(cls, folder: Path | None) -> Path | None:
-        """Refuses a path that a file system, or one of the files to lie in it, is too long for."""
         if folder is None:
             return None
         try:
@@ -282,7 +281,6 @@ class Settings(BaseSettings):
     @field_validator("remote_shell", "slurm_options")
     @classmethod
     def _are_words(cls, command: str) -> str:
-        """Refuses an open quote."""
         try:
             words = shlex.split(command)
         except ValueError as error:
@@ -292,7 +290,6 @@ class Settings(BaseSettings):
     @field_validator("gpus")
     @classmethod
     def _are_numbers(cls, gpus: str) -> str:
-        """Refuses anything but numbers and ranges."""
         for one in _listed(gpus):
             match = _GPU_RANGE.fullmatch(one)
             if match is None or int(match[2] or match[1]) < int(match[1]):

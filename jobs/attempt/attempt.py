@@ -29,7 +29,7 @@ from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Runner, Work, load_runner, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLostError, StorageError, StoreFailedError
-from workbench.integrity.damage import with_names
+from workbench.integrity.check import with_names
 from workbench.job_records import devices, leases
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool

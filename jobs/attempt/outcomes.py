@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import LostNodeError, LostRankError, Problem, is_out_of_memory
+from workbench.answers.cards import Failure
 from workbench.errors import DiskFullError, LostGpuError, StoreFailedError
-from workbench.registry.cards import Failure
 from workbench.schema.job_states import Ending
 from workbench.store.storage import disk_full, is_full_disk
 

@@ -22,10 +22,8 @@ from engine.plugins import load_object
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
-from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind
+from workbench.kinds.kind import Kind, kind_named
 from workbench.registry import database
-from workbench.schema.names import Row, ensure_free
 from workbench.settings import Settings
 from workbench.store import tombstones
 from workbench.store.artifacts import find_artifact, register_artifact
@@ -40,8 +38,8 @@ def load_runner(kind: str) -> Runner:
 
 
 def runner_path(kind: Kind[Any]) -> str:
-    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` named as its spec's."""
-    return kind.runner or kind.spec.__module__.replace("workbench.kinds", "jobs.kinds", 1) + ":run"
+    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` of its name."""
+    return kind.runner or f"jobs.kinds.{kind.module}:run"
 
 
 def stable_id(job_id: str, what: str) -> str:
@@ -108,10 +106,6 @@ class Work:
     def log(self) -> Path:
         """The log file of the job, for the output of the processes that it starts."""
         return log_path(self.settings, self.job_id)
-
-    def ensure_free(self, session: Session, table: type[Row], what: str, name: str) -> None:
-        """Raises NameTakenError if a row has a result's name, BadSpecError if the command line would misread it."""
-        ensure_free(session, table, what, name)
 
     @cached_property
     def checkpoints(self) -> StoredCheckpoints | None:

@@ -18,26 +18,23 @@ from jobs.probe.forecast import forecast, several
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains
+from workbench.kinds.data import MakeDomain
 from workbench.kinds.training.default_rate import is_random
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.registry.aliases import model_name
 from workbench.registry.clusters.branching import Shares, best_parent, parent_candidates, shared_documents
-from workbench.registry.clusters.cluster_domains import domain_names, former_domains
+from workbench.registry.clusters.cluster_routing import domain_names, former_domains
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.corpora import training_domains
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import changed_gate, default_gate, load_gate
-from workbench.specs.plan import Step
-from workbench.specs.requests import TrainClusters
+from workbench.specs.requests import Step, TrainClusters
 from workbench.store.storage import get_storage
 
 
@@ -109,7 +106,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
 
 def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
     """The fit, every shard, and the final job; only the final job if one shard is enough."""
-    ensure_free(session, Clustering, "clustering", spec.name)
+    ensure_free(session, Clustering, spec.name)
     names = spec.domains or training_domains(session)
     spec = spec.model_copy(update={"domains": names})  # so that all parts use the same text
     counted = session.scalar(select(func.sum(Domain.num_documents)).where(Domain.name.in_(names))) or 0

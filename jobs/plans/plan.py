@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from sqlalchemy.orm import Session
 
 from jobs.queue.submit import call_workers
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast, creates
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 
 
 def submit_plan(steps: Callable[[Session], Sequence[Step]], settings: Settings | None = None) -> list[str]:

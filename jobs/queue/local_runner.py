@@ -14,10 +14,10 @@ from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.tasks import run_most_urgent, stop_runners
+from workbench.answers.cards import JobCard
 from workbench.errors import RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema.job_states import FINISHED
 from workbench.settings import Settings, get_settings
 

@@ -31,7 +31,7 @@ from workbench.registry.comparisons import delete_history
 from workbench.registry.database import require_registry
 from workbench.schema import database_clock
 from workbench.settings import Settings, get_settings
-from workbench.store.temporary_files import sweep_temporary_files
+from workbench.store.private_folder import sweep_temporary_files
 
 SWEEP_SECONDS = 3600.0
 LEFTOVERS_SECONDS = 20.0

@@ -21,13 +21,13 @@ from jobs.attempt.attempt import follow, host_name, new_owner
 from jobs.attempt.work import Claim
 from jobs.queue.app import QUEUE, RUN, make_app
 from jobs.uploads import is_elsewhere, upload_id
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError, DiskFullError, RegistryUnavailableError, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.job_records.preconditions import kind_of, validate_against_registry, without_aliases
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema import database_clock
 from workbench.schema.job_states import STOPPED, UPLOAD
 from workbench.settings import Settings, get_settings

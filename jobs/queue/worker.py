@@ -18,8 +18,7 @@ from jobs.queue.tasks import raise_problem, worker_app
 from workbench.errors import RegistryUnavailableError
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
-from workbench.store.private_folder import make_private
-from workbench.store.temporary_files import keep_temporary_files
+from workbench.store.private_folder import keep_temporary_files, make_private
 
 
 def main() -> NoReturn:

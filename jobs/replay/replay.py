@@ -29,11 +29,11 @@ from jobs.kinds.shared.environment import recorded_environment
 from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
 from jobs.probe.probe_work import ProbeWork
 from jobs.replay.compare import Points, compare_points, compare_weights
-from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
+from workbench.answers.integrity import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError
 from workbench.exports.old_masks import MASK_RULE
 from workbench.job_records import jobs
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.experts import expert_row

@@ -13,12 +13,12 @@ from jobs.plans.plan import place
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs, leases
 from workbench.kinds import parse_spec as specs
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.demix.sizes import SIZES
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.plan import plan

@@ -10,15 +10,12 @@ import pytest
 from engine.config import TrainingConfig
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Classify, Evaluate
+from workbench.kinds.clusters import FindClusters, MakeClusterDomains
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.parse_spec import parse_spec
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction

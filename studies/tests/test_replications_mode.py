@@ -8,8 +8,8 @@ import pytest
 
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint

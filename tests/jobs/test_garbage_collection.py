@@ -24,8 +24,8 @@ from jobs.uploads import names_file, uploads_folder
 from workbench.errors import RegistryMismatchError, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Classify
+from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.registry.backups import list_backups
 from workbench.schema.tables import Artifact, Job

@@ -29,10 +29,10 @@ from engine.training.autocast import autocast_for
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from ui.cli.app import main
+from workbench.answers.cards import JobCard, MetricPoint
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading, transaction
 from workbench.requests.planning import plan
 from workbench.schema.tables import Expert, Mixture, MixtureMember

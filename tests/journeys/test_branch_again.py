@@ -13,13 +13,13 @@ from engine.clusters.sources import hex_of
 from jobs.plans.clusterings import Branch, plan_training, submit_training
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import share
 from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.specs.requests import TrainClusters

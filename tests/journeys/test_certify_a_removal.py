@@ -16,14 +16,13 @@ import torch
 
 from jobs.kinds.shared import model_loading
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.retrained_baselines import candidates
-from workbench.analysis.changes.unlearning import what_stays
+from workbench.analysis.changes.retrained_baselines import candidates, what_stays
+from workbench.answers.cards import JobCard, ReportCard
 from workbench.errors import InUseError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions.removal import RemovalRequest
 from workbench.registry import corpora, experts, mixtures, reports
-from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction
 from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage

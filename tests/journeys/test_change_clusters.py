@@ -23,12 +23,12 @@ from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, TRAINING
 from ui.cli.app import main
+from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.errors import BadSpecError, InUseError, JobError, NotFoundError
 from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_as
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.clusters.clusterings import (
     clustering_row,
     delete_clustering,

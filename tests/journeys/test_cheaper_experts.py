@@ -22,12 +22,12 @@ from tests.journeys.conftest import SHAPE
 from ui.cli.app import main
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates
+from workbench.answers.cards import ExpertCard
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
-from workbench.questions.costs import mixture_costs
+from workbench.questions.costs import CostRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, seeds
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
 from workbench.store.storage import get_storage
@@ -111,7 +111,7 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert at["thin kitchen/kitchen"]["kitchen"] < at["thin court/court"]["kitchen"]
     with reading() as session:
         assert len(mix_scores(session, get_storage(), "thin court").domains) == 3
-        cost = mixture_costs(session, get_storage(), "thin court", context=32)
+        cost = CostRequest(mixture="thin court", context=32).answer(session, get_storage())
     assert cost.mixture == 2 * cost.forward
     assert cost.forward - 2 * court.num_parameters == forward_flops(cost.shape, 32)
     assert cost.adapting < cost.training

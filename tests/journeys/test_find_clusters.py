@@ -24,13 +24,12 @@ from tests.journeys.conftest import SHAPE, WORDS, done
 from ui.cli.app import main
 from ui.kinds.job_results import result_sentence
 from ui.present.text.clusters import made_words
+from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.errors import BadSpecError, InUseError, NameTakenError, StorageError
 from workbench.job_records import jobs
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.split_cluster import SplitCluster
+from workbench.kinds.clusters import FindClusters, SplitCluster
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import seeds
-from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.clusters.cluster_documents import POINT, changes, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction

@@ -38,14 +38,14 @@ from tests.journeys.test_chat_data import seed_folder, write_chats
 from ui.api.app import create_app
 from ui.cli.app import main
 from ui.present.forms.job_forecast import nearest_words, rows_of
+from workbench.answers.cards import DeviceCard, JobCard
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.job_records.devices import SLOT_NAME
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.registry.cards import DeviceCard, JobCard
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row
 from workbench.schema.tables import Artifact, Expert, Job, SeedModel

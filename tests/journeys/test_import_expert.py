@@ -24,10 +24,10 @@ from jobs.queue.submit import resume, submit
 from tests.journeys.conftest import SHAPE, Do, done
 from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
 from ui.cli.app import main
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.questions.calibration import calibrate_evidence
 from workbench.registry import experts, seeds
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 

@@ -15,11 +15,11 @@ from engine.text.split import read_split
 from engine.text.split_names import SPLITS
 from jobs.kinds.data import make_domain
 from ui.cli.app import main
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.data import MakeDomain
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import corpora as corpora_rows
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters.cluster_documents import POINT, map_points
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.database import reading

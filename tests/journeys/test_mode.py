@@ -26,13 +26,13 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
 from workbench.analysis import perplexity_tables
-from workbench.analysis.curves import training_history
+from workbench.analysis import training_curves as training_history
+from workbench.answers.cards import ExpertCard, JobCard
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
-from workbench.questions.costs import mixture_costs
+from workbench.questions.costs import CostRequest
 from workbench.questions.parent_proposal import NearestRequest
 from workbench.registry import corpora, experts, mixtures, seeds
-from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.requests import planning
 from workbench.schema.tables import Metric, SeedModel
@@ -446,7 +446,7 @@ def test_a_parent_is_selected_among_those_that_have_copies(moded) -> None:
 
 def test_it_costs_its_parts_beside_the_backbone(moded) -> None:
     with reading() as session:
-        costs = {name: mixture_costs(session, get_storage(), name, context=32) for name in ("law", "both")}
+        costs = {name: CostRequest(mixture=name, context=32).answer(session, get_storage()) for name in ("law", "both")}
         config = seeds.get_seed(session, "seed").config
         (job,) = [one for one in jobs.list_jobs(session) if one.title == "Train MoDE expert law"]
     one, two = (costs[name].mixture for name in ("law", "both"))

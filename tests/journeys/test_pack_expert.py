@@ -20,9 +20,9 @@ from tests.journeys.conftest import SHAPE, Do, done, work, write_domain
 from tests.journeys.test_export import IDS, LORA, our_logits
 from ui.cli.app import main
 from workbench.analysis.changes.retrained_baselines import unknown, unknown_by_base
+from workbench.answers.cards import ExpertCard, JobCard
 from workbench.errors import BadSpecError
 from workbench.registry import experts, seeds
-from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage

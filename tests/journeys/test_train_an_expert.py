@@ -24,12 +24,12 @@ from jobs.attempt.attempt import run_here
 from jobs.kinds.shared import resume_guard
 from jobs.queue.submit import run_now, submit, wait
 from workbench.analysis import perplexity_tables, scores
+from workbench.answers.cards import JobCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.schema.tables import Evaluation
 from workbench.specs.requests import MixtureSpec

@@ -13,13 +13,13 @@ from engine.events import Token
 from engine.loading.host import Host
 from jobs.queue.submit import submit
 from workbench.analysis import perplexity_tables
+from workbench.answers.cards import ExpertCard
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
 from workbench.store.storage import get_storage

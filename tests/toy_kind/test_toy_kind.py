@@ -18,13 +18,13 @@ from jobs.queue.submit import run_now, submit
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
 from ui.kinds.catalog import train_forms
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import validate_against_registry
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.schema.tables import Report
 

@@ -20,12 +20,12 @@ from engine.methods import registry
 from jobs.queue.submit import run_now
 from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_spec
-from workbench.questions.costs import mixture_costs
+from workbench.questions.costs import CostRequest
 from workbench.registry import corpora, experts
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
@@ -99,7 +99,7 @@ def test_it_is_trained_scored_opened_and_used_like_the_built_in_methods(seeded: 
         assert all(row.config["options"] == {"strength": 2.0} and row.base.kind == "seed" for row in rows)
         assert all(row.num_parameters == 2 * 32 for row in rows)
         assert (get_storage().path(rows[0].artifact_id) / EXPERT_CARD).is_file()
-        costs = mixture_costs(session, get_storage(), "toys", context=32)
+        costs = CostRequest(mixture="toys", context=32).answer(session, get_storage())
     assert costs.adapting < costs.training
 
     do({"kind": "evaluate", "mixture": "toys", "block_size": 32, "max_tokens": 300})

@@ -13,10 +13,9 @@ from streamlit.testing.v1 import AppTest
 from engine import plugins
 from jobs.queue.submit import run_now
 from tests.ui.studio.visits import STUDIO
-from ui.cli.app import main
-from ui.cli.command_table import CommandTable
+from ui.cli.app import CommandTable, main
 from ui.pages.catalog import all_pages, pages_of
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 
 FOLDER = Path(__file__).parent
 

@@ -129,7 +129,7 @@ class ModelHost:
         return self._host.use() if self._host is not None else HostUse()
 
     def _naming_damage(self) -> AbstractContextManager[None]:
-        from workbench.integrity.damage import naming_damage
+        from workbench.integrity.check import naming_damage
 
         return naming_damage(self.settings)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.plugins import find_plugins, missing_package
 from ui.reports.report_type import Part, ReportType, stored_sentence
-from workbench.registry.cards import ReportCard
+from workbench.answers.cards import ReportCard
 
 GROUP = "expert_workbench.reports"  # of entry points
 

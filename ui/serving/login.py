@@ -24,8 +24,7 @@ from workbench.access.actor import OWNER, THE_OWNER, Actor, acting_as
 from workbench.access.home_token import LOGIN_FOLDER, access_token, ensure_token, known_token, needs_token
 from workbench.errors import NoRegistryError, RegistryUnavailableError
 from workbench.registry.database import reading
-from workbench.store.private_files import create_private, write_private
-from workbench.store.private_folder import private_folder
+from workbench.store.private_folder import create_private, private_folder, write_private
 
 if TYPE_CHECKING:
     from workbench.settings import Settings

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from workbench.access.actor import OWNER, Actor, Role, require
 from workbench.answers.team import UserCard
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
-from workbench.schema.names import clean_name
+from workbench.schema.names import by_name, clean_name
 from workbench.schema.tables import User
 
 TOKEN_START = "wb_"  # by which a token of a user is known
@@ -31,7 +31,7 @@ class NewUser:
 def list_users(session: Session) -> list[UserCard]:
     """All users by name, revoked ones included."""
     require(Role.ADMIN)
-    return [_card(row) for row in session.scalars(select(User).order_by(User.name))]
+    return [UserCard.of_row(row) for row in session.scalars(select(User).order_by(User.name))]
 
 
 def add_user(session: Session, name: str, role: str) -> NewUser:
@@ -46,18 +46,16 @@ def add_user(session: Session, name: str, role: str) -> NewUser:
     row = User(name=name, role=wanted.title, token_sha256=token_hash(token))
     session.add(row)
     session.flush()
-    return NewUser(_card(row), token)
+    return NewUser(UserCard.of_row(row), token)
 
 
 def revoke_user(session: Session, name: str) -> UserCard:
     """Ends a user's token and logins at once. Raises NotFoundError."""
     require(Role.ADMIN)
-    row = _by_name(session, name)
-    if row is None:
-        raise NotFoundError("user", name, session.scalars(select(User.name).order_by(User.name).limit(20)))
+    row = by_name(session, User, name)
     row.revoked_at = row.revoked_at or time.time()
     session.flush()
-    return _card(row)
+    return UserCard.of_row(row)
 
 
 def actor_of_token(session: Session, token: str) -> Actor | None:
@@ -111,7 +109,3 @@ def _actor(row: User | None) -> Actor | None:
 def token_hash(token: str) -> str:
     """SHA-256 is enough: a token has 256 random bits, unlike a password."""
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _card(row: User) -> UserCard:
-    return UserCard(name=row.name, role=row.role, created_at=row.created_at, revoked_at=row.revoked_at)

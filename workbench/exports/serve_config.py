@@ -23,7 +23,7 @@ from workbench.formatting.shell_command import shell_command
 from workbench.registry.experts import SEED, expert_or_seed
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.schema.tables import Expert
-from workbench.specs.outputs import output_complaints
+from workbench.specs.base import output_complaints
 from workbench.store.storage import Storage
 
 
@@ -121,7 +121,6 @@ def _why_not(storage: Storage, expert: Expert) -> str:
 
 
 def _rank(storage: Storage, expert: Expert) -> int:
-    """The largest rank of an adapter's maps."""
     from safetensors import safe_open
 
     ranks = [1]

@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 from engine.foreign_files import what_is
 from engine.text.streams import printable
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
-from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind
+from workbench.kinds.kind import Kind, kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from workbench.errors import BadSpecError, Complaint
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.specs.base import Sane
 
 SpecType = TypeVar("SpecType", bound=Sane)
@@ -73,7 +73,6 @@ def complaints_of(error: ValidationError) -> list[Complaint]:
 
 
 def _complaint(details: ErrorDetails) -> str:
-    """The message of one validation error, without its field."""
     context = details.get("ctx", {})
     match details["type"]:
         case "missing":

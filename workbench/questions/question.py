@@ -22,7 +22,7 @@ from engine.mixing.gates.updating import UpdatingGateConfig
 from engine.plugins import find_plugins
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
-from workbench.integrity.damage import naming_damage
+from workbench.integrity.check import naming_damage
 from workbench.registry.database import reading
 from workbench.requests.body import RequestBody
 from workbench.settings import Settings, get_settings

@@ -13,9 +13,9 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from workbench.errors import BadSpecError, NoModelError, NotFoundError
-from workbench.registry.cards import AliasCard
-from workbench.schema.names import ALIAS_SIGN, aliased_row, clean_name
+from workbench.answers.cards import AliasCard
+from workbench.errors import BadSpecError, NoModelError
+from workbench.schema.names import ALIAS_SIGN, aliased_row, by_name, clean_name
 from workbench.schema.tables import Alias, Expert, Mixture
 
 _FORM = re.compile(r"[A-Za-z0-9_-]{1,40}")  # of the part after the sign, as MLflow has it
@@ -30,7 +30,7 @@ def list_aliases(session: Session) -> list[AliasCard]:
 
 def get_alias(session: Session, name: str) -> AliasCard:
     """One alias. Raises NotFoundError."""
-    return _card(_row(session, name))
+    return _card(by_name(session, Alias, name))
 
 
 def set_alias(session: Session, name: str, model: str) -> AliasCard:
@@ -49,8 +49,9 @@ def set_alias(session: Session, name: str, model: str) -> AliasCard:
 
 def delete_alias(session: Session, name: str) -> AliasCard:
     """Deletes an alias, not its model; returns what it was. Raises NotFoundError."""
-    card = get_alias(session, name)
-    session.delete(_row(session, name))
+    row = by_name(session, Alias, name)
+    card = _card(row)
+    session.delete(row)
     session.flush()
     return card
 
@@ -96,15 +97,8 @@ def _clean(session: Session, name: str) -> str:
     return name
 
 
-def _row(session: Session, name: str) -> Alias:
-    row = session.get(Alias, name)
-    if row is None:
-        raise NotFoundError("alias", name, session.scalars(select(Alias.name).order_by(Alias.name).limit(20)))
-    return row
-
-
 def _card(row: Alias) -> AliasCard:
     kind: Literal["expert", "mixture"] = "expert" if row.expert else "mixture"
     target = row.expert or row.mixture
     assert target is not None
-    return AliasCard(name=row.name, model=target.name, kind=kind, updated_at=row.updated_at)
+    return AliasCard.of_row(row, model=target.name, kind=kind)

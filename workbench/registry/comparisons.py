@@ -37,9 +37,8 @@ from workbench.answers.posteriors import Manifest
 from workbench.answers.stored_answer import StoredAnswer
 from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
-from workbench.registry.prompt_domains import domain_weights, leading_domain
-from workbench.registry.setups import setup_sha256, variant_of
-from workbench.schema.names import by_name
+from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
+from workbench.schema.names import by_id, by_name, id_not_found
 from workbench.schema.tables import ComparedAnswer, Comparison, Domain, Vote
 from workbench.specs.gates import load_gate
 
@@ -50,9 +49,6 @@ _CHOICES: dict[Choice, str] = {"a": "first", "b": "second", "tie": "tie", "both_
 _SWAPPED: dict[Choice, Choice] = {"a": "b", "b": "a", "tie": "tie", "both_bad": "both_bad"}
 
 
-# storing ---------------------------------------------------------------------------------------------
-
-
 def store_comparison(session: Session, new: NewComparison, history_days: float = 1.0) -> ComparisonCard:
     """Stores a prompt and its answers; with `history_days` 0 nothing of their text.
 
@@ -61,7 +57,7 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
     for answer in new.answers:
         _require_replayable(answer)
     if new.domain:
-        by_name(session, Domain, "domain", new.domain)
+        by_name(session, Domain, new.domain)
     weights, has_text = domain_weights(session, new.answers), history_days > 0
     domain = new.domain or leading_domain(weights)
     row = Comparison(
@@ -137,9 +133,6 @@ def _tokens(answer: NewAnswer) -> dict[str, Any]:
     }
 
 
-# reading ---------------------------------------------------------------------------------------------
-
-
 def list_comparisons(
     session: Session,
     *,
@@ -183,7 +176,7 @@ def get_comparison(session: Session, id: str, history_days: float = 1.0) -> Comp
     """One comparison by its id or a unique prefix. Raises NotFoundError, also once its text is no longer stored."""
     row = _row(session, id)
     if row.has_text and row.created_at <= _oldest(history_days):
-        raise NotFoundError("comparison", id, _known(session))
+        raise id_not_found(session, Comparison, id, Comparison.has_text)
     return _card(row)
 
 
@@ -191,17 +184,8 @@ def _oldest(history_days: float) -> float:
     return time.time() - history_days * DAY_SECONDS
 
 
-def _known(session: Session) -> Sequence[str]:
-    newest = select(Comparison.id).where(Comparison.has_text).order_by(Comparison.created_at.desc())
-    return session.scalars(newest.limit(20)).all()
-
-
 def _row(session: Session, id: str) -> Comparison:
-    matching = select(Comparison).where(Comparison.id.startswith(plain(id), autoescape=True))
-    rows = session.scalars(matching.limit(2)).all()
-    if len(rows) != 1:
-        raise NotFoundError("comparison", id, _known(session))
-    return rows[0]
+    return by_id(session, Comparison, plain(id), Comparison.has_text)
 
 
 def answer_of(card: ComparisonCard, letter: str) -> ComparedAnswerCard:
@@ -221,9 +205,6 @@ def replayable(card: ComparisonCard) -> dict[str, StoredAnswer]:
     return {one.letter: StoredAnswer.model_validate(one.model_dump()) for one in card.answers}
 
 
-# votes -----------------------------------------------------------------------------------------------
-
-
 def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
     """Records a vote on two answers. Another vote on the same two replaces it, and is not blind any more.
 
@@ -234,7 +215,7 @@ def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
     first, second, choice = _pair(row, new)
     before = _vote_on(row, first, second)
     if new.domain:
-        by_name(session, Domain, "domain", new.domain)
+        by_name(session, Domain, new.domain)
         row.domain, row.domain_source = new.domain, "user"
     if before is None:
         row.votes.append(Vote(first=first, second=second, choice=_CHOICES[choice], is_blind=new.is_blind))
@@ -283,9 +264,6 @@ def _vote_on(row: Comparison, first: int, second: int) -> Vote | None:
     return next((one for one in row.votes if (one.first, one.second) == (first, second)), None)
 
 
-# deleting --------------------------------------------------------------------------------------------
-
-
 def delete_comparison(session: Session, id: str) -> HistoryDeletion:
     """Deletes a comparison with its votes."""
     row = _row(session, id)
@@ -331,9 +309,6 @@ def _remove_text(row: Comparison) -> None:
     row.prompt, row.messages, row.has_text = "", [], False
     for answer in row.answers:
         answer.text, answer.tokens = "", {}
-
-
-# cards -----------------------------------------------------------------------------------------------
 
 
 def _head(row: Comparison) -> dict[str, Any]:

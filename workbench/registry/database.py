@@ -51,9 +51,6 @@ _ready: set[str] = set()
 _inherited: list[Engine] = []
 
 
-# transactions -------------------------------------------------------------------------------------
-
-
 @contextmanager
 def transaction(settings: Settings | None = None, needs: Role = Role.EDITOR) -> Iterator[Session]:
     """A session that writes: committed when the block ends without an exception, else rolled back.
@@ -101,9 +98,6 @@ def _ready_engine(settings: Settings) -> Engine:
         require_registry(settings)
         _ready.add(settings.database)
     return get_engine(settings)
-
-
-# engines ------------------------------------------------------------------------------------------
 
 
 def get_engine(settings: Settings | None = None) -> Engine:
@@ -177,9 +171,6 @@ def _forget_engines() -> None:
 os.register_at_fork(after_in_child=_forget_engines)
 
 
-# is there a registry, and of which version --------------------------------------------------------
-
-
 def require_registry(settings: Settings | None = None) -> None:
     """Raises NoRegistryError, with the command to run, unless there is a registry of this version."""
     settings = settings or get_settings()
@@ -225,9 +216,6 @@ def place_of(settings: Settings) -> str:
     if address.get_backend_name() == "sqlite" and address.database:
         return str(Path(address.database).parent)
     return str(address.difference_update_query(_SECRETS))  # hides the password of the user, too
-
-
-# migration ----------------------------------------------------------------------------------------
 
 
 def migrate(settings: Settings | None = None) -> None:
@@ -318,9 +306,6 @@ def _exclusive(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-# database errors as problems ------------------------------------------------------------
 
 
 @contextmanager

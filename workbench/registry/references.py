@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import InUseError
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.schema.job_states import UNFINISHED
 from workbench.schema.tables import Job
 

@@ -8,9 +8,9 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.errors import BadSpecError, NotFoundError
-from workbench.registry.cards import ViewCard
-from workbench.schema.names import clean_name
+from workbench.answers.cards import ViewCard
+from workbench.errors import BadSpecError
+from workbench.schema.names import by_name, clean_name
 from workbench.schema.tables import SavedView
 
 MOST_LETTERS = 2000  # of an address
@@ -20,12 +20,12 @@ _ADDRESS = re.compile(r"/[a-z0-9_-]*(\?[\x21-\x7e]*)?")  # a page, and what is c
 def list_views(session: Session, page: str = "") -> list[ViewCard]:
     """All saved views by name, or those of one page, such as /experts."""
     rows = session.scalars(select(SavedView).order_by(SavedView.name))
-    return [_card(row) for row in rows if page in ("", row.address.partition("?")[0])]
+    return [ViewCard.of_row(row) for row in rows if page in ("", row.address.partition("?")[0])]
 
 
 def get_view(session: Session, name: str) -> ViewCard:
     """One saved view. Raises NotFoundError."""
-    return _card(_row(session, name))
+    return ViewCard.of_row(by_name(session, SavedView, name))
 
 
 def save_view(session: Session, name: str, address: str) -> ViewCard:
@@ -40,24 +40,13 @@ def save_view(session: Session, name: str, address: str) -> ViewCard:
     row.address, row.updated_at = address, time.time()
     session.add(row)
     session.flush()
-    return _card(row)
+    return ViewCard.of_row(row)
 
 
 def delete_view(session: Session, name: str) -> ViewCard:
     """Deletes a saved view, and returns what it was. Raises NotFoundError."""
-    row = _row(session, name)
-    card = _card(row)
+    row = by_name(session, SavedView, name)
+    card = ViewCard.of_row(row)
     session.delete(row)
     session.flush()
     return card
-
-
-def _row(session: Session, name: str) -> SavedView:
-    row = session.get(SavedView, name)
-    if row is None:
-        raise NotFoundError("view", name, session.scalars(select(SavedView.name).order_by(SavedView.name).limit(20)))
-    return row
-
-
-def _card(row: SavedView) -> ViewCard:
-    return ViewCard(name=row.name, address=row.address, updated_at=row.updated_at)

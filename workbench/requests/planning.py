@@ -23,6 +23,7 @@ from workbench.registry.clusters.cluster_routing import find_route
 from workbench.registry.experts import part_names
 from workbench.registry.priors import weights_under
 from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.schema.names import not_found
 from workbench.schema.tables import Expert, Mixture, MixtureMember
 from workbench.specs.gates import changed_gate, default_gate, load_gate
 from workbench.store.storage import Storage
@@ -98,13 +99,10 @@ def _find_model(session: Session, name: str) -> _Model:
 
 
 def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mapping[str, float] | None:
-    """The weights of a request: its own, or the shares of its prior for the active experts."""
     if request.prior is None:
         return request.weights
     if not model.is_mixture:
-        raise NotFoundError(
-            "mixture", model.name, session.scalars(select(Mixture.name).order_by(Mixture.name).limit(20))
-        )
+        raise not_found(session, Mixture, model.name)
     taking_part = [member.expert.name for member in model.members if member.on]
     return weights_under(session, request.prior, taking_part if request.active is None else request.active)
 

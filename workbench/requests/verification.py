@@ -1,18 +1,19 @@
-"""Makes a stored answer of the API again by its manifest, and compares the tokens."""
+"""Stored answers: making one again by its manifest, and what the link to a comparison opens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
 from engine.config import SamplingConfig
-from engine.errors import EngineError
+from engine.errors import EngineError, Problem
 from engine.events import Done, Token
 from workbench.answers.base import Answer
+from workbench.answers.history import ComparedAnswerCard, ComparisonCard, LinkedAnswer, OpenedLink
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.answers.stored_answer import StoredAnswer, StoredChoice
@@ -129,3 +130,47 @@ def changed_since(stored: Manifest, now: Manifest) -> list[str]:
         for name in versions
         if stored.versions.get(name) != now.versions.get(name)
     ]
+
+
+def linked_comparison(card: ComparisonCard, plan: Callable[[MixtureRequest], GenerationPlan]) -> OpenedLink:
+    """Plans every answer of a comparison as it was made. Generates nothing and loads no weights.
+
+    An answer whose model, experts or files are gone has the problem in words; of a comparison without stored text only
+    models and sampling are known.
+    """
+    return OpenedLink(comparison=card, answers=[_linked(card, answer, plan) for answer in card.answers])
+
+
+def _linked(
+    card: ComparisonCard, answer: ComparedAnswerCard, plan: Callable[[MixtureRequest], GenerationPlan]
+) -> LinkedAnswer:
+    stored = StoredAnswer(manifest=answer.manifest, choices=[])
+    try:
+        changed, problem = changed_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
+    except Problem as missing:
+        changed, problem = [], missing.problem
+    return LinkedAnswer(letter=answer.letter, request=_request(card, answer), changed=changed, problem=problem)
+
+
+def _request(card: ComparisonCard, answer: ComparedAnswerCard) -> dict[str, Any]:
+    manifest = answer.manifest
+    experts = [
+        {"id": one.name, "weight": one.weight, **({} if one.parts is None else {"parts": one.parts})}
+        for one in manifest.experts
+    ]
+    text: dict[str, Any] = {"prompt": card.prompt}
+    if card.is_chat:
+        text = {"messages": [dict(one) for one in card.messages]}
+        text |= {} if manifest.evidence_from else {"evidence_from": "start"}  # as it was read
+    body = {"model": manifest.model, "experts": experts, "gate": manifest.gate, **_sampling(answer), **text}
+    return {**body, "return_token_ids": True}
+
+
+def _sampling(answer: ComparedAnswerCard) -> dict[str, Any]:
+    """The fields of the request: its own bound of tokens, or those that an answer had when it was stopped."""
+    choice = StoredChoice(index=answer.choices[0].index if answer.choices else 0)
+    drawn = asdict(StoredAnswer(manifest=answer.manifest, choices=[]).sampling(choice))
+    stopped = answer.choices and answer.choices[0].finish_reason is None
+    bound = answer.num_tokens if stopped else (answer.manifest.sampling or {}).get("max_tokens", answer.num_tokens)
+    del drawn["num_candidates"]
+    return {**drawn, "max_tokens": max(1, bound)}

@@ -146,7 +146,6 @@ class Storage:
         )
 
     def _verified(self, artifact_id: str) -> Path:
-        """The record of when the artifact was last verified."""
         return self.folder / _VERIFIED / artifact_id
 
     def ids(self) -> set[str]:
@@ -252,9 +251,6 @@ def get_storage(settings: Settings | None = None) -> Storage:
     return Storage(settings.artifacts_folder, object_store(settings.store))
 
 
-# a full disk --------------------------------------------------------------------------------------
-
-
 @contextmanager
 def noticing_full_disk(folder: Path) -> Iterator[None]:
     """Turns the errors of libraries into DiskFullError when the disk of `folder` is full."""
@@ -294,7 +290,6 @@ def free_bytes(folder: Path) -> int:
 
 
 def _newest(folder: Path) -> float:
-    """The time of the last change in a folder."""
     newest = 0.0
     for root, _, files in os.walk(folder):
         for path in [root, *(os.path.join(root, file) for file in files)]:

@@ -37,8 +37,8 @@ from jobs.kinds.shared.environment import report_reproducible_from
 from jobs.kinds.shared.model_loading import Experts, load_all
 from jobs.kinds.shared.scoring import register_scores, score_missing
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
-from workbench.analysis.changes.unlearning import what_stays
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.analysis.changes.retrained_baselines import what_stays
+from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
 from workbench.registry.reports import register_report
 from workbench.schema.tables import Expert

@@ -39,7 +39,7 @@ from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, find
 from jobs.kinds.shared.environment import report_reproducible_from
 from jobs.kinds.shared.model_loading import load_experts
 from workbench.errors import BadSpecError
-from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report

@@ -31,8 +31,7 @@ from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters import ClusterPart, FindClusters
 from workbench.registry.clusters.clusterings import pieces_key
 from workbench.registry.corpora import domain_row, training_domains
 from workbench.registry.seeds import seed_row

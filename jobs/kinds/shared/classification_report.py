@@ -14,7 +14,7 @@ from engine.analysis.fewshot.tasks import Task
 from engine.loading.plan import GenerationPlan
 from engine.statistics.intervals import student_mean
 from workbench.answers.posteriors import Manifest
-from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords
 
 CONFIDENCE = 0.95  # of the intervals

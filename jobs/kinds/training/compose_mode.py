@@ -26,6 +26,7 @@ from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.registry.experts import expert_row
 from workbench.schema.mode_composition import ModePart, composition, num_blocks_of
+from workbench.schema.names import ensure_free
 from workbench.schema.tables import Expert, Mixture
 
 
@@ -118,8 +119,8 @@ def _named_as_now(session: Session, part: ModePart) -> ModePart:
 
 
 def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:
-    work.ensure_free(session, Mixture, "mixture", spec.name)
-    work.ensure_free(session, Expert, "expert", spec.expert)
+    ensure_free(session, Mixture, spec.name)
+    ensure_free(session, Expert, spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
     parts = [_named_as_now(session, part) for part in composition(rows, spec.without, bool(spec.domains))]
     names = dict.fromkeys([*(domain for part in parts for domain in part.domains), *spec.domains])

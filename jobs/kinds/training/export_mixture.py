@@ -28,7 +28,7 @@ from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
 from workbench.errors import BadSpecError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts
-from workbench.kinds.training.export_mixture import MOE_FORMAT, ExportMixture, mixture_complaints
+from workbench.kinds.training.exchange import MOE_FORMAT, ExportMixture, mixture_complaints
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.schema.tables import Expert, Mixture
 from workbench.specs.gates import load_gate

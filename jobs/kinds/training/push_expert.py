@@ -13,7 +13,7 @@ from engine.events import Event, Progress
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.exports import exported_expert, scratch, write_expert, writing, written
 from workbench.errors import BadSpecError, StorageError
-from workbench.kinds.training.push_expert import PushExpert, push_complaints
+from workbench.kinds.training.exchange import PushExpert, push_complaints
 
 
 def run(work: Work, spec: PushExpert) -> Generator[Event, None, Register]:

@@ -42,6 +42,7 @@ from workbench.registry.clusters.branching import share_of
 from workbench.registry.clusters.cluster_routing import cluster_numbers, clustering_of
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.requests.planning import plan
+from workbench.schema.names import ensure_free
 from workbench.schema.tables import Artifact, Expert, Mixture
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifact_kinds
@@ -124,9 +125,9 @@ def _template_folder(inputs: _Inputs) -> Path:
 
 
 def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
-    work.ensure_free(session, Expert, "expert", spec.expert)
+    ensure_free(session, Expert, spec.expert)
     if spec.full_model:
-        work.ensure_free(session, Mixture, "mixture", spec.name)
+        ensure_free(session, Mixture, spec.name)
     mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
     if spec.join and not spec.full_model:
         require_place(session, mixture.name, spec.name, domain.id)

@@ -41,6 +41,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.reproducible import ROW_ORDER
 from workbench.registry.seeds import seed_row
+from workbench.schema.names import ensure_free
 from workbench.schema.tables import Artifact, Expert, Mixture
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifact_kinds
@@ -165,9 +166,9 @@ def _train(
 
 
 def _read(session: Session, work: Work, spec: TrainJoint) -> _Inputs:
-    work.ensure_free(session, Mixture, "mixture", spec.name)
+    ensure_free(session, Mixture, spec.name)
     for name in spec.experts:
-        work.ensure_free(session, Expert, "expert", name)
+        ensure_free(session, Expert, name)
     seed = seed_row(session, spec.seed_model)
     experts = {
         name: tuple(domain_files(session, work.storage, domain) for domain in domains)

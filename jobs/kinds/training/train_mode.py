@@ -17,6 +17,7 @@ from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.seeds import seed_row
+from workbench.schema.names import ensure_free
 from workbench.schema.tables import Expert, Mixture
 
 
@@ -65,8 +66,8 @@ def _expert_inits(spec: TrainMode) -> tuple[ExpertInit, ...]:
 
 
 def _read(session: Session, work: Work, spec: TrainMode) -> _Inputs:
-    work.ensure_free(session, Mixture, "mixture", spec.name)
-    work.ensure_free(session, Expert, "expert", spec.expert)
+    ensure_free(session, Mixture, spec.name)
+    ensure_free(session, Expert, spec.expert)
     seed = seed_row(session, spec.seed_model)
     domains, retained = (
         tuple(domain_files(session, work.storage, name) for name in names) for names in (spec.domains, spec.retain)

@@ -17,7 +17,7 @@ from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SEEDS, SizeName
 from workbench_studies.front.replication_reports import files_of, newest
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import JobCard
+    from workbench.answers.cards import JobCard
     from workbench_studies.kinds.replicate import Replicate
     from workbench_studies.papers.forecast import Forecast
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ui.errors import BadUsageError
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import ReportCard
+    from workbench.answers.cards import ReportCard
     from workbench_studies.core.findings import Findings
 
 

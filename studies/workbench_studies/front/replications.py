@@ -25,10 +25,10 @@ from ui.widgets.numbers import draw_number
 from ui.widgets.page_head import show_head
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
+from workbench.answers.cards import DomainCard, JobCard, ReportCard
 from workbench.errors import BadSpecError
 from workbench.formatting.shell_command import shell_command
 from workbench.registry import corpora
-from workbench.registry.cards import DomainCard, JobCard, ReportCard
 from workbench.registry.database import reading
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings

@@ -19,13 +19,13 @@ from engine.text.formats import read_records
 from engine.text.records import Record
 from engine.text.streams import TextFile, find_files
 from jobs.plans.plan import submit_plan
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 from workbench_studies.core.sizes import Size, SizeName
 from workbench_studies.kinds.replicate import Replicate

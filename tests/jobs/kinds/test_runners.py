@@ -10,7 +10,7 @@ import pytest
 from engine.plugins import BadPluginError
 from jobs.attempt.work import load_runner
 from workbench.errors import BadSpecError
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 
 
 @pytest.mark.parametrize("name", known_kinds())

@@ -22,12 +22,12 @@ from jobs.queue import submit, tasks
 from jobs.queue.choosing import chosen, leasing
 from jobs.queue.device_registration import gpus_of, registered, tenancy
 from jobs.queue.local_runner import run_jobs
+from workbench.answers.cards import DeviceCard, DeviceHolder
 from workbench.errors import BadSettingsError, BadSpecError, DevicesBusyError, LostGpuError
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool, list_devices
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
-from workbench.registry.cards import DeviceCard, DeviceHolder
 from workbench.schema.tables import Device
 from workbench.settings import Settings, read_settings
 

@@ -18,7 +18,7 @@ from jobs.uploads import uploads_folder
 from ui.present.jobs.job_status import sentence_of
 from workbench.errors import BadSpecError, JobError, NotFoundError, RegistryUnavailableError
 from workbench.job_records import jobs as rows
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 

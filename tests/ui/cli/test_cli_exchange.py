@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ui.cli import verbs
 from ui.cli.app import main
 from ui.cli.commands import expert
 from workbench.kinds.parse_spec import parse_spec
@@ -16,7 +17,8 @@ from workbench.kinds.parse_spec import parse_spec
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     specs: list[Any] = []
-    monkeypatch.setattr(expert, "submit", lambda spec, _: specs.append(spec) or SimpleNamespace(state="queued"))
+    for module in (expert, verbs):
+        monkeypatch.setattr(module, "submit", lambda spec, _: specs.append(spec) or SimpleNamespace(state="queued"))
     return specs
 
 

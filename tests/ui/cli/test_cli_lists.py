@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from ui.cli.app import main
-from ui.cli.listing import Column, Selection
+from ui.cli.verbs import Column, Selection
 from ui.errors import BadUsageError
 from ui.present.forms.uploads import keep_uploads
 from workbench.job_records.jobs import create_job, request_stop
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import Evaluate, SelfCheck
 from workbench.registry.database import transaction
 
 LISTS = {  # the columns of each list

@@ -15,8 +15,7 @@ from ui.kinds.screen import Screen
 from ui.kinds.train_form_parts import JOINT
 from ui.pages.catalog import all_pages
 from ui.widgets.fields import Answers
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import stored_sentence
+from workbench.kinds.kind import known_kinds, stored_sentence
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -72,7 +71,7 @@ def test_an_unknown_kind_is_shown_by_what_its_result_says() -> None:
 
 def test_screens_import_no_torch() -> None:
     code = (
-        "import sys; from workbench.kinds.catalog import known_kinds; from ui.kinds.catalog import screen_of\n"
+        "import sys; from workbench.kinds.kind import known_kinds; from ui.kinds.catalog import screen_of\n"
         "for name in known_kinds(): screen_of(name)\n"
         "print({'torch', 'transformers'} & set(sys.modules))"
     )

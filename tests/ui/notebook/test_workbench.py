@@ -19,9 +19,9 @@ from tests.journeys.conftest import SHAPE, TRAINING, trained_home, write_domain
 from ui.cli.app import main
 from ui.errors import JobFailedError
 from ui.notebook import Job, Mixture, Workbench
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSettingsError, BadSpecError, NameTakenError, NoRegistryError, NotFoundError
 from workbench.questions.perplexities import PerplexitiesRequest
-from workbench.registry.cards import JobCard
 from workbench.registry.database import close_engines, transaction
 from workbench.registry.experts import set_enabled
 from workbench.settings import Settings, get_settings

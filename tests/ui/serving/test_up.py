@@ -30,8 +30,8 @@ from ui.serving.browser import can_browse
 from ui.serving.studio_server import options
 from workbench.access.home_token import access_token
 from workbench.job_records.jobs import create_job
-from workbench.kinds.analysis.selfcheck import SelfCheck
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import SelfCheck
+from workbench.kinds.data import ImportCorpus
 from workbench.registry.database import transaction
 from workbench.schema.job_states import FINISHED
 from workbench.settings import Settings, get_settings

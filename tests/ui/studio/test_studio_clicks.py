@@ -19,8 +19,7 @@ from ui.widgets import background
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import Evaluate, SelfCheck
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.questions.forgetting import Forgetting
 from workbench.questions.parent_proposal import ParentProposal

@@ -15,8 +15,8 @@ from ui.present.forms.readable_folders import is_readable, require_readable
 from ui.studio.forms.import_form import LOCAL_PATH
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.data.import_corpus import FORMATS, ImportCorpus
+from workbench.kinds.data import ImportCorpus, dataset_formats
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import LocalPath
@@ -129,7 +129,7 @@ def test_a_data_set_is_not_a_kind_of_file_of_the_current_folder(name: str) -> No
 
 
 def test_all_kinds_of_the_library_are_known() -> None:
-    assert set(packaged_modules._PACKAGED_DATASETS_MODULES) <= FORMATS
+    assert set(packaged_modules._PACKAGED_DATASETS_MODULES) <= dataset_formats()
 
 
 def test_a_folder_around_the_home_is_not_read_unless_the_home_is_hidden(

@@ -18,12 +18,12 @@ from ui.present.pages import COMPOSITION
 from ui.present.text.mixtures import inside_words
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
+from workbench.answers.cards import MetricPoint
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.kinds.training.train_mode import KIND, TrainMode
 from workbench.questions.costs import MixtureCosts
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import MetricPoint
 from workbench.registry.database import transaction
 from workbench.schema.tables import new_id
 from workbench.specs.requests import MixtureSpec

@@ -15,7 +15,7 @@ from workbench.access.audit import list_entries
 from workbench.access.users import actor_of_id, actor_of_token, add_user, list_users, revoke_user, user_id_of
 from workbench.errors import BadSpecError, ForbiddenError, NameTakenError, NotFoundError
 from workbench.job_records.jobs import create_job, request_stop, retry
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 from workbench.registry.aliases import delete_alias, set_alias
 from workbench.registry.comparisons import delete_history
 from workbench.registry.database import reading, transaction

@@ -13,11 +13,11 @@ from sqlalchemy import select
 
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import Measure
+from workbench.answers.cards import EvaluationCard
 from workbench.errors import BadSpecError, NotFoundError, StorageError
 from workbench.job_records import jobs
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.cards import EvaluationCard
 from workbench.schema.tables import Artifact
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts

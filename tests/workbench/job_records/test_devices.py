@@ -11,17 +11,16 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
+from workbench.answers.cards import JobCard
 from workbench.errors import DevicesBusyError
 from workbench.job_records import devices, job_cards, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.clusters import ClusterPart, FindClusters
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema import database_clock
 from workbench.schema.tables import DeviceShare, Job
 from workbench.settings import Settings, get_settings

@@ -11,10 +11,8 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import JobError, NotFoundError
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
-from workbench.kinds.analysis.selfcheck import SelfCheck
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Evaluate, MeasureOverlap, SelfCheck
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.schema.job_states import REQUIREMENTS

@@ -12,16 +12,11 @@ from engine.config import AdaptingConfig, TrainingConfig
 from workbench.errors import BadSpecError
 from workbench.job_records.jobs import create_job
 from workbench.job_records.preconditions import validate_against_registry
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.clusters.merge_clusters import MergeClusters
-from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.analysis import Classify, Evaluate, MeasureOverlap
+from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains, MergeClusters
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode

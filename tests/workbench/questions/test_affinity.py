@@ -11,7 +11,7 @@ import pytest
 from workbench.analysis import perplexity_tables
 from workbench.errors import InUseError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import MeasureOverlap
 from workbench.questions.affinity import AffinityRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.specs.requests import MixtureSpec

@@ -11,8 +11,8 @@ from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpecError, InUseError, NoModelError, NotFoundError
 from workbench.job_records.preconditions import without_aliases
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.training.export_expert import ExportExpert
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.training.exchange import ExportExpert
 from workbench.registry import aliases, experts, mixtures
 from workbench.requests.planning import plan
 from workbench.schema.tables import Alias

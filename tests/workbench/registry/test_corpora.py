@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from workbench.errors import BadSpecError, InUseError, NameTakenError, NotFoundError, StorageError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, experts, seeds

@@ -23,13 +23,13 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from alembic import command
 from workbench.analysis.perplexity_tables import list_evaluations
+from workbench.answers.cards import Failure
 from workbench.errors import DiskFullError, NoRegistryError, RegistryUnavailableError, StorageError
 from workbench.job_records.jobs import create_job, events, get_job
 from workbench.job_records.leases import add_event
 from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
-from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_looks
 from workbench.schema.tables import (

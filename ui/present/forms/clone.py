@@ -9,8 +9,8 @@ from typing import Any
 
 from ui.present.forms.questions import Offers, Question, questions_of
 from ui.present.forms.text_in_hand import free_name
+from workbench.answers.cards import JobCard
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import JobCard
 
 _NUMBER = re.compile(r"-\d+$")  # of a clone's name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ui.errors import JobFailedError
 from ui.present.jobs.failure_text import cause_of, next_step_of
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 
 
 def failure_of(card: JobCard) -> JobFailedError:

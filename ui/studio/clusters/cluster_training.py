@@ -26,11 +26,11 @@ from ui.widgets.job_form import UNNAMED
 from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import ClusteringCard, ExpertCard
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import parse_as
 from workbench.registry import experts
-from workbench.registry.cards import ClusteringCard, ExpertCard
 from workbench.registry.database import reading
 from workbench.specs.requests import TrainClusters
 

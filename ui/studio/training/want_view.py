@@ -22,7 +22,7 @@ from ui.widgets.data_table import NO_VALUE
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import DASH
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.database import reading

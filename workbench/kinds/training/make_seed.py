@@ -13,8 +13,7 @@ from engine.config import (
 from workbench.errors import BadSpecError
 from workbench.kinds.kind import Kind, named
 from workbench.kinds.probe import Probe
-from workbench.specs.base import ExpertName, Name, Spec, absolute
-from workbench.specs.hub_names import hub_name
+from workbench.specs.base import ExpertName, Name, Spec, absolute, hub_name
 
 
 class MakeSeed(Spec):

@@ -10,10 +10,10 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.files import ArtifactRef
+from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.errors import BadSpecError, JobError, NotFoundError
 from workbench.formatting.chart_label import shorten
-from workbench.registry.cards import ClusterCard, ClusteringCard
-from workbench.registry.clusters.cluster_domains import former_domains, keep_former
+from workbench.registry.clusters.cluster_routing import former_domains, keep_former
 from workbench.registry.database import plain
 from workbench.registry.experts import changed_domains
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
@@ -75,9 +75,6 @@ class ClusteringFiles:
         raise NotFoundError("cluster", cluster, known, where=f"in “{self.name}”")
 
 
-# reading ------------------------------------------------------------------------------------------
-
-
 def list_clusterings(session: Session) -> list[ClusteringCard]:
     """All clusterings by name."""
     related = [selectinload(Clustering.clusters).joinedload(Cluster.domain), joinedload(Clustering.artifact)]
@@ -93,7 +90,7 @@ def get_clustering(session: Session, name: str) -> ClusteringCard:
 
 def clustering_row(session: Session, name: str) -> Clustering:
     """The row of a clustering; raises NotFoundError with the existing names."""
-    return by_name(session, Clustering, "clustering", name)
+    return by_name(session, Clustering, name)
 
 
 def clustering_files(session: Session, storage: Storage, name: str) -> ClusteringFiles:
@@ -128,9 +125,6 @@ def pieces_key(domain_id: str, data_sha256: str, length: int) -> str:
     return f"pieces:{domain_id}:{data_sha256}:{length}"
 
 
-# registering --------------------------------------------------------------------------------------
-
-
 def register_clustering(
     session: Session,
     *,
@@ -146,7 +140,7 @@ def register_clustering(
     job_id: str | None = None,
 ) -> ClusteringCard:
     """Registers a clustering whose files are stored already; each cluster is named after its first terms."""
-    ensure_free(session, Clustering, "clustering", name)
+    ensure_free(session, Clustering, name)
     row = Clustering(
         id=id,
         name=name,
@@ -227,9 +221,6 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
     return free_name(f"{name} #{number}".strip(), ".", taken)
 
 
-# editing rows only --------------------------------------------------------------------
-
-
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
     """Renames a cluster; nothing else changes, and no expert becomes stale.
 
@@ -290,9 +281,6 @@ def cluster_row(row: Clustering, cluster: str) -> Cluster:
     raise NotFoundError("cluster", cluster, known, where=f"in “{row.name}”")
 
 
-# deleting -----------------------------------------------------------------------------------------
-
-
 def delete_clustering(session: Session, name: str) -> None:
     """Deletes a clustering with its map; its domains stay.
 
@@ -315,15 +303,11 @@ def delete_clustering(session: Session, name: str) -> None:
     session.delete(artifact)
 
 
-# cards --------------------------------------------------------------------------------------------
-
-
 def _card(session: Session, row: Clustering) -> ClusteringCard:
     trained = _trained(session, row)
     changed = changed_domains(session)
-    same = ("id", "name", "config", "num_documents", "num_fitted", "metrics", "job_id", "created_at")
-    return ClusteringCard(
-        **{name: getattr(row, name) for name in same},
+    return ClusteringCard.of_row(
+        row,
         sources=[source["name"] for source in row.sources],
         seed=row.seed.name if row.seed else None,
         clusters=[_cluster_card(cluster, trained.get(cluster.domain_id or "", [])) for cluster in row.clusters],
@@ -333,14 +317,11 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
 
 
 def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
-    same = ("id", "number", "name", "num_documents", "representatives", "stale", "notes")
-    values = {name: getattr(row, name) for name in same}
-    values["terms"] = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
-    return ClusterCard(**values, domain=row.domain.name if row.domain else None, experts=experts)
+    terms = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
+    return ClusterCard.of_row(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
 
 
 def _trained(session: Session, row: Clustering) -> dict[str, list[str]]:
-    """The names of the experts trained on each domain of this clustering, by the domain's id."""
     query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
     names_by_domain: dict[str, list[str]] = {}
     for domain_id, name in session.execute(query.order_by(Expert.name)):

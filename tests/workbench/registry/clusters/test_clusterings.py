@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from tests.workbench.conftest import World
+from workbench.answers.cards import ClusteringCard
 from workbench.errors import BadSpecError, InUseError, JobError, NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.clusters.merge_clusters import MergeClusters
-from workbench.kinds.clusters.split_cluster import SplitCluster
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.clusters import MergeClusters, SplitCluster
+from workbench.kinds.data import MakeDomain
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.cards import ClusteringCard
-from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains
-from workbench.registry.clusters.cluster_routing import cluster_numbers
+from workbench.registry.clusters.cluster_routing import cluster_numbers, corpus_name, domain_names, set_domains
 from workbench.registry.clusters.clusterings import (
     ClusterFacts,
     clustering_files,

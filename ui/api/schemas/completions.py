@@ -1,4 +1,4 @@
-"""The request for an answer in a conversation."""
+"""The requests for a completion and for an answer in a conversation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,59 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from engine.config import MOST_TOKENS, SamplingConfig
 from engine.text.chat.conversations import NAME, clean_values
-from ui.api.schemas.fields import LongText
-from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
-from workbench.requests.body import FieldError, Nullable, RequestBody
+from ui.api.schemas.generation import (
+    MAX_CANDIDATES,
+    MAX_PROMPTS,
+    Generating,
+    LongText,
+    NeutralFields,
+    Prompts,
+    only,
+    unsupported,
+)
+from ui.present.forms.option_help import SAMPLING_HELP
+from workbench.requests.body import FieldError, RequestBody
 
 MAX_MESSAGES = 4096  # of one conversation
+
+
+class CompletionRequest(Generating):
+    """POST /v1/completions."""
+
+    prompt: Prompts = Field(
+        description="The text to go on from, or token ids, which are read exactly as they are; or a list of either "
+        f"({MAX_PROMPTS} at most), each with choices of its own. Null: the beginning of a document."
+    )
+    max_tokens: int = Field(16, ge=0, le=MOST_TOKENS, description=SAMPLING_HELP["max_tokens"])  # OpenAI's default
+    echo: bool = Field(False, description="Begin the text with the prompt.")
+    logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=MAX_CANDIDATES,
+        description="N: send the log-probability of every token, and of the N most likely alternatives.",
+    )
+    best_of: int | None = Field(None, description="Only 1, or as many as n.", json_schema_extra={"enum": [None, 1]})
+    suffix: str | None = only("empty", "")
+    add_special_tokens: bool | None = only("true; token ids get nothing before them anyway", True)
+    response_format: dict[str, Any] | None = only('{"type": "text"}', {"type": "text"})
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CompletionRequest:
+        if self.best_of not in (None, 1, self.n):
+            raise unsupported("best_of", self.n, self.best_of)
+        if self.max_tokens == 0 and not self.echo:
+            raise FieldError("max_tokens", "it must be at least 1 unless echo is true")
+        if self.num_choices > MAX_PROMPTS:
+            raise FieldError("n", f"prompts times n must be at most {MAX_PROMPTS}, but are {self.num_choices}")
+        return self
+
+    @property
+    def num_choices(self) -> int:
+        return len(self.prompt) * self.n
+
+    def sampling(self) -> SamplingConfig:
+        """The sampling settings."""
+        return self._sampling(max(1, self.max_tokens), self.logprobs or 0)
 
 
 class TextPart(RequestBody):
@@ -39,7 +87,7 @@ Content = Annotated[
 ]
 
 
-class ChatMessage(Nullable):
+class ChatMessage(NeutralFields):
     """A message of a conversation; what its template does not read has no effect."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -52,14 +100,11 @@ class ChatMessage(Nullable):
     tool_call_id: str | None = None
     refusal: str | None = Field(None, description="Accepted and ignored.")
     annotations: list[Any] | None = Field(None, description="Accepted and ignored.")
-    audio: dict[str, Any] | None = Field(None, description="Only null.", json_schema_extra={"enum": [None]})
-    function_call: dict[str, Any] | None = Field(None, description="Only null.", json_schema_extra={"enum": [None]})
+    audio: dict[str, Any] | None = only("null")
+    function_call: dict[str, Any] | None = only("null")
 
     @model_validator(mode="after")
-    def _supported(self) -> ChatMessage:
-        for name in ("audio", "function_call"):
-            if getattr(self, name) is not None:
-                raise unsupported(name, None, getattr(self, name))
+    def _has_text(self) -> ChatMessage:
         if self.content is None and not self.tool_calls:
             raise FieldError("content", f"a message of the role “{self.role}” needs a text")
         return self
@@ -99,41 +144,39 @@ class ChatRequest(Generating):
         description="Where evidence for the gate begins: at the first user's words, or at the start, with the text "
         "that the template writes before every question.",
     )
-    tools: list[dict[str, Any]] | None = Field(None, description="Only empty.")
-    tool_choice: str | dict[str, Any] | None = Field(None, description="Only none or auto.")
-    functions: list[dict[str, Any]] | None = Field(None, description="Only empty.")
-    function_call: str | dict[str, Any] | None = Field(None, description="Only none or auto.")
+    tools: list[dict[str, Any]] | None = only("empty", [])
+    tool_choice: str | dict[str, Any] | None = only("none or auto", "auto", "none")
+    functions: list[dict[str, Any]] | None = only("empty", [])
+    function_call: str | dict[str, Any] | None = only("none or auto", "auto", "none")
     parallel_tool_calls: bool | None = Field(None, description="Accepted and ignored, since there are no tools.")
-    response_format: dict[str, Any] | None = Field(None, description='Only {"type": "text"}.')
-    modalities: list[str] | None = Field(None, description="Only text.")
-    store: bool | None = Field(None, description="Only false.")
-    service_tier: str | None = Field(None, description="Only auto or default.")
+    response_format: dict[str, Any] | None = only('{"type": "text"}', {"type": "text"})
+    modalities: list[str] | None = only("text", ["text"])
+    store: bool | None = only("false", False)
+    service_tier: str | None = only("auto or default", "default", "auto")
     metadata: dict[str, Any] | None = Field(None, description="Accepted and ignored.")
     chat_template_kwargs: TemplateValues | None = Field(
         None, description="Values for variables that the model's chat template reads, such as `enable_thinking`."
     )
-    add_generation_prompt: bool | None = Field(None, description="Only true.")
-    continue_final_message: bool | None = Field(None, description="Only false.")
-    best_of: int | None = Field(None, description="Only 1.")
-    suffix: str | None = Field(None, description="Only empty.")
-    reasoning_effort: str | None = Field(None, description="Only none.")
-    verbosity: str | None = Field(None, description="Only medium.")
-    prediction: dict[str, Any] | None = Field(None, description="Only null.")
-    audio: dict[str, Any] | None = Field(None, description="Only null.")
-    web_search_options: dict[str, Any] | None = Field(None, description="Only null.")
+    add_generation_prompt: bool | None = only("true", True)
+    continue_final_message: bool | None = only("false", False)
+    best_of: int | None = only("1", 1)
+    suffix: str | None = only("empty", "")
+    reasoning_effort: str | None = only("none", "none")
+    verbosity: str | None = only("medium", "medium")
+    prediction: dict[str, Any] | None = only("null")
+    audio: dict[str, Any] | None = only("null")
+    web_search_options: dict[str, Any] | None = only("null")
     prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
     prompt_cache_retention: str | None = Field(None, description="Accepted and ignored.")
     safety_identifier: str | None = Field(None, description="Accepted and ignored.")
 
     @model_validator(mode="after")
-    def _supported(self) -> ChatRequest:
+    def _consistent(self) -> ChatRequest:
         if self.top_logprobs and not self.logprobs:
             raise FieldError("top_logprobs", "logprobs must be true with it")
-        if self.best_of not in (None, 1):
-            raise unsupported("best_of", 1, self.best_of)
-        for place, (before, message) in enumerate(pairwise([None, *self.messages])):
+        for index, (before, message) in enumerate(pairwise([None, *self.messages])):
             if message and message.role == "tool" and not (before and (before.tool_calls or before.role == "tool")):
-                raise FieldError(f"messages.{place}", "a message of the role “tool” must follow one with tool_calls")
+                raise FieldError(f"messages.{index}", "a message of the role “tool” must follow one with tool_calls")
         return self
 
     def conversation(self) -> list[dict[str, Any]]:
