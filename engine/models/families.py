@@ -10,10 +10,9 @@ import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,28 +22,22 @@ from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import DecoderLayout, discover, family_of, is_linear, require_own_layers, takes_states_only
-from engine.models.stored_tensors import Unread, wrapper_words
+from engine.models.stored_tensors import WRAPPERS, Unread
 from engine.shapes_only import is_shapes_only
 
 LAYOUTS: dict[str, Callable[[nn.Module], DecoderLayout]] = {}  # for families where discovery finds the wrong places
-P = ParamSpec("P")
-T = TypeVar("T")
 _building = RLock()
 
 
-def one_at_a_time(build: Callable[P, T]) -> Callable[P, T]:
-    """The same function, in one thread at a time.
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Decorates functions that build a model, so that only one thread at a time runs one of them.
 
     While transformers builds a model it replaces methods of its own classes and torch's default precision: another
     thread that builds one meanwhile takes them for the real ones, and puts them back for good.
     """
-
-    @wraps(build)
-    def locked(*arguments: P.args, **options: P.kwargs) -> T:
-        with _building:
-            return build(*arguments, **options)
-
-    return locked
+    with _building:
+        yield
 
 
 def layout_of(lm: nn.Module) -> DecoderLayout:
@@ -109,7 +102,7 @@ def max_positions(config: Any) -> int:
     return int(getattr(config, "max_position_embeddings", 1 << 20))
 
 
-@one_at_a_time
+@one_at_a_time()
 def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     """A randomly initialised decoder of the given shape; the same seed gives the same weights.
 
@@ -173,7 +166,7 @@ def load_model(folder: Path) -> Any:
     return load_checkpoint(folder, model_files.read_config(folder))[0]
 
 
-@one_at_a_time
+@one_at_a_time()
 def load_checkpoint(folder: Path, config: Any) -> tuple[Any, model_files.Weights, frozenset[str]]:
     """The model of a folder with this configuration, its files, and the names of the tensors that it has a place for.
 
@@ -195,7 +188,7 @@ def load_checkpoint(folder: Path, config: Any) -> tuple[Any, model_files.Weights
     return lm, weights, used
 
 
-@one_at_a_time
+@one_at_a_time()
 def load_weights(
     folder: Path,
     config: Any,
@@ -271,7 +264,7 @@ def _model_class(config: Any) -> Any:
     return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
-@one_at_a_time
+@one_at_a_time()
 def empty_model(config: Any) -> nn.Module:
     """A model of this configuration without memory for its weights."""
     with torch.device("meta"):
@@ -322,8 +315,9 @@ def _refuse_unlike(folder: Path, report: Mapping[str, Any], tensors: Mapping[str
     missing = {one for one in report.get("missing_keys", ()) if isinstance(one, str)}
     prefixes = {one.removesuffix(name) for name in missing for one in tensors if one.endswith(f".{name}")}
     if prefix := next((one for one in sorted(prefixes) if all(name.startswith(one) for name in tensors)), ""):
+        known = " and ".join(WRAPPERS[part] for part in prefix.split(".") if part in WRAPPERS)
         raise ModelError(
-            f"The names of the weights in {folder} begin with “{short(prefix)}”{wrapper_words(prefix)}: "
+            f"The names of the weights in {folder} begin with “{short(prefix)}”{known and f' (of {known})'}: "
             f"“{short(min(tensors))}”.",
             f"Save the model inside it again, so that its names begin after “{short(prefix)}”.",
         )

@@ -65,12 +65,6 @@ class Unread:
         return self._tensors[self._name]
 
 
-def wrapper_words(prefix: str) -> str:
-    """Whose the wrappers in a prefix of names are, for a sentence; empty where none of them is known."""
-    known = [WRAPPERS[part] for part in prefix.split(".") if part in WRAPPERS]
-    return f" (of {' and '.join(known)})" if known else ""
-
-
 def without_weights(module: nn.Module) -> dict[int, Any]:
     """The memo for `copy.deepcopy` with which a copy of the module gets uninitialized weights."""
     return {id(one): nn.Parameter(torch.empty_like(one), one.requires_grad) for one in module.parameters()}
