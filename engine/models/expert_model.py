@@ -246,10 +246,8 @@ def _log_likelihoods(model: TrainableModel, rows_BT: Tensor, positions_T: Tensor
 
 
 def _refusal(model: TrainableModel) -> TrainingError:
-    return TrainingError(
-        f"A model of the family “{family_of(model.lm)}” cannot keep the conversations of a block apart.",
-        "Train without separate_conversations, or choose another seed model.",
-    )
+    problem = f"A model of the family “{family_of(model.lm)}” cannot keep the conversations of a block apart."
+    return TrainingError(problem, "Train without separate_conversations, or choose another seed model.")
 
 
 class CompositeModel:

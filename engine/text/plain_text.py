@@ -85,11 +85,8 @@ def _decoded_pieces(source: Source) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             raise source.not_utf8(line, column - pending + error.start + 1) from None
         if "\0" in piece:
-            raise source.fault(
-                "The text contains NUL bytes.",
-                "Check that it is text, and remove them: tr -d '\\000' < FILE > NEW.",
-                line,
-            )
+            problem = "The text contains NUL bytes."
+            raise source.fault(problem, "Check that it is text, and remove them: tr -d '\\000' < FILE > NEW.", line)
         yield line, piece
         line, column = (line + 1, 0) if is_line_end else (line, column + len(raw))
     if decoder.getstate()[0]:

@@ -74,19 +74,13 @@ class Source:
 
     def not_utf8(self, line: int, byte: int) -> CorpusError:
         """The error for a byte (counted from 1 in its line) that is not UTF-8."""
-        return self.fault(
-            f"The text is not UTF-8 (byte {byte} of the line).",
-            "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 FILE > NEW.",
-            line,
-        )
+        problem = f"The text is not UTF-8 (byte {byte} of the line)."
+        return self.fault(problem, "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 FILE > NEW.", line)
 
     def too_long(self, line: int) -> CorpusError:
         """The error for a record above the size limit."""
-        return self.fault(
-            f"The record is longer than {MAX_RECORD_BYTES >> 20} MiB.",
-            "Cut it into several records; a line end or a quote may be missing.",
-            line,
-        )
+        problem = f"The record is longer than {MAX_RECORD_BYTES >> 20} MiB."
+        return self.fault(problem, "Cut it into several records; a line end or a quote may be missing.", line)
 
     def lines(self) -> Iterator[tuple[int, str] | CorpusError]:
         """Yields decoded lines with their numbers, and faults for lines that are too long or not UTF-8."""

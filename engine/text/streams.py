@@ -169,11 +169,8 @@ def _entries(folder: Path, root: Path) -> list[os.DirEntry[str]]:
 def refuse_growth(file: TextFile, unpacked_bytes: int, packed_bytes: int) -> None:
     """Raises CorpusError when a file unpacks to more than text of its size would."""
     if unpacked_bytes > max(MAX_UNPACKED_BYTES, MAX_RATIO * packed_bytes):
-        raise CorpusError(
-            f"The file unpacks to more than {MAX_RATIO} times its size.",
-            "Unpack and check it yourself before you import it.",
-            path=file.name,
-        )
+        problem = f"The file unpacks to more than {MAX_RATIO} times its size."
+        raise CorpusError(problem, "Unpack and check it yourself before you import it.", path=file.name)
 
 
 class Unpacked(io.RawIOBase):
