@@ -55,11 +55,6 @@ _REPAIR = "Give the folder of a model with a chat template that transformers can
 _Span = TypeVar("_Span")
 
 
-def counts(message: Message) -> bool:
-    """Whether a message is not excluded from the loss."""
-    return message.get(COUNTS) is not False
-
-
 class ChatTemplate:
     """The chat template of one model. `special_tokens` are the texts by name that the template may refer to."""
 
@@ -151,13 +146,14 @@ class ChatTemplate:
         if marked[-1].get("role") == ASSISTANT and answers[-1].closing is None:
             last, earlier, _ = template._ends_of_a_reply(tokenizer)
             opens_next = () if last else earlier[:1]  # ends answers that others follow
-            ids, is_last = [*ids, *opens_next], np.full(len(opens_next), counts(marked[-1]))
+            ids, is_last = [*ids, *opens_next], np.full(len(opens_next), marked[-1].get(COUNTS) is not False)
             is_answer_T = np.concatenate([is_answer_T, is_last])
         return ids, is_answer_T
 
     def _counted(self, messages: Sequence[Message], answers: Sequence[_Span]) -> Sequence[_Span]:
         """Those of the answers, one for each message of the assistant, that are not excluded from the loss."""
-        is_counted = [counts(message) for message in messages if message.get("role") == ASSISTANT]
+        marks = [message.get(COUNTS) for message in messages if message.get("role") == ASSISTANT]
+        is_counted = [mark is not False for mark in marks]
         if all(is_counted):
             return answers
         if len(answers) != len(is_counted):
@@ -249,10 +245,8 @@ class ChatTemplate:
 
     @cached_property
     def _locator(self) -> Locator:
-        return Locator(self._write, [text for text in self.special_tokens.values() if text], self._place)
-
-    def _write(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        return self._rendered(messages, add_generation_prompt, also_none=True).text
+        special = [text for text in self.special_tokens.values() if text]
+        return Locator(lambda *given: self._rendered(*given, also_none=True).text, special, self._place)
 
     def _ends_of_a_reply(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
         """The control tokens after a last answer; the one that ends an earlier answer; the first after the last one.
