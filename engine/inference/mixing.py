@@ -79,7 +79,7 @@ class GroupReader:
     def read(self, ids: Sequence[int]) -> None:
         """Reads the next piece of the unread text; the token before it stays known."""
         model = self._group.model()
-        before = self._piece and self._with(model, self._piece.num_tokens - 1).last()
+        before = self._piece and self._computed(model, self._piece.num_tokens - 1).last()
         self._read(model, ids)
         self._before = before
 
@@ -142,8 +142,7 @@ class GroupReader:
         piece, place = self._find(position)
         logprobs_EV = piece.after(place)
         if logprobs_EV is None:
-            piece = self._computed(self._group.model(), place)
-            logprobs_EV = piece.after(place)
+            logprobs_EV = self._computed(self._group.model(), place).after(place)
         assert logprobs_EV is not None
         return logprobs_EV
 
@@ -174,16 +173,13 @@ class GroupReader:
         self._before, self._piece = None, _ReadChunk(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
         place = wanted - self._num_read
         self._num_read += len(piece)
-        return self._with(model, place) if 0 <= place < len(piece) else self._piece
-
-    def _with(self, model: ExpertModel, place: int) -> _ReadChunk:
-        """The newest piece, with the log-probabilities after the token at a place."""
-        assert self._piece is not None
-        return self._piece if self._piece.after(place) is not None else self._computed(model, place)
+        return self._computed(model, place) if 0 <= place < len(piece) else self._piece
 
     def _computed(self, model: ExpertModel, place: int) -> _ReadChunk:
-        """The newest piece, with log-probabilities computed from a place on, in bounded memory."""
+        """The newest piece, with log-probabilities from a place on: computed where they are not, in bounded memory."""
         assert self._piece is not None
+        if self._piece.after(place) is not None:
+            return self._piece
         hidden_ETD, few = self._piece.hidden_ETD, self._piece.num_tokens * self._elements <= _FEW_ELEMENTS
         first, most = (0, None) if few else (place, max(1, _CHUNK_ELEMENTS // self._elements))
         some_EWD = hidden_ETD[:, first : None if most is None else first + most]
@@ -207,14 +203,9 @@ class Mixing:
         self._needs_logprobs = gate.needs_logprobs and len(keys) > 1  # the weight of a single expert is 1
         self._unknown_E = _filled(len(keys), 0.0 if gate.needs_logprobs else torch.nan)
         self._stream: Stream = gate.start()
-        self._ids: list[int] = []  # the text so far
+        self.ids: list[int] = []  # the text so far
         self._position = 0  # the first position that the gate has not seen
         self._ahead: list[int] = []  # what some bases have read behind the text
-
-    @property
-    def ids(self) -> Sequence[int]:
-        """The text so far."""
-        return self._ids
 
     def feed(self, ids: Sequence[int]) -> None:
         """Appends tokens, computing only what the weights after them need.
@@ -230,7 +221,7 @@ class Mixing:
             if self._needs_logprobs:
                 observed_ET = observed_ET.clone()
                 for reader in self._readers:
-                    observed_ET[reader.places] = reader.observe(self._ids, self._position).cpu()
+                    observed_ET[reader.places] = reader.observe(self.ids, self._position).cpu()
             for observed_E, token in zip(observed_ET.unbind(1), chunk, strict=True):
                 self._advance(observed_E, token)
 
@@ -239,7 +230,7 @@ class Mixing:
         for start in range(0, len(ids), CHUNK_POSITIONS):
             check_cancelled()
             chunk = ids[start : start + CHUNK_POSITIONS]
-            self._ids.extend(chunk)
+            self.ids.extend(chunk)
             yield chunk
 
     def _forget_ahead(self) -> None:
@@ -247,7 +238,7 @@ class Mixing:
             return
         self._ahead = []
         for reader in self._readers:
-            reader.crop(len(self._ids))
+            reader.crop(len(self.ids))
 
     def drafter(self, weights_E: Tensor) -> Drafter | str:
         """The expert with the largest weight [E], to read on separately; or why nothing may be read ahead of the text.
@@ -260,7 +251,7 @@ class Mixing:
             return "one expert has no others to draft for"
         leader = int(weights_E.argmax())
         readers = self._running(weights_E.log())
-        if reason := next(filter(None, (reader.why_not_ahead(len(self._ids)) for reader in readers)), ""):
+        if reason := next(filter(None, (reader.why_not_ahead(len(self.ids)) for reader in readers)), ""):
             return reason
         return next(reader.drafter(leader) for reader in readers if leader in reader.places)
 
@@ -271,10 +262,10 @@ class Mixing:
         observed_E = self._unknown_E.clone()
         if self._needs_logprobs:
             for reader in running:
-                observed_E[reader.places] = reader.after(self._ids, self._position - 1)[:, token].cpu()
-        self._ids.append(token)
+                observed_E[reader.places] = reader.after(self.ids, self._position - 1)[:, token].cpu()
+        self.ids.append(token)
         for reader in running:
-            reader.read_ahead([*self._ids, *drafts])
+            reader.read_ahead([*self.ids, *drafts])
         self._ahead = list(drafts)
         self._advance(observed_E, token)
 
@@ -286,14 +277,14 @@ class Mixing:
         for chunk in self._chunks(ids):
             if self._needs_logprobs:
                 for reader in self._readers:
-                    reader.read(self._ids)
+                    reader.read(self.ids)
             for token in chunk:
                 check_cancelled()
                 observed_E = _filled(len(self._keys), torch.nan)
                 if self._position:
                     log_weights_E = self._stream.log_weights()
                     for reader in self._running(log_weights_E):
-                        observed_E[reader.places] = reader.after(self._ids, self._position - 1)[:, token].cpu()
+                        observed_E[reader.places] = reader.after(self.ids, self._position - 1)[:, token].cpu()
                     yield log_weights_E, observed_E
                 self._advance(observed_E, token)
 
@@ -312,7 +303,7 @@ class Mixing:
         log_weights_E = self._stream.log_weights()
         running = self._running(log_weights_E)
         places = [place for reader in running for place in reader.places]
-        logprobs = [reader.after(self._ids, self._position - 1) for reader in running]
+        logprobs = [reader.after(self.ids, self._position - 1) for reader in running]
         logprobs_AV = logprobs[0] if len(logprobs) == 1 else torch.cat(logprobs)
         return log_weights_E.exp(), mix(log_weights_E[places], logprobs_AV)
 
