@@ -32,11 +32,9 @@ from engine.clusters.distances import Distances, measure_distances, open_distanc
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf  # noqa: E402
 from engine.errors import ScoresError  # noqa: E402
 from engine.inference.scores import as_blocks  # noqa: E402
-from engine.mixing.base import Gate  # noqa: E402
-from engine.mixing.cluster import Routing  # noqa: E402
-from engine.mixing.cluster_posterior import ClusterPosteriorGate  # noqa: E402
+from engine.mixing.base import FixedGate, Gate  # noqa: E402
+from engine.mixing.cluster import ClusterPosteriorGate, Routing  # noqa: E402
 from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
-from engine.mixing.fixed import FixedGate  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.statistics.bootstrap import Change, Loss, Resampled  # noqa: E402
 from engine.text.blocks import EvalSample, Tokens  # noqa: E402
@@ -93,7 +91,7 @@ def _views(text: DevText) -> list[list[int]]:
 
 
 def _nats(loss: Loss) -> float:
-    return float(loss.nats_N.sum() / loss.tokens_N.sum())
+    return float(loss.totals_N.sum() / loss.tokens_N.sum())
 
 
 def one_decay(texts: Sequence[DevText]) -> EvidenceRule:

@@ -31,7 +31,6 @@ from torch import nn  # noqa: E402
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.methods.mode.active_experts import ActiveExperts  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
-from engine.methods.mode.cost import Machine, Mesh, Work, figure_4a, figure_4b, figure_4c, spmd, step_cost  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.methods.mode.sharding.backbone import connected  # noqa: E402
 from engine.methods.mode.sharding.experts import serve  # noqa: E402
@@ -44,6 +43,7 @@ from engine.models.rows import Rows  # noqa: E402
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup  # noqa: E402
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
+from harness.mode_cost import Machine, Mesh, Work, figure_4a, figure_4b, figure_4c, spmd, step_cost  # noqa: E402
 
 TRAINING = TrainingConfig(num_steps=10_000)
 MESSAGES = (1 << 14, 1 << 21)  # bytes

@@ -156,7 +156,7 @@ def restore(settings: Settings, entries: Sequence[Trashed]) -> Rebuilt:
         if storage.shared is not None:  # from which they may have been removed
             list(storage.upload_missing([entry.id for entry in deleted]))
     folders = [entry for entry in entries if entry.kind == "job"]
-    report.left += rebuild.put_back(jobs_trash(settings), folders, settings.jobs_folder)[1]
+    report.left += rebuild.restore_entries(jobs_trash(settings), folders, settings.jobs_folder)[1]
     return report
 
 

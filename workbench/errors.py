@@ -98,7 +98,7 @@ class BadSettingsError(WorkbenchError, code="bad_settings"):
 
     def __init__(self, faults: Sequence[Mapping[str, Any]]) -> None:
         sentences = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_wanted(one)}." for one in faults]
-        super().__init__(" ".join(sentences), "Set it anew, or leave it out.")
+        super().__init__(" ".join(sentences), "Change it or leave it unset.")
 
 
 def validation_message(fault: Mapping[str, Any]) -> str:

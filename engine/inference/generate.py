@@ -31,8 +31,7 @@ from engine.events import Candidate, Done, Drafting, Echo, Token
 from engine.inference.ensemble import Models
 from engine.inference.mixing import Mixing
 from engine.inference.sampling import StopPhrases, as_shown, candidates_at, make_generator, only_tokens, sample_token
-from engine.mixing.base import Gate
-from engine.mixing.combine import mix
+from engine.mixing.base import Gate, mix
 from engine.models.expert_model import ModelLimits
 from engine.text.tokenizer import TextStream, Tokenizer
 

@@ -21,8 +21,7 @@ from engine.inference.cancellation import check_cancelled
 from engine.inference.ensemble import Group, Models, as_ensemble
 from engine.inference.read_together import Slot
 from engine.inference.shared_passes import Drafter, SharedModel, why_not_shared
-from engine.mixing.base import Gate, Stream
-from engine.mixing.combine import mix
+from engine.mixing.base import Gate, Stream, mix
 from engine.models.expert_model import ExpertModel, PartWeights
 from engine.models.rows import Rows
 

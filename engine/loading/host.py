@@ -14,8 +14,7 @@ from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, TypeVar
 
-from engine.clusters.artifact import Clustering
-from engine.clusters.clustering_cache import ClusteringCache
+from engine.clusters.artifact import Clustering, ClusteringCache
 from engine.clusters.distances import GrowingContext
 from engine.config import SamplingConfig
 from engine.device import choose_device
@@ -38,7 +37,7 @@ from engine.inference.generate import (
 from engine.inference.shared_passes import SharedPasses, why_not_shared
 from engine.loading.loaded_base import ModelCache
 from engine.loading.plan import BaseInMemory, GenerationPlan, HostUse, PlannedExpert, gate_of
-from engine.methods.row_registry import read_limits
+from engine.methods.multi_expert_files import read_limits
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel, ModelLimits
 from engine.models.model_files import read_config

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import ModelConfig, Targets
+from engine.device import is_shapes_only
 from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import DecoderLayout, discover, family_of, is_linear, require_own_layers, takes_states_only
 from engine.models.stored_tensors import WRAPPERS, Unread
-from engine.shapes_only import is_shapes_only
 
 LAYOUTS: dict[str, Callable[[nn.Module], DecoderLayout]] = {}  # for families where discovery finds the wrong places
 _building = RLock()

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from engine.clusters.artifact import Clustering
 from engine.clusters.centroids import Clusters
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+from engine.clusters.kmeans import find_clusters
 from engine.config import Family, ModelConfig
 from engine.files import ArtifactRef, new_folder
 from engine.inference.mixing import Mixing
@@ -30,13 +30,11 @@ from engine.inference.scores import open_scores, score_tokens
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.multi_expert_files import save_base, save_expert
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement, save_base, save_expert
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.evidence import READINGS, EvidenceRule
-from engine.mixing.gate_registry import build_gate, gate_type, gate_types
-from engine.mixing.gate_type import GateConfig
+from engine.mixing.gate_type import GateConfig, build_gate, gate_type, gate_types
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.expert_model import ExpertModel
 from engine.models.families import fresh_model

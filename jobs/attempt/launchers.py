@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engine.errors import LostNodeError
-from engine.training.launchers.base import Launcher, LocalLauncher, SlurmLauncher
-from engine.training.launchers.remote_shell import RemoteShellLauncher, hosts_of
+from engine.training.launchers import Launcher, LocalLauncher, RemoteShellLauncher, SlurmLauncher, hosts_of
 from jobs.attempt.work import Work
 from workbench.errors import BadSpecError
 from workbench.job_records import devices

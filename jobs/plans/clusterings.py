@@ -34,7 +34,7 @@ from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import changed_gate, default_gate, load_gate
-from workbench.specs.requests import Step, TrainClusters
+from workbench.specs.requests import PlanStep, TrainClusters
 from workbench.store.storage import get_storage
 
 
@@ -43,8 +43,8 @@ def submit_selection(
 ) -> list[str]:
     """Submits both jobs in one transaction and returns their ids. Raises BadSpecError, and then submits neither."""
     steps = [
-        Step("domain", domain, title_of(domain)),
-        Step("expert", training, title_of(training), ("domain",)),
+        PlanStep("domain", domain, title_of(domain)),
+        PlanStep("expert", training, title_of(training), ("domain",)),
     ]
     return submit_plan(lambda _: steps, settings)
 
@@ -104,7 +104,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
 # finding ------------------------------------------------------------------------------------------
 
 
-def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
+def _find(session: Session, spec: FindClusters) -> Iterator[PlanStep]:
     """The fit, every shard, and the final job; only the final job if one shard is enough."""
     ensure_free(session, Clustering, spec.name)
     names = spec.domains or training_domains(session)
@@ -115,8 +115,8 @@ def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
     for shard in parts:
         part = ClusterPart(**spec.model_dump(exclude={"kind"}), shard=shard)
         label = "fit" if shard is None else f"shard {shard + 1} of {num_shards}"
-        yield Step(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
-    yield Step("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
+        yield PlanStep(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
+    yield PlanStep("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
 
 
 def _key(shard: int | None) -> str:
@@ -259,21 +259,21 @@ def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:
     return spec.model_copy(update={"branch_from": spec.branch_from and model_name(session, spec.branch_from)})
 
 
-def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
+def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[PlanStep]:
     spec = _with_rate(session, _without_alias(session, spec), branches)
     row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
     new = [branch.domain for branch in branches if branch.makes_domain]
     if new:
         domains = MakeClusterDomains(clustering=row.name, domains=new)
-        yield Step("domains", domains, f"{spec.name}: make domains of {row.name}")
+        yield PlanStep("domains", domains, f"{spec.name}: make domains of {row.name}")
     missing = [branch for branch in branches if not branch.is_there]
     for branch in missing:
         title = f"{spec.name}: train on {branch.cluster}" + (f" from {branch.parent}" if branch.parent else "")
-        yield Step(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
+        yield PlanStep(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
     experts = [branch.expert for branch in branches]
     mixture = MakeMixture(name=spec.name, experts=experts, gate=_gate(row, existing), replace=True)
     needed = tuple(branch.expert for branch in missing)
-    yield Step("mixture", mixture, f"{spec.name}: compose the mixture", needed)
+    yield PlanStep("mixture", mixture, f"{spec.name}: compose the mixture", needed)
 
 
 def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> TrainClusters:

@@ -13,7 +13,7 @@ from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceededError, TokenizerError
 from engine.events import Done, Echo, Token
 from engine.inference.generate import Prompt, encode_prompt, generate, read_prompt, read_text
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import Tokenizer

@@ -30,10 +30,9 @@ from engine.methods.joint_training import train_distributed
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import get_method
-from engine.methods.row_registry import new_placement
-from engine.mixing.base import Gate
-from engine.mixing.fixed import FixedGate
+from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel

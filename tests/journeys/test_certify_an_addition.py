@@ -196,7 +196,7 @@ def test_an_expert_that_takes_no_part_is_refused_with_words(trained: Do) -> None
     assert trained({**NEW, "join": False}).state == "done"
     card = trained(SPEC)
     assert (card.state, card.result) == ("failed", {})
-    assert "“sailor” does not take part in “small” beside another expert" in card.error
+    assert "“sailor” does not take part in “small” together with another expert" in card.error
     assert "mixture add" in card.next_step
     with transaction() as session:
         mixtures.add_member(session, "small", "sailor")

@@ -18,7 +18,7 @@ from engine.events import Token
 from engine.inference.mixing import Mixing
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
-from engine.mixing.combine import mix
+from engine.mixing.base import mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import EvalSample, Tokens

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.mixing.gate_registry import gate_types
+from engine.mixing.gate_type import gate_types
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]

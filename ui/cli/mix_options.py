@@ -12,8 +12,7 @@ import typer
 
 from engine.config import Evidence, SamplingConfig, absurdity
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
-from engine.mixing.gate_registry import gate_types
-from engine.mixing.gate_type import GateType
+from engine.mixing.gate_type import GateType, gate_types
 from ui.cli.options import Knob, Result, group_knobs, option_name, plain_type, with_parameters
 from ui.errors import BadUsageError
 from ui.generation.mix_names import find_member, with_clustering_id

@@ -13,7 +13,7 @@ from sqlalchemy import event, inspect, select
 from sqlalchemy.orm import Session
 
 from workbench.access.actor import Role, current_actor, require
-from workbench.answers.team import AuditCard
+from workbench.answers.cards import AuditCard
 from workbench.schema.tables import (
     Alias,
     AuditEntry,

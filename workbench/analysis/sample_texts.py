@@ -79,7 +79,7 @@ Label = Literal["domain", "source"]
 _HASH = re.compile("[0-9a-f]{64}")  # the group of the pieces of one document
 
 
-def labelled_text(
+def read_labelled_text(
     session: Session, storage: Storage, domains: Sequence[str], by: Label = "domain"
 ) -> Iterator[tuple[str, str]]:
     """Text and label of the held-out documents of these domains: the domain's name, or the `source` of the record.

@@ -53,7 +53,7 @@ class TrainingHistory(Answer):
 def training_history(session: Session, expert: str) -> TrainingHistory:
     """The evaluations of an expert's training on each domain; it may still be in training.
 
-    Where several were trained at once, each was evaluated on its own domains alone. Raises NotFoundError.
+    Where several were trained at once, each was evaluated on its own domains only. Raises NotFoundError.
     """
     job = _job_of(session, expert)
     spec = parse_spec(job.spec)
@@ -90,7 +90,7 @@ def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
     return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))
 
 
-def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
+def count_retained(session: Session, experts: Sequence[str]) -> Counter[str]:
     """The number of these experts trained with each retained domain (`retain`)."""
     of_experts = select(Job).join(Expert, Expert.job_id == Job.id).where(Expert.name.in_(experts))
     return Counter(name for job in session.scalars(of_experts) for name in getattr(parse_spec(job.spec), "retain", ()))
@@ -110,7 +110,7 @@ def _job_of(session: Session, expert: str) -> Job:
 def gate_names(session: Session, job_id: str) -> list[str]:
     """The names behind a job's gate weights, the backbone first; none if the job is not of MoDE.
 
-    The parts of a composition from before their names were written down have numbers alone, until it is done.
+    The parts of a composition from before their names were written down have only numbers, until it is done.
     """
     job = session.get_one(Job, job_id)
     spec = parse_spec(job.spec)
@@ -159,7 +159,7 @@ _UNITS = {  # by the first part of the stored name
 
 
 def job_metrics(session: Session, job_id: str, names: Collection[str] = ()) -> JobMetrics:
-    """The points of a job by metric and step. `names` chooses metrics: `loss` stands for `loss/DOMAIN`, too.
+    """The points of a job by metric and step. `names` chooses metrics: `loss` also stands for `loss/DOMAIN`.
 
     Raises NotFoundError.
     """
@@ -213,7 +213,7 @@ class TrainingBaseline:
 
 
 @dataclass(frozen=True)
-class _Training:
+class _EvaluatedTraining:
     """What a job's spec says of its evaluations."""
 
     domains: tuple[str, ...]
@@ -244,14 +244,14 @@ def _nothing_to_compare(job: JobCard) -> str:
     return "There is no parent and no dense model of the same tokenizer: train one with the method dense."
 
 
-def _training(spec: dict[str, Any]) -> _Training | None:
+def _training(spec: dict[str, Any]) -> _EvaluatedTraining | None:
     try:
         parsed = parse_spec(spec)
     except WorkbenchError:  # the package of an old job was uninstalled
         return None
     config = getattr(parsed, "training", None)
     domains = getattr(parsed, "domains", None) or list(filter(None, [getattr(parsed, "domain", None)]))
-    return _Training(tuple(domains), config) if config is not None and domains else None
+    return _EvaluatedTraining(tuple(domains), config) if config is not None and domains else None
 
 
 def _parent(session: Session, job: JobCard) -> Expert | None:
@@ -282,7 +282,7 @@ def _tokenizer(session: Session, job: JobCard) -> str | None:
         return None
 
 
-def _curve(session: Session, job: JobCard, training: _Training, expert: Expert) -> list[MetricPoint] | str:
+def _curve(session: Session, job: JobCard, training: _EvaluatedTraining, expert: Expert) -> list[MetricPoint] | str:
     """The comparable losses of the training that made an expert, or a sentence that says why there are none."""
     other_job = session.get(Job, expert.job_id) if expert.job_id else None
     other = _training(other_job.spec) if other_job else None

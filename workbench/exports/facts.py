@@ -119,7 +119,7 @@ def _domain(row: Domain) -> DomainFacts:
 
 
 def _options(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values of the training's options; lists of texts and experts are no options."""
+    """Names and values of the training's options; lists of texts and experts are not options."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _options(value, f"{prefix}{name}.")

@@ -1,6 +1,6 @@
 """Checks a workbench: hashes every artifact again, and names what depends on those that are damaged or missing.
 
-The rows are read first, in one short transaction, and again for each fault: what was deleted meanwhile is no fault.
+The rows are read first, in one short transaction, and again for each fault: what was deleted meanwhile is not a fault.
 """
 
 from __future__ import annotations

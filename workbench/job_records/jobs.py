@@ -116,10 +116,10 @@ def retry(session: Session, job_id: str) -> None:
         )
     audit.record(session, "retry", job.kind, job.title)
     _queue_again(session, job, "Retried.")
-    for one in _ended_in_the_queue(session, job_id):
-        is_queued = _row(session, one).state == "queued"  # through another job that waited for this one
-        if not is_queued and not _failed_before(session, one):
-            retry(session, one)
+    for waiting_id in _ended_in_the_queue(session, job_id):
+        is_queued = _row(session, waiting_id).state == "queued"  # through another job that waited for this one
+        if not is_queued and not _failed_before(session, waiting_id):
+            retry(session, waiting_id)
 
 
 def set_priority(session: Session, job_id: str, priority: int) -> None:
@@ -317,7 +317,7 @@ def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
 def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
     """The metrics of a job, by name and step."""
     _row(session, job_id)
-    columns = select(Metric.name, Metric.step, Metric.value)  # a million points are no objects of the session
+    columns = select(Metric.name, Metric.step, Metric.value)  # a million points are not made objects of the session
     statement = columns.where(Metric.job_id == job_id, Metric.step > after_step)
     if name is not None:
         statement = statement.where(Metric.name == name)

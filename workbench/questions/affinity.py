@@ -1,4 +1,4 @@
-"""Affinity of experts and domains (DEMix §4.4, figure 2): specialization ratios beside bigram overlap."""
+"""Affinity of experts and domains (DEMix §4.4, figure 2): specialization ratios and bigram overlap."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Correlation(Answer):
 
 
 class Affinity(Answer):
-    """Specialization ratios beside the overlap of domains, and their correlation."""
+    """Specialization ratios, the overlap of domains, and their correlation."""
 
     cells: list[AffinityCell]
     without_homes: Correlation | None

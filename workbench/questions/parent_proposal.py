@@ -5,10 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from engine.config import adapting_rate
+from engine.config import PAPER_BLOCKS, adapting_rate
 from engine.errors import ScoresError
 from engine.methods.registry import method_of
-from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, most_shared_scores, shared_scores
 from workbench.answers.base import Answer
@@ -75,7 +74,7 @@ class NearestRequest(Question[ParentProposal]):
             methods = " and ".join(sorted({method_of(member.expert.method).title for member in row.members}))
             raise ScoresError(
                 f"“{self.mixture}” has no expert whose copy can be trained: experts of {methods} cannot be copied.",
-                "Train an expert of its own beside the backbone: workbench train mode.",
+                "Train an expert of its own next to the backbone: workbench train mode.",
             )
         scores = _scores(session, row, self.domain, self.split)
         if scores is None:

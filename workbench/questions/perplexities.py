@@ -87,7 +87,7 @@ def mix_scores(
     *,
     split: HeldOutSplit = "test",
 ) -> MixedScores:
-    """Every domain's perplexity under the mixture and under each expert alone."""
+    """Every domain's perplexity under the mixture and under each single expert."""
     started = time.perf_counter()
     planned = plan(session, storage, request)
     names = [expert.name for expert in planned.experts]

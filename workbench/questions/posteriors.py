@@ -8,8 +8,8 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.mixing.evidence import AnyEvidence
-from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.base import Answer

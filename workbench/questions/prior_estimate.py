@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 from sqlalchemy.orm import Session
 
+from engine.config import PAPER_BLOCKS
 from engine.errors import ScoresError
 from engine.mixing.evidence import AnyEvidence
-from engine.mixing.papers import PAPER_BLOCKS
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.formatting.shell_command import evaluate_command
@@ -64,7 +64,7 @@ class PriorRequest(Question[EstimatedPrior]):
         return EstimatedPrior(shares=shares, source=source)
 
 
-def cached_prior_of(
+def estimate_cached_prior(
     storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: AnyEvidence
 ) -> Tensor | None:
     """The prior of exactly so many blocks; None where fewer are scored."""

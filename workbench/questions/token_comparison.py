@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Passage(Answer):
-    """A block of text that was scored by itself."""
+    """A block of text that was scored on its own."""
 
     document: int = Field(description="Number of the document that it begins in, from 0.")
     mean: float = Field(description="Mean difference over all tokens (nats).")

@@ -1,6 +1,6 @@
-"""Copies of the registry. Daily ones lie beside the artifacts: `backups/registry-ID-TIME.db`, for the last seven days.
+"""Copies of the registry. Daily ones lie next to the artifacts: `backups/registry-ID-TIME.db`, for the last seven days.
 
-A copy is an SQLite file, of PostgreSQL, too: its rows are read in one snapshot. Daily copies are made of SQLite alone,
+A copy is an SQLite file, also of PostgreSQL: its rows are read in one snapshot. Daily copies are made of SQLite alone,
 since a server of PostgreSQL has backups of its own.
 """
 

@@ -33,8 +33,7 @@ from workbench.answers.history import (
     Turn,
     VoteCard,
 )
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer
+from workbench.answers.posteriors import Manifest, StoredAnswer
 from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
 from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
@@ -103,9 +102,9 @@ def _require_replayable(answer: NewAnswer) -> None:
         ) from None
 
 
-def _answer_row(session: Session, place: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
+def _answer_row(session: Session, position: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
     return ComparedAnswer(
-        position=place,
+        position=position,
         model=answer.manifest.model[:200],
         variant=variant_of(session, answer.manifest)[:300],
         setup_sha256=setup_sha256(answer.manifest),
@@ -254,10 +253,10 @@ def _pair(row: Comparison, new: NewVote) -> tuple[int, int, Choice]:
 
 
 def _place(row: Comparison, letter: str) -> int:
-    place = LETTERS.find(letter) if len(letter) == 1 else -1
-    if not 0 <= place < len(row.answers):
+    position = LETTERS.find(letter) if len(letter) == 1 else -1
+    if not 0 <= position < len(row.answers):
         raise NotFoundError("answer", letter, LETTERS[: len(row.answers)], where=f"in comparison {row.id[:8]}")
-    return place
+    return position
 
 
 def _vote_on(row: Comparison, first: int, second: int) -> Vote | None:

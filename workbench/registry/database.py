@@ -215,7 +215,7 @@ def place_of(settings: Settings) -> str:
     address = make_url(settings.database)
     if address.get_backend_name() == "sqlite" and address.database:
         return str(Path(address.database).parent)
-    return str(address.difference_update_query(_SECRETS))  # hides the password of the user, too
+    return str(address.difference_update_query(_SECRETS))  # also hides the password of the user
 
 
 def migrate(settings: Settings | None = None) -> None:

@@ -15,11 +15,11 @@ _SHA256 = r"[0-9a-f]{64}"
 _Text = Field(max_length=1000)
 
 
-class _Part(BaseModel):
+class _PackedModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class PackedSeed(_Part):
+class PackedSeed(_PackedModel):
     """The seed model of a packed expert. `source` names no folder of the machine that packed it."""
 
     name: str = _Text
@@ -27,7 +27,7 @@ class PackedSeed(_Part):
     sha256: str = Field(pattern=_SHA256)
 
 
-class PackedExpert(_Part):
+class PackedExpert(_PackedModel):
     """A packed expert, with its size and what it was trained with as they were stored; only people read those."""
 
     name: str = _Text

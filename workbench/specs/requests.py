@@ -52,7 +52,7 @@ class MixtureSpec(Spec):
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One job of a plan; `after` holds the keys of the jobs it waits for."""
 
     key: str

@@ -29,7 +29,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _TRIES = 2  # of a file that arrives changed
 _S3_OPTIONS = {
     "skip_instance_cache": True,  # the endpoint and the credentials are those of the environment now
-    "use_listings_cache": False,  # other machines write, too
+    "use_listings_cache": False,  # other machines also write
     "config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 3}},
 }
 _FULL = ("StorageFull", "QuotaExceeded", "InsufficientStorage", "No space left")

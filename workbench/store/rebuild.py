@@ -1,4 +1,4 @@
-"""Rebuilds the rows of a lost or older registry from the records beside the artifacts and from their files.
+"""Rebuilds the rows of a lost or older registry from the records next to the artifacts and from their files.
 
 Existing rows are not changed, and no row is made twice. Only jobs that are recorded as done become done. Of machines
 with a shared store each rebuilds what it recorded; what one that came before called deleted does not return.
@@ -76,7 +76,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
     """
     if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused
-    moved, left = put_back(storage.trash, _with_bases(storage, entries), storage.folder)
+    moved, left = restore_entries(storage.trash, _with_bases(storage, entries), storage.folder)
     tombstones.forget(session, moved)
     for id in moved:
         storage.records.clear_deleted(id)
@@ -85,7 +85,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
     return report
 
 
-def put_back(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
+def restore_entries(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
     """Moves entries of the trash back into a folder, the newest for each id; returns moved ids and what was left.
 
     Raises StorageError when there is only one entry and it cannot be moved.

@@ -1,4 +1,4 @@
-"""Records of artifacts, `records/ID.json` beside the artifacts: copies of their rows in the registry.
+"""Records of artifacts, `records/ID.json` next to the artifacts: copies of their rows in the registry.
 
 They lie outside the artifacts, whose files never change. `workbench.store.row_records` writes them;
 `workbench.store.rebuild` turns them into rows again.

@@ -64,7 +64,7 @@ class ChangedRows:
         self._rows += [row for row in changed if isinstance(row, _RECORDED)]
 
     def prepare(self, session: Session, storage: Storage) -> None:
-        """Collects the changed artifacts and marks deleted ones, for other machines, too; called before the commit."""
+        """Collects the changed artifacts and marks deleted ones, also for other machines; called before the commit."""
         session.flush()
         if self._rows:
             self._artifact_ids = _artifact_ids(session, self._rows)

@@ -24,7 +24,7 @@ from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS, ObjectSto
 from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 
-OWNER, RECORDS, _TRASH, _VERIFIED = "registry.json", "records", "trash", "verified"  # beside the artifacts
+OWNER, RECORDS, _TRASH, _VERIFIED = "registry.json", "records", "trash", "verified"  # next to the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
 _ALMOST_NOTHING_BYTES = 1 << 20
@@ -34,7 +34,7 @@ def confine(folder: Path, id: str) -> Path:
     """The place of `id` in a folder; raises StorageError for anything but 32 hexadecimal digits."""
     if not _ID.fullmatch(id):
         raise StorageError(
-            f"An id must be 32 hexadecimal digits, but is “{id[:60]}” instead.",
+            f"An id must be 32 hexadecimal digits; got “{id[:60]}”.",
             "Use the id that the registry shows.",
         )
     return folder / id
@@ -47,7 +47,7 @@ class CachedArtifact(ArtifactRef):
     fetch_again: Callable[[], None] = lambda: None
 
     def check(self) -> str:
-        """As for any artifact; raises DamagedFileError only when the store's own copy is damaged, too.
+        """As for any artifact; raises DamagedFileError only when the store's own copy is also damaged.
 
         Raises StoreFailedError while the store is away, and DiskFullError.
         """
@@ -198,7 +198,7 @@ class Storage:
         ]
         for path in orphans:
             if _ID.fullmatch(path.name):
-                with suppress(FileNotFoundError):  # another machine sweeps, too
+                with suppress(FileNotFoundError):  # another machine also sweeps
                     self.trash.put(path, "artifact")
             else:
                 shutil.rmtree(path, ignore_errors=True)

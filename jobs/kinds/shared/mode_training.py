@@ -25,7 +25,7 @@ from engine.methods.mode.sizes import part_sizes
 from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
-from engine.training.memory.needs import require_memory_to_build
+from engine.training.memory import require_memory_to_build
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, register_new_expert

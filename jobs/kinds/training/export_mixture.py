@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from engine.analysis.averaging import average
 from engine.events import Event
 from engine.methods.moe.checkpoint import as_moe
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.averages import (
     WeighedExpert,

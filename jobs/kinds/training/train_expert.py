@@ -28,7 +28,7 @@ from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
-from engine.training.memory.needs import require_memory_to_build
+from engine.training.memory import require_memory_to_build
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert, store_base

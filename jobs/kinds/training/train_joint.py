@@ -18,17 +18,16 @@ from engine.events import Event, Note
 from engine.files import ArtifactRef
 from engine.inference.scores import losses_of
 from engine.inference.text_samples import TextSampler
-from engine.methods.joint_training import train_distributed
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe, train_distributed
 from engine.methods.registry import get_method
 from engine.models.expert_model import TrainableModel, require_context, trainable
 from engine.text.blocks import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
-from engine.training.layout import most_ranks
+from engine.training.distributed import most_ranks
 from engine.training.loop import train
-from engine.training.memory.needs import require_memory_to_build
+from engine.training.memory import require_memory_to_build
 from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.environment import environment_of

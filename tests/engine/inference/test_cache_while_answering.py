@@ -18,7 +18,7 @@ from engine.inference.generate import generate
 from engine.inference.scores import score_text
 from engine.loading.loaded_base import ModelCache, loaded_bytes
 from engine.methods.mode.block import Block, active_keys
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.rows import Rows
 from engine.text.blocks import eval_sample

@@ -20,9 +20,8 @@ from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.mixing import Mixing
 from engine.inference.sampling import StopPhrases, make_generator, sample_token, sampling_distribution
 from engine.inference.shared_passes import SharedPasses
-from engine.mixing.combine import mix
-from engine.mixing.fixed import FixedGate
-from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.base import FixedGate, mix
+from engine.mixing.gate_type import build_gate, gate_type
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.posterior import PosteriorGate, UpdatingGate

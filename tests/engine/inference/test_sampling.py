@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.events import Done, Token
 from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.sampling import make_generator, most_probable, penalized, sample_token, sampling_distribution
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel

@@ -21,9 +21,8 @@ from engine.inference.generate import generate
 from engine.inference.read_together import Slot, why_separate
 from engine.inference.shared_passes import SharedPasses
 from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.row_registry import new_placement
-from engine.mixing.base import Gate
-from engine.mixing.fixed import FixedGate
+from engine.methods.multi_expert_files import new_placement
+from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows

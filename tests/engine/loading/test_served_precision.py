@@ -20,8 +20,8 @@ from engine.inference.mixing import Mixing
 from engine.inference.shared_passes import SharedPasses, why_not_shared
 from engine.loading import loaded_base
 from engine.loading.loaded_base import LoadedBase, ModelCache, choose_precision, hold_in
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import get_method
-from engine.methods.row_registry import new_placement
 from engine.mixing.posterior import PosteriorGate
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel

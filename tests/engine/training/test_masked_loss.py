@@ -28,9 +28,8 @@ from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.text.blocks import CONTEXT, COUNTED, MASK_RULE, PADDING, EvalSample, Tokens
-from engine.training.data import BlockSampler, DomainText
+from engine.training.data import BlockSampler, DomainText, counted_rows
 from engine.training.loop import train
-from engine.training.loss_means import counted_rows
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer
 
 BLOCK = 16

@@ -28,8 +28,8 @@ from ui.present.charts.cluster_map import (
     names_on_map,
 )
 from ui.present.charts.colours import Looks
-from workbench.analysis.document_losses import document_losses, experts_with_scores
 from workbench.analysis.perplexity_tables import register_evaluation
+from workbench.analysis.scores import document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.job_records import jobs
 from workbench.registry import experts, seeds

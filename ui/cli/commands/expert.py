@@ -15,8 +15,7 @@ from ui.cli.questions import prints_answer
 from ui.cli.verbs import Column, Outcome, add_jobs, add_list, created_column, get_card, name_column, read, verb, write
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
-from workbench.analysis.changes.additions import additions_of
-from workbench.analysis.changes.training_outcome import worse_than_before
+from workbench.analysis.changes.additions import additions_of, worse_than_before
 from workbench.answers.cards import ExpertCard, ReportCard
 from workbench.exports.old_masks import old_masks
 from workbench.formatting.shell_command import shell_command

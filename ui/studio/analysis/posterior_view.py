@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.chart import Chart

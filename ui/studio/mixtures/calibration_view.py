@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from engine.mixing.gate_registry import gate_type
+from engine.mixing.gate_type import gate_type
 from jobs.queue.submit import submit
 from ui.present.charts.calibration import calibration_picture
 from ui.present.text.calibration import how_to_read, setting_words, text_words, verdict_words

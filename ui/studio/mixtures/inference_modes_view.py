@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import streamlit as st
 
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.oracle_gap import oracle_gap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.posteriors import evidence_words

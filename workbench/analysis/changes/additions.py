@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 from sqlalchemy import select
@@ -13,13 +14,13 @@ from engine.errors import MixtureError
 from engine.files import ArtifactRef
 from engine.loading.plan import GenerationPlan
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.changes.training_outcome import worse_than_before
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
 from workbench.answers.cards import ReportCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import change
+from workbench.formatting.number_format import perplexity as perplexity_text
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports
@@ -27,7 +28,7 @@ from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
 
-KIND = "addition"
+ADDITIONS = "addition"
 
 
 class BesideParent(Answer):
@@ -62,7 +63,7 @@ class Addition:
 
 
 @dataclass(frozen=True)
-class Change:
+class MeasuredChange:
     """Perplexity per token of a domain before and after."""
 
     domain: str
@@ -80,7 +81,7 @@ class Change:
 def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: HeldOutSplit) -> Addition:
     """The folders and domains that a certificate checks.
 
-    Raises MixtureError when the expert was not added to a model, or takes no part beside another expert.
+    Raises MixtureError when the expert was not added to a model, or does not take part together with another expert.
     """
     mixed, row = mixture_row(session, mixture), expert_row(session, expert)
     if not _was_added(row):
@@ -113,7 +114,7 @@ def changes(
     split: HeldOutSplit,
     block_size: int,
     max_tokens: int,
-) -> list[Change]:
+) -> list[MeasuredChange]:
     """Each scored domain's perplexity under the mixture without the expert and with it, on the same tokens."""
     row = expert_row(session, expert)
     before, after = _two_plans(session, storage, mixture_row(session, mixture), row)
@@ -126,7 +127,7 @@ def changes(
             mixed_perplexity(session, storage, one, scored[domain])
             for one, scored in zip((before, after), sets, strict=True)
         ]
-        rows.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
+        rows.append(MeasuredChange(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
     return rows
 
 
@@ -160,7 +161,7 @@ def verdict(
     faults: Sequence[str],
     num_files: int,
     num_tensors: int,
-    measured: Sequence[Change],
+    measured: Sequence[MeasuredChange],
     later: Sequence[str] = (),
     outcome: str = "",
 ) -> str:
@@ -182,8 +183,8 @@ def verdict(
     return " ".join(filter(None, (same, changed, outcome)))
 
 
-def _signed(one: Change) -> str:
-    return change(one.percent)
+def _signed(measured: MeasuredChange) -> str:
+    return change(measured.percent)
 
 
 def _two_plans(
@@ -194,7 +195,7 @@ def _two_plans(
     others = [name for name in on if name != row.name]
     if row.name not in on or not others:
         raise MixtureError(
-            f"“{row.name}” does not take part in “{mixture.name}” beside another expert.",
+            f"“{row.name}” does not take part in “{mixture.name}” together with another expert.",
             f"Put it in with `workbench mixture add`, or switch it on; then certify it. In “{mixture.name}”: "
             f"{', '.join(on) or 'none'}.",
         )
@@ -242,3 +243,20 @@ def _single_score(
         .where(Evaluation.block_size == block_size, Evaluation.num_tokens <= max_tokens)
     )
     return session.scalar(statement.order_by(Evaluation.num_tokens.desc()).limit(1))
+
+
+AFTER, BEFORE = "dev_perplexity", "dev_perplexity_before"  # metrics of an expert
+
+
+def worse_than_before(metrics: Mapping[str, Any]) -> str:
+    """A sentence about an expert that its training made worse; empty for others, and where it was not measured."""
+    after, before = metrics.get(AFTER), metrics.get(BEFORE)
+    if after is None or before is None or after <= before:
+        return ""
+    return (
+        f"Its training made it worse: perplexity {perplexity_text(after)} on its held-out text, "
+        f"{perplexity_text(before)} before the first update. Train it again at a lower learning rate."
+    )
+
+
+KIND = ADDITIONS

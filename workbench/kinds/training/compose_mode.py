@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import Probe, training_probe
+from workbench.kinds.kind import Kind, Probe, named, no_path, training_probe
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from engine.path_kinds import describe_path
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import amount, pluralize
-from workbench.kinds.kind import Kind, Result, ResultLink, expert_link, named, no_path, nothing
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Kind, Probe, Result, ResultLink, expert_link, named, no_path, nothing
 from workbench.specs.base import (
     HUB,
     ExpertName,
@@ -116,7 +115,7 @@ class ExportExpert(Spec):
     folder: LocalPath = Field(min_length=1, description="Folder to write; it must not exist yet.")
     format: Literal["hf", "peft", "gguf"] = Field(
         "hf",
-        description="hf: the expert with its base as one model for transformers; peft: a LoRA adapter alone; gguf: "
+        description="hf: the expert with its base as one model for transformers; peft: only a LoRA adapter; gguf: "
         "the model for llama.cpp, by its converter.",
     )
 
@@ -133,7 +132,7 @@ def format_complaints(session: Session, expert: str, format: str) -> list[str]:
         return []
     method = method_of(row.method)
     if format == "peft" and not method.is_adapter:
-        return [f"“{expert}” is no LoRA adapter, its method is {method.title}: export it as hf."]
+        return [f"“{expert}” is not a LoRA adapter: its method is {method.title}: export it as hf."]
     if format != "peft" and method.no_decoder_because:
         return [f"“{expert}” cannot be exported as one model: it {method.no_decoder_because}."]
     return []
@@ -188,7 +187,7 @@ class ExportMixture(Spec):
 def mixture_complaints(row: Mixture, format: str) -> list[str]:
     """Why a mixture cannot leave in a format; empty if nothing is against it that its rows show."""
     from engine.methods.registry import method_of
-    from engine.mixing.gate_registry import gate_type
+    from engine.mixing.gate_type import gate_type
     from workbench.specs.gates import load_gate
 
     complaints = []
@@ -252,7 +251,7 @@ class PushExpert(Spec):
         try:
             validate_repo_id(value)
         except HFValidationError:
-            raise ValueError(f"“{value}” is no name of a repository: give NAME, or USER/NAME") from None
+            raise ValueError(f"“{value}” is not a repository name: give NAME, or USER/NAME") from None
         return value
 
 
@@ -291,7 +290,7 @@ class PackExpert(Spec):
     kind: Literal["pack-expert"] = "pack-expert"
     expert: ExpertName = Field(description="Expert to pack.")
     file: LocalPath = Field(min_length=1, description="File to write; it must not exist yet.")
-    with_seed: bool = Field(False, description="Pack its seed model, too, for workbenches that do not have it.")
+    with_seed: bool = Field(False, description="Also pack its seed model, for workbenches that do not have it.")
 
 
 def _pack_expert_complaints(session: Session, spec: PackExpert) -> list[str]:

@@ -11,8 +11,7 @@ from engine.config import (
     ModelConfig,
 )
 from workbench.errors import BadSpecError
-from workbench.kinds.kind import Kind, named
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Kind, Probe, named
 from workbench.specs.base import ExpertName, Name, Spec, absolute, hub_name
 
 

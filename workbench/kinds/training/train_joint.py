@@ -11,8 +11,7 @@ from pydantic import AfterValidator, Field, JsonValue, field_validator, model_va
 from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import Probe, training_probe
+from workbench.kinds.kind import Kind, Probe, named, no_path, training_probe
 from workbench.kinds.training.default_rate import advice, with_rate
 from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, Spec, require_others
 
@@ -162,7 +161,7 @@ def _probe(spec: TrainJoint) -> Probe[TrainJoint]:
 
 
 def _share_of_process(spec: TrainJoint) -> TrainJoint:
-    """What one of the processes trains alone: some of the experts, or some of one expert's sequences."""
+    """The part that one of the processes trains: some of the experts, or some of one expert's sequences."""
     training, num_experts = spec.training, len(spec.experts)
     if num_experts > 1:
         domains = spec.domains[: -(-num_experts // spec.num_gpus)]

@@ -1,4 +1,4 @@
-"""Train a MoDE expert beside a frozen seed model (MoDE, stage 1)."""
+"""Train a MoDE expert next to a frozen seed model (MoDE, stage 1)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from engine.config import TrainingConfig
 from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
 from engine.models.flops import Shape
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import training_probe
+from workbench.kinds.kind import Kind, named, no_path, training_probe
 from workbench.kinds.training.default_rate import advice, with_rate
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, Spec, require_others
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TrainMode(Spec):
-    """Train an expert of transformer layers beside a frozen backbone (MoDE §3.2, stage 1)."""
+    """Train an expert of transformer layers next to a frozen backbone (MoDE §3.2, stage 1)."""
 
     kind: Literal["train-mode"] = "train-mode"
     name: Name = Field(

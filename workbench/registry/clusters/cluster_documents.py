@@ -98,7 +98,7 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
 def search_documents(session: Session, storage: Storage, name: str, words: Sequence[str]) -> DocumentMatches:
     """The documents of a clustering whose text holds all these words, by their index; of the first also a passage.
 
-    Documents that were cut for clustering alone have no text of their own, and are not searched.
+    Documents that were cut only for clustering have no text of their own, and are not searched.
     """
     from engine.clusters.sources import as_ids, places_of
     from engine.text.parquet_rows import read_matching
@@ -135,8 +135,7 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
 
     A deleted source has no documents.
     """
-    from engine.clusters.cutting import ids_when_cut
-    from engine.clusters.sources import document_ids
+    from engine.clusters.sources import document_ids, ids_when_cut
 
     row = clustering_row(session, name)
     known = _documents(storage.path(row.artifact_id))

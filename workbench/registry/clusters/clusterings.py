@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from engine.files import ArtifactRef
 from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.errors import BadSpecError, JobError, NotFoundError
-from workbench.formatting.chart_label import shorten
+from workbench.formatting.number_format import shorten
 from workbench.registry.clusters.cluster_routing import former_domains, keep_former
 from workbench.registry.database import plain
 from workbench.registry.experts import changed_domains
@@ -126,34 +126,15 @@ def pieces_key(domain_id: str, data_sha256: str, length: int) -> str:
 
 
 def register_clustering(
-    session: Session,
-    *,
-    id: str,
-    name: str,
-    config: dict[str, Any],
-    sources: list[Any],
-    num_fitted: int,
-    metrics: dict[str, Any],
-    clusters: Sequence[ClusterFacts],
-    artifact: Artifact,
-    seed_id: str | None = None,
-    job_id: str | None = None,
+    session: Session, *, name: str, clusters: Sequence[ClusterFacts], **columns: Any
 ) -> ClusteringCard:
-    """Registers a clustering whose files are stored already; each cluster is named after its first terms."""
+    """Registers a clustering whose files are stored already; each cluster is named after its first terms.
+
+    `columns` are the others of `Clustering`.
+    """
     ensure_free(session, Clustering, name)
-    row = Clustering(
-        id=id,
-        name=name,
-        config=config,
-        sources=sources,
-        num_fitted=num_fitted,
-        metrics=metrics,
-        artifact=artifact,
-        num_documents=sum(facts.num_documents for facts in clusters),
-        seed_id=seed_id,
-        job_id=job_id,
-    )
-    row.clusters = _clusters({}, clusters)
+    num_documents = sum(facts.num_documents for facts in clusters)
+    row = Clustering(name=name, num_documents=num_documents, clusters=_clusters({}, clusters), **columns)
     session.add(row)
     session.flush()
     return _card(session, row)

@@ -38,9 +38,9 @@ from engine.training.checkpoint import (
     save_checkpoint,
     training_state,
 )
+from engine.training.data import step_seed
 from engine.training.distributed import ProcessGroup
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
-from engine.training.step_seed import step_seed
 
 
 def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> bool:

@@ -14,7 +14,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.methods.mode.training import TrainingData
 from engine.training.data import PackedDomain
-from engine.training.layout import Layout
+from engine.training.distributed import Layout
 
 
 @dataclass(frozen=True)

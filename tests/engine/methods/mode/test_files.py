@@ -18,8 +18,8 @@ from engine.loading.loaded_base import LoadedBase, load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import read_parts, save_parts
 from engine.methods.mode.model import ModeModel
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.multi_expert_files import save_expert as save_demix_expert
-from engine.methods.row_registry import new_placement
 from engine.models.expert_model import CompositeModel, ExpertModel
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows

@@ -14,8 +14,8 @@ from engine.events import GateWeights, Token
 from engine.inference.ensemble import Ensemble, group_of
 from engine.inference.generate import generate, read_text
 from engine.methods.mode.active_experts import ActiveExperts
-from engine.mixing.fixed import FixedGate
-from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.base import FixedGate
+from engine.mixing.gate_type import build_gate, gate_type
 from engine.models.expert_model import CompositeModel, ExpertModel
 from engine.models.rows import Rows
 from engine.text.tokenizer import Tokenizer

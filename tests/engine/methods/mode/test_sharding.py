@@ -30,7 +30,7 @@ from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.backbone import Shard, _Caches
 from engine.methods.mode.sharding.folders import gather_checkpoints
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
-from engine.mixing.fixed import FixedGate
+from engine.mixing.base import FixedGate
 from engine.models.rows import Rows
 from engine.text.blocks import EvalSample, eval_sample
 from engine.training.autocast import autocast_for

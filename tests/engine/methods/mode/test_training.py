@@ -20,7 +20,7 @@ from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.rows import Rows
 from engine.text.blocks import Tokens, eval_sample

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.cost import (
+from benchmarks.harness.mode_cost import (
     Cost,
     Machine,
     Mesh,
@@ -20,6 +19,7 @@ from engine.methods.mode.cost import (
     spmd,
     step_cost,
 )
+from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import training_flops
 from engine.models.flops import Shape
 
