@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, TypeVar
@@ -116,7 +116,7 @@ class ModelFolder:
         self._folder = folder
         self.limits = read_limits(folder)
         self.bytes_per_position = bytes_per_position(read_config(folder))  # of one expert's keys and values
-        self._load_template = cache(partial(load_chat_template, place="this model"))
+        self._load_template = cache(lambda own: load_chat_template(own, "this model"))
         self._stop_ids: dict[Path, frozenset[int]] = {}
 
     @cached_property
