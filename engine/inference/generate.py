@@ -175,13 +175,13 @@ def _draft(
     number = pace.number(len(weights_E), most)
     drafter = mixing.drafter(weights_E) if number else ""
     if isinstance(drafter, str):
-        pace.refused(drafter)
+        pace.note_refusal(drafter)
         return []
     noise, text = generator.clone_state(), [*mixing.ids, token]
     for _ in range(number):
         text.append(draw(drafter.after(text[-1]), noise, text))
     drafts = text[-number:]
-    pace.drafted(drafts)
+    pace.expect(drafts)
     return drafts
 
 
@@ -193,7 +193,7 @@ def read_prompt(
     ids, num_before = encode_prompt(prompt, tokenizer)
     mixing, stream = Mixing(models, keys, gate), tokenizer.stream()
     require_fits(len(ids), models)
-    first = _shown(tokenizer, stream, ids[0])
+    first = _text_of_token(tokenizer, stream, ids[0])
     scored = list(_score(mixing, tokenizer, ids, stream, num_candidates))
     texts = [first, *(one.text for one in scored)]
     logprobs: list[float | None] = [None, *(one.logprob for one in scored)]
@@ -256,14 +256,14 @@ def _score(
         best = int(only_tokens(logprobs_V, tokenizer.unused_rows(len(logprobs_V))).argmax())
         best_text = stream.peek(best) or tokenizer.written(best)
         candidates = candidates_at(logprobs_V, num_candidates, tokenizer, stream)
-        shown, logprob = _shown(tokenizer, stream, token), float(mix(log_weights_E, observed_E))
+        shown, logprob = _text_of_token(tokenizer, stream, token), float(mix(log_weights_E, observed_E))
         candidates = as_shown(candidates, Candidate(token, shown, logprob))
         # exactly one number for one token: clients compare the two
         named = (shown, logprob) if best == token else (best_text, float(logprobs_V[best]))
         yield _ScoredToken(shown, log_weights_E, logprob, named, candidates)
 
 
-def _shown(tokenizer: Tokenizer, stream: TextStream, token: int) -> str:
+def _text_of_token(tokenizer: Tokenizer, stream: TextStream, token: int) -> str:
     """The text that a token adds; the vocabulary entry for a special token."""
     return stream.rest() + tokenizer.written(token) if token in tokenizer.special_ids else stream.push(token)
 
@@ -305,13 +305,13 @@ class DraftPace:
             best = int(self._num_plain >= self._try_after)
         return max(0, min(best, most))
 
-    def drafted(self, tokens: Sequence[int]) -> None:
+    def expect(self, tokens: Sequence[int]) -> None:
         """Takes the drafts that the next tokens are compared with."""
         if self._num_plain >= self._try_after:
             self._try_after = min(2 * self._try_after, _MOST_AFTER)
         self._pending, self._num_plain = list(tokens), 0
 
-    def refused(self, reason: str) -> None:
+    def note_refusal(self, reason: str) -> None:
         """Takes why nothing could be drafted; empty where nothing was to be."""
         self._why_not = reason or self._why_not
 

@@ -78,7 +78,7 @@ class GroupReader:
     def read(self, ids: Sequence[int]) -> None:
         """Reads the next piece of the unread text; the token before it stays known."""
         model = self._group.model()
-        before = self._piece and self._computed(model, self._piece.num_tokens - 1).last()
+        before = self._piece and self._with_logprobs(model, self._piece.num_tokens - 1).last()
         self._read(model, ids)
         self._before = before
 
@@ -141,7 +141,7 @@ class GroupReader:
         piece, place = self._find(position)
         logprobs_EV = piece.after(place)
         if logprobs_EV is None:
-            logprobs_EV = self._computed(self._group.model(), place).after(place)
+            logprobs_EV = self._with_logprobs(self._group.model(), place).after(place)
         assert logprobs_EV is not None
         return logprobs_EV
 
@@ -172,9 +172,9 @@ class GroupReader:
         self._before, self._piece = None, _ReadChunk(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
         place = wanted - self._num_read
         self._num_read += len(piece)
-        return self._computed(model, place) if 0 <= place < len(piece) else self._piece
+        return self._with_logprobs(model, place) if 0 <= place < len(piece) else self._piece
 
-    def _computed(self, model: ExpertModel, place: int) -> _ReadChunk:
+    def _with_logprobs(self, model: ExpertModel, place: int) -> _ReadChunk:
         """The newest piece, with log-probabilities from a place on: computed where they are not, in bounded memory."""
         assert self._piece is not None
         if self._piece.after(place) is not None:
@@ -200,7 +200,7 @@ class Mixing:
         self._readers = [GroupReader(group, keys) for group in ensemble.groups]
         self._keys = tuple(keys)
         self._needs_logprobs = gate.needs_logprobs and len(keys) > 1  # the weight of a single expert is 1
-        self._unknown_E = _filled(len(keys), 0.0 if gate.needs_logprobs else torch.nan)
+        self._unknown_E = _float32_vector(len(keys), 0.0 if gate.needs_logprobs else torch.nan)
         self._stream: Stream = gate.start()
         self.ids: list[int] = []  # the text so far
         self._position = 0  # the first position that the gate has not seen
@@ -279,7 +279,7 @@ class Mixing:
                     reader.read(self.ids)
             for token in chunk:
                 check_cancelled()
-                observed_E = _filled(len(self._keys), torch.nan)
+                observed_E = _float32_vector(len(self._keys), torch.nan)
                 if self._position:
                     log_weights_E = self._stream.log_weights()
                     for reader in self._running(log_weights_E):
@@ -325,6 +325,6 @@ class Mixing:
         ]
 
 
-def _filled(length: int, value: float) -> Tensor:
+def _float32_vector(length: int, value: float) -> Tensor:
     """A vector in float32, also while torch's default is another: transformers changes it to load a model."""
     return torch.full((length,), value, dtype=torch.float32)

@@ -44,7 +44,7 @@ class Slot:
         end = self.length + keys_EHTA.shape[2]
         keys, values = self._layers.get(layer, (None, None))
         if keys is None or values is None or keys.shape[2] < end:
-            keys, values = self._grown(keys, keys_EHTA), self._grown(values, values_EHTA)
+            keys, values = self._grow(keys, keys_EHTA), self._grow(values, values_EHTA)
             self._layers[layer] = keys, values
         keys[:, :, self.length : end] = keys_EHTA
         values[:, :, self.length : end] = values_EHTA
@@ -68,7 +68,7 @@ class Slot:
         """Bytes of keys and values, with what they may grow by."""
         return sum(tensor.nbytes for pair in [*self._layers.values()] for tensor in pair)
 
-    def _grown(self, kept: Tensor | None, new: Tensor) -> Tensor:
+    def _grow(self, kept: Tensor | None, new: Tensor) -> Tensor:
         num_rows, heads, coming, width = new.shape
         capacity = -(-(self.length + coming) * 5 // 4 // _BLOCK) * _BLOCK
         grown = new.new_empty(num_rows, heads, capacity, width)

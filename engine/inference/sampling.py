@@ -42,7 +42,7 @@ def sample_token(
 ) -> int:
     """A token id: the most probable at temperature 0, else sampled. `ids` is the text so far, its prompt first."""
     if sampling.temperature < COLDEST:
-        return int(penalized(logprobs_V, sampling, ids, num_prompt).argmax())
+        return int(penalize(logprobs_V, sampling, ids, num_prompt).argmax())
     probabilities_V = sampling_distribution(logprobs_V, sampling, ids, num_prompt).cpu()
     return int(torch.multinomial(probabilities_V, 1, generator=generator))
 
@@ -54,7 +54,7 @@ def sampling_distribution(
 
     The order is that of transformers: bias and penalties, temperature, top-k, top-p, min-p.
     """
-    scores_V = penalized(logprobs_V, sampling, ids, num_prompt)
+    scores_V = penalize(logprobs_V, sampling, ids, num_prompt)
     probabilities_V = (scores_V / sampling.temperature).softmax(-1)
     if 0 < sampling.top_k < len(probabilities_V):
         probabilities_V = _without(probabilities_V, probabilities_V < probabilities_V.topk(sampling.top_k).values[-1])
@@ -68,7 +68,7 @@ def sampling_distribution(
     return probabilities_V
 
 
-def penalized(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] = (), num_prompt: int = 0) -> Tensor:
+def penalize(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] = (), num_prompt: int = 0) -> Tensor:
     """The log-probabilities [V] with bias and penalties, before temperature.
 
     Repetition is judged by prompt and answer, presence and frequency by the answer, as in transformers and vLLM. A

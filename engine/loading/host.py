@@ -188,7 +188,7 @@ class Host:
         with self._using(plan), closing(events):
             for event in events:
                 if isinstance(event, Token):
-                    event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
+                    event = replace(event, weights=_by_name(event.weights, names), gates=_by_name(event.gates, names))
                 yield event
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
@@ -234,7 +234,7 @@ class Host:
         models, tokenizer, names = self._models(plan), self._tokenizer(plan), plan.names
         with self._using(plan):
             columns = read_text(models, list(names), self._gate(plan), tokenizer, text)
-        gates = [_named(weights, names) for weights in columns.pop("gates")]
+        gates = [_by_name(weights, names) for weights in columns.pop("gates")]
         return TextReading(experts=list(names.values()), **columns, gate_weights=gates)
 
     def use(self) -> HostUse:
@@ -338,6 +338,6 @@ class Host:
         return frozenset().union(*own)
 
 
-def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
+def _by_name(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
     """A mapping keyed by experts' names, made from one keyed by their ids."""
     return {names[key]: value for key, value in by_id.items()}

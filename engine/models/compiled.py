@@ -50,7 +50,7 @@ def compiled_layers(lm: Any, rows: Rows) -> Iterator[None]:
     layers = [] if routers(lm) else list(lm.get_submodule(layout_of(lm).layers).children())
     compile_for(rows)
     for layer in layers:
-        layer.forward = _compiled_for(rows, layer)
+        layer.forward = _compile_for_rows(rows, layer)
     try:
         yield
     finally:
@@ -59,7 +59,7 @@ def compiled_layers(lm: Any, rows: Rows) -> Iterator[None]:
         torch.compiler.reset()  # a process has a limited number of compilations of the same code
 
 
-def _compiled_for(rows: Rows, layer: Any) -> Callable[..., Any]:
+def _compile_for_rows(rows: Rows, layer: Any) -> Callable[..., Any]:
     forward = layer.forward
     compiled = torch.compile(forward, dynamic=False, backend=_BACKEND)
 
@@ -74,7 +74,7 @@ def _compiled_for(rows: Rows, layer: Any) -> Callable[..., Any]:
 
 def cross_entropy_of(lm: Any) -> Callable[[Tensor, Tensor], Tensor]:
     """The function that makes float32 losses [N] in nats of logits [N, V] and targets [N]."""
-    return _compiled_cross_entropy() if getattr(lm, _MARK, False) else _cross_entropy
+    return _compile_cross_entropy() if getattr(lm, _MARK, False) else _cross_entropy
 
 
 def compiling_failed(error: Exception) -> EngineError | None:
@@ -92,7 +92,7 @@ def _cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
 
 
 @cache
-def _compiled_cross_entropy() -> Callable[[Tensor, Tensor], Tensor]:
+def _compile_cross_entropy() -> Callable[[Tensor, Tensor], Tensor]:
     function: Callable[[Tensor, Tensor], Tensor] = torch.compile(_cross_entropy, dynamic=True, backend=_BACKEND)
     return function
 

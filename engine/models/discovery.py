@@ -107,7 +107,7 @@ def _parts_of(layer: nn.Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if not _mixes_positions(name, child):
             ffn += _feed_forward(name, child)
         elif not is_recurrent(child):
-            paths = [_joined(name, path) for path, inner in child.named_modules() if is_linear(inner)]
+            paths = [_join(name, path) for path, inner in child.named_modules() if is_linear(inner)]
             attention += [path for path in paths if not _INDEXER.search(path)]
     return tuple(ffn), tuple(attention)
 
@@ -125,10 +125,10 @@ def _feed_forward(name: str, child: nn.Module) -> Iterator[str]:
     if _is_experts(child):  # next to its router in the layer itself
         mixtures.add("")
     outermost = [one for one in mixtures if not any(one != other and _is_within(one, other) for other in mixtures)]
-    yield from (_joined(name, path) for path in sorted(outermost))
+    yield from (_join(name, path) for path in sorted(outermost))
     for path, inner in child.named_modules():
         if is_linear(inner) and not any(_is_within(path, one) for one in outermost):
-            yield _joined(name, path)
+            yield _join(name, path)
 
 
 def takes_states_only(module: nn.Module) -> bool:
@@ -153,7 +153,7 @@ def _is_within(path: str, holder: str) -> bool:
     return not holder or path == holder or path.startswith(f"{holder}.")
 
 
-def _joined(name: str, path: str) -> str:
+def _join(name: str, path: str) -> str:
     return f"{name}.{path}" if path else name
 
 

@@ -194,7 +194,7 @@ _MOST_CHANGE: Final = 1e-5  # of any token, by another text before it: what is m
 _MOST_ROUNDING: Final = {False: 5e-5, True: 0.05}  # on average, beside a text by itself; by whether it is in bf16
 
 
-def separated(lm: Any, input_ids_BT: Tensor, position_ids_BT: Tensor) -> dict[str, Any]:
+def separate_texts(lm: Any, input_ids_BT: Tensor, position_ids_BT: Tensor) -> dict[str, Any]:
     """What a decoder reads so that it keeps texts apart: masks are by the kind of layer where a family has several."""
     from transformers.masking_utils import create_masks_for_generate
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
 from engine.models.discovery import RouterLosses, family_of, keeps_other_states, router_losses
-from engine.models.expert_model import separated
+from engine.models.expert_model import separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import (
@@ -245,7 +245,7 @@ class MultiExpertModel(nn.Module):
             if self.placement.method.extra_positions:  # the later texts of a row would have none
                 problem = "Conversations of one block cannot be kept apart with experts that stand before the text."
                 raise ModelError(problem, "Train without separate_conversations, or by another method.")
-            return separated(self.lm, input_ids_BT, position_ids_BT)
+            return separate_texts(self.lm, input_ids_BT, position_ids_BT)
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
 
     def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:

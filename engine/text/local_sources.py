@@ -113,13 +113,13 @@ def _python() -> Files:
 
 
 def _descriptions() -> Files:
-    yield from ((name, path) for name, path in _distributed() if name.endswith(".dist-info/METADATA"))
+    yield from ((name, path) for name, path in _metadata_files() if name.endswith(".dist-info/METADATA"))
     yield from _packages("gradio", "streamlit", "plotly", "fastapi", "scipy", "sklearn", suffixes=(".md", ".rst"))
 
 
 def _licences() -> Files:
     yield from _below(Path("/usr/share/common-licenses"), ("", ".0", ".1", ".2", ".3"))
-    for name, path in _distributed():
+    for name, path in _metadata_files():
         if "/licenses/" in name or path.name.lower().startswith(("licen", "copying", "notice")):
             yield name, path
 
@@ -153,7 +153,7 @@ SOURCES = {
 }
 
 
-def _distributed() -> Files:
+def _metadata_files() -> Files:
     for package in distributions():
         if package.name and package.name.lower() != "expert-workbench":
             for file in package.files or []:

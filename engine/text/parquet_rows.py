@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 @contextmanager
-def _opened(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
+def _open_table(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
     """A table to read, with options of pyarrow's reader; raises CorpusError where it is damaged."""
     try:
         with pq.ParquetFile(path, **options) as table:
@@ -41,14 +41,14 @@ def _opened(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 
 def read_rows(path: Path, *, buffer_bytes: int = 1 << 20, batch_rows: int = 64) -> Iterator[Row]:
     """The rows of a table, in order; the buffer is for each column."""
-    with _opened(path, buffer_size=buffer_bytes, pre_buffer=False) as table:
+    with _open_table(path, buffer_size=buffer_bytes, pre_buffer=False) as table:
         for batch in table.iter_batches(batch_size=batch_rows, use_threads=False):
             yield from batch.to_pylist()
 
 
 def read_range(path: Path, first: str, end: str) -> Iterator[Row]:
     """The rows with first <= id < end, in a table sorted by id."""
-    with _opened(path, buffer_size=1 << 20, pre_buffer=False) as table:
+    with _open_table(path, buffer_size=1 << 20, pre_buffer=False) as table:
         groups = [group for group in range(table.num_row_groups) if _overlaps(table, group, first, end)]
         # pyarrow 18 cannot read no group.
         for batch in table.iter_batches(batch_size=64, row_groups=groups, use_threads=False) if groups else ():
@@ -62,7 +62,7 @@ def _overlaps(table: pq.ParquetFile, group: int, first: str, end: str) -> bool:
 
 def read_matching(path: Path, words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Id and text of each row whose text holds all these words, whatever their case, in order."""
-    with _opened(path) as table:
+    with _open_table(path) as table:
         for batch in table.iter_batches(batch_size=1024, columns=["id", "text"], use_threads=False):
             for word in words:
                 batch = batch.filter(pc.match_substring(batch.column("text"), word, ignore_case=True))
@@ -71,7 +71,7 @@ def read_matching(path: Path, words: Sequence[str]) -> Iterator[tuple[str, str]]
 
 def read_ids(path: Path) -> Iterator[list[str]]:
     """The ids of a table, a few thousand at a time, in order; no text is read."""
-    with _opened(path) as table:
+    with _open_table(path) as table:
         for batch in table.iter_batches(batch_size=8192, columns=["id"], use_threads=False):
             yield batch.column("id").to_pylist()
 
@@ -81,7 +81,7 @@ def read_groups(path: Path) -> Iterator[list[tuple[str, str]]]:
 
     The pieces of a document share its group, or its id as their group.
     """
-    with _opened(path) as table:
+    with _open_table(path) as table:
         for batch in table.iter_batches(batch_size=8192, columns=["id", "group"], use_threads=False):
             rows = batch.to_pylist()
             yield [(row["id"], row["id"] if row["group"] is None else row["group"]) for row in rows]
@@ -89,7 +89,7 @@ def read_groups(path: Path) -> Iterator[list[tuple[str, str]]]:
 
 def num_rows(path: Path) -> int:
     """The number of rows of a table, from its footer."""
-    with _opened(path) as table:
+    with _open_table(path) as table:
         return int(table.metadata.num_rows)
 
 

@@ -17,7 +17,7 @@ Lines = Iterable[tuple[int, str]]  # each with its number; a long line in severa
 
 def read_plain(source: Source) -> Records:
     """Documents of a text file."""
-    for line, text in cut_documents(_decoded_pieces(source), document_characters(source.file)):
+    for line, text in cut_documents(_decode_pieces(source), document_characters(source.file)):
         yield Record(line, {source.fields[0]: text})
 
 
@@ -73,7 +73,7 @@ def pieces(text: str, length: int) -> Iterator[str]:
     yield text[start:].strip()
 
 
-def _decoded_pieces(source: Source) -> Iterator[tuple[int, str]]:
+def _decode_pieces(source: Source) -> Iterator[tuple[int, str]]:
     """Yields decoded lines in pieces of bounded size."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     line, column = 1, 0

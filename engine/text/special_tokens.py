@@ -56,7 +56,7 @@ def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer, *, is_older: 
     with the BOS token.
     """
     bos_id, eos_ids = _bos_id(folder, inner), _eos_ids(folder, inner)
-    before = _added_before(folder, inner)
+    before = _prefix_of_tokenizer(folder, inner)
     is_older = (folder / MANIFEST).exists() and not (folder / SEPARATORS).exists() if is_older is None else is_older
     if is_older or before or not _begins_turns(folder, inner, bos_id):
         return SpecialTokens(bos_id, before or _prefix(folder, inner, bos_id), eos_ids)
@@ -87,7 +87,7 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
     Where neither names one, it is an EOS token that the chat template does not write: `<|endoftext|>`.
     """
     named, model = [_read(folder, name) for name in _NAMED_BY], _read(folder, _MODEL)
-    of_model = list(_known(_ids(model.get("bos_token_id")), inner))
+    of_model = list(_in_vocabulary(_ids(model.get("bos_token_id")), inner))
     bos_id = _first(
         [
             *(_id_of(config.get("bos_token"), inner) for config in named),
@@ -95,7 +95,7 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
             *_not_in_turns(folder, inner),
             *(_id_of(config.get("eos_token"), inner) for config in named),
             *of_model,
-            *_known(_ids(model.get("eos_token_id")), inner),
+            *_in_vocabulary(_ids(model.get("eos_token_id")), inner),
         ]
     )
     if bos_id is None:
@@ -126,7 +126,7 @@ def _not_in_turns(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[int]:
     template = _template(folder)
     if template is None or "eos_token" in template:  # the EOS token itself ends turns
         return
-    known = _known(next(filter(None, _eos_ids_by_file(folder, inner)), ()), inner)
+    known = _in_vocabulary(next(filter(None, _eos_ids_by_file(folder, inner)), ()), inner)
     yield from (id for id in known if _is_special(id, inner) and str(inner.id_to_token(id)) not in template)
 
 
@@ -139,7 +139,7 @@ def _template(folder: Path) -> str | None:
 
 def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
     """The EOS ids of the first file that names any which the tokenizer has."""
-    return next((ids for named in _eos_ids_by_file(folder, inner) if (ids := tuple(_known(named, inner)))), ())
+    return next((ids for named in _eos_ids_by_file(folder, inner) if (ids := tuple(_in_vocabulary(named, inner)))), ())
 
 
 def _eos_ids_by_file(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[tuple[int, ...]]:
@@ -160,7 +160,7 @@ def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int
     return (bos_id,) if has_bos and named[0].get("add_bos_token") is not False else ()
 
 
-def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
+def _prefix_of_tokenizer(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
     """The tokens that the tokenizer puts before a text, found by encoding one letter."""
     with refused_as(f"The tokenizer in {folder} cannot read a text"):
         try:
@@ -175,7 +175,7 @@ def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
             "supported.",
             FRESH,
         )
-    if foreign := set(before).difference(_known(before, inner)):
+    if foreign := set(before).difference(_in_vocabulary(before, inner)):
         problem = f"The tokenizer in {folder} puts the id {min(foreign)} before a text, which is not in its vocabulary."
         raise TokenizerError(problem, FRESH)
     return before
@@ -275,7 +275,7 @@ def _ids(value: Any) -> tuple[int, ...]:
     )
 
 
-def _known(ids: Iterable[int], inner: tokenizers.Tokenizer) -> Iterator[int]:
+def _in_vocabulary(ids: Iterable[int], inner: tokenizers.Tokenizer) -> Iterator[int]:
     return (id for id in ids if inner.id_to_token(id) is not None)
 
 

@@ -166,10 +166,10 @@ class _Domain:
         if given is None:
             borders = self._borders()
             return lambda row: HELD_OUT_FIRST[bisect_right(borders, _place(row))]
-        moved = self._moved()
+        moved = self._splits_of_moved_groups()
         return lambda row: moved.get(_place(row), split) if (split := given(row["id"])) == "train" else split
 
-    def _moved(self) -> dict[float, Split]:
+    def _splits_of_moved_groups(self) -> dict[float, Split]:
         """The groups of training documents that fill a split which would be empty."""
         empty = [split for split in HELD_OUT_SPLITS if not self._places[split]]
         groups = np.unique(self._places["train"])

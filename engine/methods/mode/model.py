@@ -23,7 +23,7 @@ from engine.methods.mode.block import Block, with_experts
 from engine.methods.mode.branches import BranchMaker
 from engine.methods.mode.config import ModeConfig
 from engine.models.discovery import is_recurrent
-from engine.models.expert_model import separated
+from engine.models.expert_model import separate_texts
 from engine.models.families import layout_of, max_positions
 from engine.models.likelihoods import TokenScores, decoder_of, head_of, token_scores
 
@@ -104,7 +104,7 @@ class ModeModel(nn.Module):
         self._check_active(keys, cache)
         text: dict[str, Any] = {"input_ids": input_ids_BT}
         if position_ids_BT is not None:
-            text = separated(self.lm, input_ids_BT, position_ids_BT)
+            text = separate_texts(self.lm, input_ids_BT, position_ids_BT)
         if mask_BS is not None:
             places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
             text |= {"attention_mask": mask_BS, "position_ids": places_BS[:, -input_ids_BT.shape[1] :]}

@@ -86,10 +86,10 @@ def _texts(value: Any) -> Iterator[str]:
         yield from (text for one in value for text in _texts(one))
 
 
-def encoded(tokenizer: Tokenizer, text: str) -> list[TemplateToken]:
+def encode_rendered(tokenizer: Tokenizer, text: str) -> list[TemplateToken]:
     """The tokens of a rendered text: those of the template, and ordinary ones for what is marked."""
     tokens: list[TemplateToken] = []
-    for start, piece, is_marked in _split(text):
+    for start, piece, is_marked in _split_at_marks(text):
         ids, offsets = tokenizer.encode_with_offsets(piece, control_tokens=not is_marked, continues=start > 0)
         if is_marked and tokenizer.control_ids.intersection(ids):  # a control token that is not special
             for place, character in enumerate(piece, start):  # so that no token is of several characters
@@ -100,7 +100,7 @@ def encoded(tokenizer: Tokenizer, text: str) -> list[TemplateToken]:
     return tokens
 
 
-def _split(text: str) -> Iterator[tuple[int, str, bool]]:
+def _split_at_marks(text: str) -> Iterator[tuple[int, str, bool]]:
     """The pieces of a rendered text: where each starts, and whether it is marked. A mark that lost its other is cut."""
     start = 0
     for mark in _MARKED.finditer(text):
@@ -158,7 +158,7 @@ class Locator:
         for number, start, next_start, i in zip(numbers, starts, [*starts, len(text)][1:], at_ends, strict=True):
             content_end, before = marks[i][1], marks[i - 1][1] if i else 0
             if not before <= start <= content_end:
-                raise self._refused(number, "its prompt does not end between the message before it and its own words")
+                raise self._refusal(number, "its prompt does not end between the message before it and its own words")
             is_followed_by_other = i + 1 < len(marks) and marks[i + 1][0] != ASSISTANT
             limit = marks[i + 1][1] if is_followed_by_other else next_start
             after = (one for one in tokens if content_end <= one.start and one.end <= limit and one.id in control)
@@ -177,7 +177,7 @@ class Locator:
             marks = [(_MARKS[mark.group()], mark.start() - number) for number, mark in found]
             if _ANY_MARK.sub("", shown) == text and [role for role, _ in marks if role] == roles:
                 return marks
-        raise self._refused(len(messages) - 1, "it does not show every message once and in order")
+        raise self._refusal(len(messages) - 1, "it does not show every message once and in order")
 
     def _start(self, messages: Sequence[Message], number: int, text: str) -> int:
         """Where the prompt for an answer ends. What a prompt holds and the text leaves out is not looked for."""
@@ -195,7 +195,7 @@ class Locator:
         is_exact = begin >= 0 and shown.startswith(text[:begin])
         if is_exact and (prompt is None or prompt.startswith(shown[:begin])):
             return begin
-        raise self._changed_by_others(number)
+        raise self._order_error(number)
 
     def _end(
         self, messages: Sequence[Message], number: int, text: str, begin: int, limit: int, control: TemplateToken | None
@@ -222,21 +222,21 @@ class Locator:
         by which a message of the same role begins when it is the first.
         """
 
-        def shown_before(*earlier: Message, role: str) -> str:
+        def render_before(*earlier: Message, role: str) -> str:
             return self.render([*earlier, {"role": role, "content": BEGINS}], False).partition(BEGINS)[0]
 
         def first_header() -> str:
-            header = shown_before(role=role)
+            header = render_before(role=role)
             for special in self.special:
                 header = header.removeprefix(special)
             return header
 
         candidates: list[tuple[Callable[[], str], Callable[[], str]]] = [
             (lambda: self.render(messages, True), self._header),
-            (lambda: shown_before(*messages, role=ASSISTANT), self._header),
+            (lambda: render_before(*messages, role=ASSISTANT), self._header),
         ]
         if role != ASSISTANT:
-            candidates.append((lambda: shown_before(*messages, role=role), first_header))
+            candidates.append((lambda: render_before(*messages, role=role), first_header))
         size = 0
         for render, next_header in candidates:
             with suppress(ChatTemplateError):  # it refuses that order of roles
@@ -267,7 +267,7 @@ class Locator:
             written = self.render(some, opens) if some else ""
             if text.startswith(written):
                 return len(written)
-            raise self._changed_by_others(len(some))
+            raise self._order_error(len(some))
 
         spans = []
         for number, message in enumerate(messages):
@@ -277,14 +277,14 @@ class Locator:
                 spans.append((start, prefix(messages[: number + 1], False) if end is None else end))
         return spans
 
-    def _changed_by_others(self, number: int) -> ChatTemplateError:
+    def _order_error(self, number: int) -> ChatTemplateError:
         return ChatTemplateError(
             f"The chat template of {self.place} writes the first {number} messages differently when others "
             "follow, so it cannot be seen where the answer begins.",
             "Mark the answers in the template by {% generation %} and {% endgeneration %}.",
         )
 
-    def _refused(self, number: int, why: str) -> ChatTemplateError:
+    def _refusal(self, number: int, why: str) -> ChatTemplateError:
         return ChatTemplateError(
             f"The answer in message {number + 1} cannot be located in what the chat template of {self.place} writes: "
             f"{why}.",

@@ -271,7 +271,7 @@ def _learns(values: Mapping[str, Any], what: str) -> bool | None:
                 NextStep.LEAVE_FIELDS_OUT,
             )
     if len({bool(value) for value in marks.values()}) > 1:
-        raise CorpusError(f"{what} has marks that differ: {_quoted(marks)}.")
+        raise CorpusError(f"{what} has marks that differ: {_quote(marks)}.")
     return bool(next(iter(marks.values()))) if marks else None
 
 
@@ -289,7 +289,7 @@ def _names_not_needed(values: Mapping[str, Any], read: Collection[str], texts: C
     names = [name for name in values if name not in read and not _is_blank(values[name])]
     names = [name for name in names if not (isinstance(values[name], str) and values[name].strip() in texts)]
     if others := [name for name in names if not _says_nothing(name, values[name])]:
-        also = f" (also {_quoted(others[1:])})" if others[1:] else ""
+        also = f" (also {_quote(others[1:])})" if others[1:] else ""
         problem = f"{what} has “{short(others[0])}”, which is not read: {short(values[others[0]])[:60]}{also}."
         raise CorpusError(problem, NextStep.LEAVE_FIELDS_OUT)
     return names
@@ -344,5 +344,5 @@ def _is_number(value: object) -> bool:
     return value is None or isinstance(value, int | float)
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _quote(names: Iterable[str]) -> str:
     return ", ".join(f"“{short(name)}”" for name in names)

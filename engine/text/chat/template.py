@@ -27,7 +27,7 @@ from engine.text.chat.answers import (
     Locator,
     Message,
     TemplateToken,
-    encoded,
+    encode_rendered,
     harmless,
     loses_marks,
     within,
@@ -90,15 +90,15 @@ class ChatTemplate:
 
         Raises ChatTemplateError, in bounded time, when the template refuses the messages or does not come to an end.
         """
-        return self._rendered(messages, add_generation_prompt).text
+        return self._render(messages, add_generation_prompt).text
 
     def _encode(
         self, tokenizer: Tokenizer, messages: Sequence[Message], add_generation_prompt: bool
     ) -> tuple[ChatTemplate, Sequence[Message], Rendered, list[TemplateToken]]:
         """The tokens of a conversation, and what they are of. Only the template writes control tokens, no message."""
         template, marked = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
-        rendered = template._rendered(marked, add_generation_prompt)
-        return template, marked, rendered, encoded(tokenizer, rendered.text)
+        rendered = template._render(marked, add_generation_prompt)
+        return template, marked, rendered, encode_rendered(tokenizer, rendered.text)
 
     def encode_prompt(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], int]:
         """The ids of a conversation up to where the answer begins, and the index of the first with a user's words.
@@ -119,7 +119,7 @@ class ChatTemplate:
             if text.count(words) == 1:
                 return text.index(words)
         marked = [*messages[:place], {**messages[place], "content": f"{BEGINS}{content}"}, *messages[place + 1 :]]
-        return self._rendered(marked, True).text.find(BEGINS)
+        return self._render(marked, True).text.find(BEGINS)
 
     def encode_answers(
         self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int = MASK_RULE
@@ -134,13 +134,13 @@ class ChatTemplate:
         template, marked, rendered, tokens = self._encode(tokenizer, messages, False)
         ids = [token.id for token in tokens]
         if "endgeneration" in self.source:
-            return ids, within(tokens, self._counted(messages, rendered.answers))
+            return ids, within(tokens, self._without_excluded(messages, rendered.answers))
         if rule == OLD_RULE:
             end_id = template._ends_of_a_reply(tokenizer)[2]
             spans = template._locator.answers_by_old_rule(marked, rendered.text, tokens, end_id)
-            return ids, within(tokens, self._counted(messages, spans))
+            return ids, within(tokens, self._without_excluded(messages, spans))
         answers = template._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
-        counted = self._counted(messages, answers)
+        counted = self._without_excluded(messages, answers)
         spans, limits = [(one.start, one.end) for one in counted], [max(one.end, one.limit) for one in counted]
         is_answer_T = within(tokens, spans, limits)
         if marked[-1].get("role") == ASSISTANT and answers[-1].closing is None:
@@ -150,7 +150,7 @@ class ChatTemplate:
             is_answer_T = np.concatenate([is_answer_T, is_last])
         return ids, is_answer_T
 
-    def _counted(self, messages: Sequence[Message], answers: Sequence[_Span]) -> Sequence[_Span]:
+    def _without_excluded(self, messages: Sequence[Message], answers: Sequence[_Span]) -> Sequence[_Span]:
         """Those of the answers, one for each message of the assistant, that are not excluded from the loss."""
         marks = [message.get(COUNTS) for message in messages if message.get("role") == ASSISTANT]
         is_counted = [mark is not False for mark in marks]
@@ -172,16 +172,14 @@ class ChatTemplate:
         last, earlier, _ = self._ends_of_a_reply(tokenizer)
         return tuple(dict.fromkeys([*last, *earlier]))
 
-    def _known_ends(self, tokenizer: Tokenizer) -> frozenset[int]:
+    def _ends_or_none(self, tokenizer: Tokenizer) -> frozenset[int]:
         """The same as a set; empty for a template that cannot write a question and its answer."""
         try:
             return frozenset(self.turn_ends(tokenizer))
         except ChatTemplateError:  # it may write other conversations
             return frozenset()
 
-    def _rendered(
-        self, messages: Sequence[Message], add_generation_prompt: bool, *, also_none: bool = False
-    ) -> Rendered:
+    def _render(self, messages: Sequence[Message], add_generation_prompt: bool, *, also_none: bool = False) -> Rendered:
         if not messages and not also_none:
             raise ChatTemplateError("The conversation has no messages.", "Give at least one.")
         # As transformers: many templates write a None as a word
@@ -203,7 +201,7 @@ class ChatTemplate:
         return rendered
 
     def _harmless(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> Sequence[Message]:
-        texts = {tokenizer.written(id) for id in tokenizer.special_ids | self._known_ends(tokenizer)} - {""}
+        texts = {tokenizer.written(id) for id in tokenizer.special_ids | self._ends_or_none(tokenizer)} - {""}
         pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
         return [harmless(message, pattern) for message in messages]
 
@@ -246,7 +244,7 @@ class ChatTemplate:
     @cached_property
     def _locator(self) -> Locator:
         special = [text for text in self.special_tokens.values() if text]
-        return Locator(lambda *given: self._rendered(*given, also_none=True).text, special, self._place)
+        return Locator(lambda *given: self._render(*given, also_none=True).text, special, self._place)
 
     def _ends_of_a_reply(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
         """The control tokens after a last answer; the one that ends an earlier answer; the first after the last one.
@@ -257,7 +255,7 @@ class ChatTemplate:
             text = self.render(_TALK[:2])
             if (begin := text.rfind(_REPLY)) < 0:
                 raise ChatTemplateError(f"The chat template of {self._place} leaves out the answer.", _REPAIR)
-            after = [one.id for one in encoded(tokenizer, text) if one.start >= begin + len(_REPLY)]
+            after = [one.id for one in encode_rendered(tokenizer, text) if one.start >= begin + len(_REPLY)]
             written = [id for id in after if id in tokenizer.control_ids]
             last = written
             if written and self.render(_TALK[:2], add_generation_prompt=True) == text:
@@ -272,7 +270,7 @@ class ChatTemplate:
         """The control token that ends the first answer; None without one, or where it cannot be located."""
         try:
             text = self.render(messages)
-            answers = self._locator.answers(messages, text, encoded(tokenizer, text), tokenizer.control_ids)
+            answers = self._locator.answers(messages, text, encode_rendered(tokenizer, text), tokenizer.control_ids)
         except ChatTemplateError:
             return None
         return answers[0].closing
@@ -302,7 +300,7 @@ def turn_ends_of(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
         template = load_chat_template(folder)
     except ChatTemplateError:  # it says so to whoever asks for a conversation; texts can be continued nevertheless
         return frozenset()
-    return template._known_ends(tokenizer) if template else frozenset()
+    return template._ends_or_none(tokenizer) if template else frozenset()
 
 
 def _source(folder: Path) -> str | None:

@@ -15,7 +15,13 @@ from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
 from engine.inference.generate import generate, read_prompt, read_text
-from engine.inference.sampling import make_generator, most_probable, penalized, sample_token, sampling_distribution
+from engine.inference.sampling import (
+    make_generator,
+    most_probable,
+    penalize,
+    sample_token,
+    sampling_distribution,
+)
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
@@ -80,7 +86,7 @@ def test_all_but_the_repetition_penalty_do_to_an_expert_what_they_do_to_its_logi
 
 def test_presence_and_frequency_count_only_the_answer() -> None:
     sampling = SamplingConfig(presence_penalty=0.5, frequency_penalty=0.25)
-    lost = logprobs() - penalized(logprobs(), sampling, IDS, NUM_PROMPT)
+    lost = logprobs() - penalize(logprobs(), sampling, IDS, NUM_PROMPT)
     expected = torch.zeros(VOCAB)
     expected[7], expected[9] = 0.5 + 2 * 0.25, 0.5 + 0.25  # as in OpenAI's documentation
     torch.testing.assert_close(lost, expected, atol=1e-6, rtol=0)

@@ -201,14 +201,14 @@ def test_after_wrong_drafts_it_stops_and_tries_again_now_and_then() -> None:
     numbers = []
     for _ in range(200):
         if number := pace.number(8, 100):
-            pace.drafted([1] * number)
+            pace.expect([1] * number)
         numbers.append(number)
         pace.judge(2)
     assert numbers[0] > 0
     assert 0 < sum(map(bool, numbers[-100:])) < 10
     for _ in range(200):  # right ones bring it back
         if number := pace.number(8, 100):
-            pace.drafted([1] * number)
+            pace.expect([1] * number)
         pace.judge(1)
     assert pace.number(8, 100) == MOST_DRAFTS
     assert pace.number(8, 2) == 2
@@ -219,7 +219,7 @@ def test_where_every_draft_is_wrong_few_are_made() -> None:
     pace, drafted = DraftPace(), []
     for token in range(200):
         if number := pace.number(8, 100):
-            pace.drafted([1] * number)
+            pace.expect([1] * number)
             drafted.append((token, number))
         pace.judge(2)
     assert [number for _, number in drafted] == [1, 1, 1, 1]
