@@ -290,7 +290,11 @@ def load_chat_template(folder: Path, place: str = "") -> ChatTemplate | None:
 
     Errors of rendering name its `place`, or else the folder.
     """
-    source = _source(folder)
+    source = read_text(folder, _FILE, _MAX_BYTES, ChatTemplateError)
+    for name in (_CONFIG, _OLDER):  # as AutoTokenizer, which does not know the last place: older processors wrote it
+        if source is None:
+            value = (read_object(folder, name, _MAX_BYTES, ChatTemplateError) or {}).get("chat_template")
+            source = None if value is None else _default(value, folder / name)
     return None if source is None else ChatTemplate(source, _special_tokens(folder), place or str(folder))
 
 
@@ -301,18 +305,6 @@ def turn_ends_of(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
     except ChatTemplateError:  # it says so to whoever asks for a conversation; texts can be continued nevertheless
         return frozenset()
     return template._ends_or_none(tokenizer) if template else frozenset()
-
-
-def _source(folder: Path) -> str | None:
-    """In the order of AutoTokenizer, which does not know the last place: older processors wrote it."""
-    text = read_text(folder, _FILE, _MAX_BYTES, ChatTemplateError)
-    if text is not None:
-        return text
-    for name in (_CONFIG, _OLDER):
-        value = (read_object(folder, name, _MAX_BYTES, ChatTemplateError) or {}).get("chat_template")
-        if value is not None:
-            return _default(value, folder / name)
-    return None
 
 
 def _default(value: Any, place: Path) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from engine.config import TrainingConfig
 from engine.device import choose_device, num_gpus
 from engine.events import Event, Note
-from engine.inference.text_samples import TextSampler
+from engine.inference.sampling import TextSampler
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.descriptor import METHOD
 from engine.methods.mode.expert_set import ExpertSet

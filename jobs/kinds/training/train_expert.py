@@ -19,7 +19,7 @@ from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.errors import TrainingError
 from engine.events import Event, Note, ParentChosen
-from engine.inference.text_samples import TextSampler
+from engine.inference.sampling import TextSampler
 from engine.methods.registry import get_method
 from engine.models.expert_model import TrainableModel, require_context
 from engine.text.blocks import Tokens

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 from engine.device import choose_device, num_gpus
 from engine.events import Event, Note
 from engine.files import ArtifactRef
+from engine.inference.sampling import TextSampler
 from engine.inference.scores import losses_of
-from engine.inference.text_samples import TextSampler
 from engine.methods.joint_training import Recipe, train_distributed
 from engine.methods.registry import get_method
 from engine.models.expert_model import TrainableModel, require_context, trainable
