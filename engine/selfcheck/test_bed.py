@@ -27,10 +27,10 @@ from engine.config import Family, ModelConfig
 from engine.files import ArtifactRef, new_folder
 from engine.inference.mixing import Mixing
 from engine.inference.scores import open_scores, score_tokens
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement, save_base, save_expert
+from engine.methods.parts.active_parts import ActiveParts
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.evidence import READINGS, EvidenceRule
@@ -93,9 +93,9 @@ class TestBed:
             _disturb(model.expert_parameters(part).values(), _NOISE, generator)
         return model.to(self.device)
 
-    def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveExperts:
+    def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveParts:
         """These parts as one expert, some of them active."""
-        return ActiveExperts(self.mode_model(PARTS, family), active, "together")
+        return ActiveParts(self.mode_model(PARTS, family), active, "together")
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -173,7 +173,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
     for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
-        names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
+        names = _expert_names(model, domain)
         existing = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
         expert = existing.name if existing else names[spec.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
@@ -332,5 +332,10 @@ def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
 
 def _is_cluster_model(spec: TrainClusters, expert: str) -> bool:
     """True if an expert has a name of such a training: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
-    number, _, rest = expert.removeprefix(f"{spec.name}/").partition("/")
-    return expert.startswith(f"{spec.name}/") and rest in (_DENSE.only_expert, f"{spec.clustering}/{number}")
+    number = expert.removeprefix(f"{spec.name}/").partition("/")[0]
+    return expert in _expert_names(f"{spec.name}/{number}", f"{spec.clustering}/{number}")
+
+
+def _expert_names(model: str, domain: str) -> list[str]:
+    """The names of a cluster's expert: trained from a seed, and from an expert."""
+    return [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]

@@ -49,6 +49,7 @@ class Evaluate(Spec):
 EVALUATE = Kind(
     spec=Evaluate,
     title="Evaluate",
+    first_step="evaluations",
     creates=nothing,
     requires=lambda spec: [
         ("mixture", spec.mixture),

@@ -126,6 +126,7 @@ IMPORT_CORPUS = Kind(
     creates=lambda spec: [("corpus", spec.name), *named("domain", None if spec.domain_field else spec.name)],
     requires=nothing,
     reads=lambda spec: spec.path,
+    first_step="domains",
     creates_unnamed_domains=lambda spec: bool(spec.domain_field),
     command="corpus add NAME PATH",
     sentence=_import_corpus_sentence,

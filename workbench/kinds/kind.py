@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from engine.plugins import find_plugins, missing_package
 from workbench.errors import BadSpecError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 GROUP = "expert_workbench.kinds"  # of entry points
+FirstStep = Literal["", "domains", "seeds", "experts", "evaluations"]
 SpecType = TypeVar("SpecType", bound=Spec)
 Result = Mapping[str, Any]  # of a job, as its runner stored it
 
@@ -68,6 +69,7 @@ class Kind(Generic[SpecType]):
     # whether its jobs compute on a GPU, where their worker has one to lease: all, or those with such a stored spec
     uses_gpu: bool | Callable[[Session, Mapping[str, Any]], bool] = False
     uses_processes: bool = False  # whether its training uses WORKBENCH_PROCESSES processes, on a GPU each
+    first_step: FirstStep = ""  # what a new workbench lacks and its jobs bring
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
     replayed: Callable[[SpecType], SpecType] | None = None  # of a training: the spec that makes the same weights again

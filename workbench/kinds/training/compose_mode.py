@@ -65,7 +65,7 @@ class ComposeMode(Spec):
 
 
 def _complaints(session: Session, spec: ComposeMode) -> list[str]:
-    from workbench.schema.mode_composition import composition_complaints  # reads tables, which a spec does not need
+    from workbench.schema.composition import composition_complaints  # reads tables, which a spec does not need
 
     return composition_complaints(session, spec.experts, spec.without, bool(spec.domains))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -120,14 +121,19 @@ class ExportExpert(Spec):
     )
 
 
-def format_complaints(session: Session, expert: str, format: str) -> list[str]:
-    """Why an expert cannot leave in a format; empty if it can, or does not exist."""
+def _find_expert(session: Session, name: str) -> Expert | None:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from engine.methods.registry import method_of
     from workbench.schema.tables import Expert
 
-    row = session.scalar(select(Expert).where(Expert.name == expert))
+    return session.scalar(select(Expert).where(Expert.name == name))
+
+
+def format_complaints(session: Session, expert: str, format: str) -> list[str]:
+    """Why an expert cannot leave in a format; empty if it can, or does not exist."""
+    from engine.methods.registry import method_of
+
+    row = _find_expert(session, expert)
     if row is None:
         return []
     method = method_of(row.method)
@@ -142,17 +148,25 @@ def _export_expert_complaints(session: Session, spec: ExportExpert) -> list[str]
     return [*output_complaints(spec.folder, "folder"), *format_complaints(session, spec.expert, spec.format)]
 
 
-LOADED_BY = {  # the formats of experts and mixtures
-    "hf": "AutoModelForCausalLM.from_pretrained",
-    "moe": "AutoModelForCausalLM.from_pretrained",
-    "peft": "PeftModel.from_pretrained",
-    "gguf": "llama-cli -m",
+@dataclass(frozen=True)
+class ExportFormat:
+    """A format of exported experts and mixtures."""
+
+    loaded_by: str
+    adds_networks: bool = False  # one model that adds the outputs of several networks; else their average
+
+
+FORMATS = {
+    "hf": ExportFormat("AutoModelForCausalLM.from_pretrained"),
+    "moe": ExportFormat("AutoModelForCausalLM.from_pretrained", adds_networks=True),
+    "peft": ExportFormat("PeftModel.from_pretrained"),
+    "gguf": ExportFormat("llama-cli -m"),
 }
 
 
 def _export_expert_sentence(result: Result) -> str:
     written = f"{result['expert']} is in {result['folder']} ({amount(result['num_bytes'], 'B')})"
-    return f"{written}: load it with {LOADED_BY[result['format']]}."
+    return f"{written}: load it with {FORMATS[result['format']].loaded_by}."
 
 
 EXPORT_EXPERT = Kind(
@@ -166,9 +180,6 @@ EXPORT_EXPERT = Kind(
     sentence=_export_expert_sentence,
     link=expert_link("See the expert"),
 )
-
-
-MOE_FORMAT = "moe"  # one model that adds the outputs of several networks
 
 
 class ExportMixture(Spec):
@@ -192,7 +203,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 
     complaints = []
     gate = gate_type(load_gate(row.gate).kind)
-    if format == MOE_FORMAT and not gate.is_constant:
+    if FORMATS[format].adds_networks and not gate.is_constant:
         complaints.append(
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
@@ -217,7 +228,7 @@ def _export_mixture_complaints(session: Session, spec: ExportMixture) -> list[st
 
 def _export_mixture_sentence(result: Result) -> str:
     written = f"{pluralize(len(result['weights']), 'expert')} of {result['mixture']} as one model: {result['folder']}"
-    return f"{written} ({amount(result['num_bytes'], 'B')}). Load it with {LOADED_BY[result['format']]}."
+    return f"{written} ({amount(result['num_bytes'], 'B')}). Load it with {FORMATS[result['format']].loaded_by}."
 
 
 EXPORT_MIXTURE = Kind(
@@ -257,11 +268,7 @@ class PushExpert(Spec):
 
 def push_complaints(session: Session, spec: PushExpert) -> list[str]:
     """Why an expert cannot be pushed; empty if it can, or does not exist."""
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
-    from workbench.schema.tables import Expert
-
-    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    row = _find_expert(session, spec.expert)
     if row is not None and spec.format == "peft" and not _is_from_hub(row):
         return [f"The seed model of “{spec.expert}” is not from the hub, where nobody could find it: push it as hf."]
     return format_complaints(session, spec.expert, spec.format)
@@ -294,11 +301,7 @@ class PackExpert(Spec):
 
 
 def _pack_expert_complaints(session: Session, spec: PackExpert) -> list[str]:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
-    from workbench.schema.tables import Expert
-
-    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    row = _find_expert(session, spec.expert)
     if row is not None and row.artifact_id == row.base_id:
         return [f"“{spec.expert}” is a seed model as it is: pack one of its experts, with the seed."]
     if complaints := output_complaints(spec.file, "file"):

@@ -66,6 +66,7 @@ def _probe(spec: MakeSeed) -> Probe[MakeSeed]:
 KIND = Kind(
     spec=MakeSeed,
     title="Make seed",
+    first_step="seeds",
     creates=lambda spec: named("seed model", spec.name),
     requires=lambda spec: [*named("expert", spec.expert), *named("domain", *spec.domains)],
     reads=lambda spec: spec.location if spec.source == "folder" else "",

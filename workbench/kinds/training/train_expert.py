@@ -102,5 +102,6 @@ KIND = Kind(
     complaints=_complaints,
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
     replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
+    first_step="experts",
     uses_gpu=True,
 )

@@ -1,4 +1,4 @@
-"""A set of active experts of a MoDE model, which is trained, scored and used for generation like a single expert.
+"""The active parts of an expert, which are trained, scored and used for generation like a single expert.
 
 Training, scoring and generation know experts by name, and each row of a batch uses one of them. Here one name stands
 for a set of active experts. Toggling makes a new set, which costs nothing; the model does not change.
@@ -15,38 +15,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from engine.errors import ModelError
-from engine.methods.mode.flops import Learning, training_flops
-from engine.methods.mode.model import ModeModel
+from engine.methods.parts.method import Learning
+from engine.methods.parts.parts_model import PartsModel
 from engine.models.discovery import RouterLosses, router_losses
 from engine.models.expert_model import PartWeights
-from engine.models.flops import Shape
 from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
 from engine.models.rows import Rows
-
-
-class PartsCache(DynamicCache):
-    """A cache that knows the positions of each expert's layers at its last use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._places: dict[str, range] = {}
-
-    def follow(self, places: Mapping[str, range], num_backbone: int) -> None:
-        """Moves each expert's entries to its layers' new positions; the backbone's are the first in every model."""
-        if self.layers and places != self._places:
-            kept = {
-                now: self.layers[before]
-                for key in places.keys() & self._places.keys()
-                for before, now in zip(self._places[key], places[key], strict=True)
-            }
-            size = max(kept, default=-1) + 1
-            self.layers = self.layers[:num_backbone]
-            self.layers += [kept.get(place, DynamicLayer()) for place in range(num_backbone, size)]
-        self._places = dict(places)
 
 
 class GateShares:
@@ -66,7 +42,7 @@ class GateShares:
         return tuple(math.fsum(of_one) / sum(counts) for of_one in zip(*sums, strict=True))
 
 
-class ActiveExperts(nn.Module):
+class ActiveParts(nn.Module):
     """Some experts of a model, known together as `name`; an empty set is the backbone alone.
 
     `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. Use one object per text or per
@@ -75,7 +51,7 @@ class ActiveExperts(nn.Module):
 
     def __init__(
         self,
-        model: ModeModel,
+        model: PartsModel,
         active: Sequence[str],
         name: str,
         learning: Learning = "experts",
@@ -91,15 +67,15 @@ class ActiveExperts(nn.Module):
         self.weights: Tensor | None = None
         self._recorder: GateShares | None = None
 
-    def train(self, mode: bool = True) -> ActiveExperts:
+    def train(self, mode: bool = True) -> ActiveParts:
         """Puts only the trained modules in training mode, so that frozen ones use no dropout.
 
         An expert is then trained beside the backbone, and gates among the experts, as they are at inference.
         """
         super().train(False)
         for key in self.active if mode and self.learning == "experts" else ():
-            for branch in self.model.branches(key):
-                branch.train()
+            for module in self.model.modules_of(key).values():
+                module.train()
         self.training = mode
         return self
 
@@ -124,20 +100,15 @@ class ActiveExperts(nn.Module):
     ) -> Tensor:
         """Logits [B, T, V] of rows that all use this set; `cache` is from `new_cache`, or of transformers.
 
-        `position_ids_BT` as for `ModeModel.forward`.
+        `position_ids_BT` as for `PartsModel.forward`.
         """
         self._require(rows)
-        if cache is not None:
-            _follow(cache, self.model, self.active)
-        logits_BTV, weights_KGBT = self.model(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
-        self.weights = weights_KGBT
+        logits_BTV, self.weights = self.model(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
         return logits_BTV  # type: ignore[no-any-return]
 
     def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """The last hidden states [B, T, D]; `cache` as for `forward`."""
         self._require(rows)
-        if cache is not None:
-            _follow(cache, self.model, self.active)
         hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, cache)
         return hidden_BTD
 
@@ -188,7 +159,7 @@ class ActiveExperts(nn.Module):
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, for any model that holds these experts on this backbone."""
-        return PartsCache()
+        return self.model.new_cache()
 
     def part_weights(self) -> Mapping[str, PartWeights]:
         """The weights of the last forward pass; empty before the first."""
@@ -211,14 +182,8 @@ class ActiveExperts(nn.Module):
     def training_flops(self, context: int, *, experts_only: bool) -> int:
         """Operations per token trained on, forward and backward."""
         del experts_only  # nothing else ever learns
-        shape = Shape.of(self.lm.config.to_dict())
-        return training_flops(shape, context, [self.model.shape_of(key) for key in self.active], self.learning)
+        return self.model.training_flops(self.active, context, self.learning)
 
     def _require(self, rows: Rows) -> None:
         if unknown := set(rows.keys) - set(self.keys):
             raise ModelError(f"There is no expert “{min(unknown)}”.", f"Known: {self.keys[0]}.")
-
-
-def _follow(cache: Any, model: ModeModel, active: Sequence[str]) -> None:
-    if isinstance(cache, PartsCache):
-        cache.follow(model.places(active), int(model.lm.config.num_hidden_layers))

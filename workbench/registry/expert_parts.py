@@ -1,28 +1,27 @@
-"""The parts of MoDE experts, as the pages show them."""
+"""The parts of experts, as the pages show them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 from sqlalchemy.orm import Session
 
-from engine.methods.mode.sizes import part_sizes
+from engine.methods.parts.method import get_parts_method, part_sizes
 from workbench.answers.base import Answer
 from workbench.registry.experts import expert_row
-from workbench.schema.mode_composition import parts_together
+from workbench.schema.composition import parts_together
 from workbench.schema.tables import Expert
 from workbench.store.storage import Storage
 
 
 class ExpertPart(Answer):
-    """A part of a MoDE expert."""
+    """A part of an expert."""
 
     name: str
     domains: list[str] = Field(description="Domains that it was trained on.")
     origin: str | None = Field(description="Name of the expert that it was trained as; None if that is deleted.")
-    num_blocks: int
-    layers: int = Field(description="Its layers in each block.")
+    shape: dict[str, JsonValue] = Field(description="What its method says of its config.")
     num_parameters: int
 
 
@@ -32,9 +31,10 @@ def part_names(session: Session, experts: Sequence[str]) -> list[str]:
 
 
 def parts_of(session: Session, storage: Storage, expert: str) -> list[ExpertPart]:
-    """The parts of a MoDE expert, in their order."""
+    """The parts of an expert that has some, in their order."""
     row = expert_row(session, expert)
     sizes = part_sizes(storage.path(row.artifact_id))
+    method = get_parts_method(row.method)
     parts = []
     for part in row.config["parts"]:
         origin = session.get(Expert, part["of"] or row.id)
@@ -43,8 +43,7 @@ def parts_of(session: Session, storage: Storage, expert: str) -> list[ExpertPart
                 name=part["name"],
                 domains=part["domains"],
                 origin=origin.name if origin else None,
-                num_blocks=part["shape"]["num_blocks"],
-                layers=part["shape"]["expert_layers"],
+                shape=method.describe_part(method.config(**part["shape"])),
                 num_parameters=sizes[part["name"]],
             )
         )

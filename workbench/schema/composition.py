@@ -1,4 +1,4 @@
-"""Compositions of MoDE experts: which parts one gets, and why experts cannot be composed."""
+"""Compositions of experts with parts: which parts one gets, and why experts cannot be composed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.methods.parts.method import backbone_of
 from engine.methods.registry import method_of
 from workbench.errors import BadSpecError
+from workbench.schema.names import free_name
 from workbench.schema.tables import Expert
 
 
@@ -26,8 +28,8 @@ class StoredPart:
 
 
 @dataclass(frozen=True)
-class ModePart:
-    """A part of a MoDE expert: layers and gates beside the backbone, first trained as an expert of their own."""
+class ComposedPart:
+    """A part of an expert, with a gate next to the backbone, first trained as an expert of its own."""
 
     name: str  # in the composition
     name_there: str  # in the source expert
@@ -35,7 +37,7 @@ class ModePart:
     domain: str | None  # of its first training; None if that was on several
     domains: tuple[str, ...]  # all that trained it, those of compositions included
     of: str  # id of the expert that it was first trained as
-    shape: dict[str, Any]  # engine.methods.mode.config.ModeConfig
+    shape: dict[str, Any]  # a config of its method
 
     def trained_on(self, domains: Sequence[str]) -> StoredPart:
         """The part once these domains trained it, too."""
@@ -43,7 +45,7 @@ class ModePart:
         return StoredPart(self.name, self.domain, known, self.of, self.shape)
 
 
-def composition(rows: Sequence[Expert], without: Collection[str], is_trained: bool) -> list[ModePart]:
+def composition(rows: Sequence[Expert], without: Collection[str], is_trained: bool) -> list[ComposedPart]:
     """The parts of these experts in order, without those left out. A repeated name gets a number.
 
     Raises BadSpecError with every reason why they cannot be composed.
@@ -64,7 +66,7 @@ def composition(rows: Sequence[Expert], without: Collection[str], is_trained: bo
     return left
 
 
-def _too_few(rows: Sequence[Expert], left: Sequence[ModePart], is_less: bool, is_trained: bool) -> list[str]:
+def _too_few(rows: Sequence[Expert], left: Sequence[ComposedPart], is_less: bool, is_trained: bool) -> list[str]:
     if not left:
         return ["All parts are left out of the composition: leave fewer out."]
     if len(left) == 1 and (is_trained or not is_less):
@@ -76,14 +78,14 @@ def _too_few(rows: Sequence[Expert], left: Sequence[ModePart], is_less: bool, is
     return []
 
 
-def parts_together(rows: Sequence[Expert]) -> list[ModePart]:
+def parts_together(rows: Sequence[Expert]) -> list[ComposedPart]:
     """The parts of these experts in order. A repeated name gets a number."""
-    parts: list[ModePart] = []
+    parts: list[ComposedPart] = []
     for row in rows:
         for part in row.config["parts"]:
-            name = _free(part["name"], {one.name for one in parts})
+            name = free_name(part["name"], "-", {one.name for one in parts})
             parts.append(
-                ModePart(
+                ComposedPart(
                     name,
                     part["name"],
                     row.id,
@@ -96,20 +98,13 @@ def parts_together(rows: Sequence[Expert]) -> list[ModePart]:
     return parts
 
 
-def _free(name: str, taken: Collection[str]) -> str:
-    number, free = 2, name
-    while free in taken:
-        number, free = number + 1, f"{name}-{number}"
-    return free
-
-
 _SAME_SEED = "train it from the same seed model"
 
 
 def _incompatible(rows: Sequence[Expert]) -> list[str]:
     """The reasons why these experts cannot be composed with the first."""
     complaints = [
-        f"“{row.name}” cannot be composed: its method is “{row.method}”, not MoDE."
+        f"“{row.name}” cannot be composed: experts of the method “{row.method}” have no parts."
         for row in rows
         if not method_of(row.method).has_parts
     ]
@@ -117,22 +112,16 @@ def _incompatible(rows: Sequence[Expert]) -> list[str]:
         return complaints
     first = rows[0]
     for row in rows[1:]:
-        if row.tokenizer_sha256 != first.tokenizer_sha256:
+        if row.method != first.method:
+            complaints.append(f"“{row.name}” is of another method than “{first.name}”: compose experts of one method.")
+        elif row.tokenizer_sha256 != first.tokenizer_sha256:
             complaints.append(f"“{row.name}” has another tokenizer than “{first.name}”: {_SAME_SEED}.")
         elif row.base.sha256 != first.base.sha256:
             problem = f"“{row.name}” must be trained on the backbone of “{first.name}”, but is on another"
             complaints.append(f"{problem}: {_SAME_SEED}.")
-        elif num_blocks_of(row) != num_blocks_of(first):
-            complaints.append(
-                f"“{row.name}” has {num_blocks_of(row)} blocks, “{first.name}” has {num_blocks_of(first)}: train it "
-                "again with as many."
-            )
+        elif (own := backbone_of(row.method, row.config)) != (wanted := backbone_of(first.method, first.config)):
+            complaints.append(f"“{row.name}” has {own}, “{first.name}” has {wanted}: train it again with as many.")
     return complaints
-
-
-def num_blocks_of(row: Expert) -> int:
-    """The number of blocks that a MoDE expert divides its backbone into."""
-    return int(row.config["shape"]["num_blocks"])
 
 
 def composition_complaints(

@@ -1,4 +1,4 @@
-"""Training of MoDE experts beside their backbone, in either stage (§3.2), with its evaluations (§4)."""
+"""Training of the parts of an expert next to their backbone, with its evaluations (MoDE §3.2, §4)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import cast
 
 from engine.config import TrainingConfig
+from engine.device import choose_device
 from engine.events import Evaluated, Event, TextSample
+from engine.inference.sampling import TextSampler
 from engine.inference.scores import losses_of, watched_blocks
-from engine.methods.mode.active_experts import ActiveExperts
+from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.part_set import PartSet
 from engine.models.expert_model import require_context
 from engine.text.blocks import EvalSample, Tokens
+from engine.text.tokenizer import Tokenizer
 from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.loop import train
+from engine.training.memory import require_memory_to_build
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class TrainingData:
 
 
 def train_active(
-    active: ActiveExperts,
+    active: ActiveParts,
     data: TrainingData,
     folder: Path,
     *,
@@ -94,3 +99,41 @@ def _with_gates(events: Iterator[Event], shares: Mapping[str, Sequence[float]]) 
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
             yield replace(event, gates_by_domain=dict(shares)) if isinstance(event, Evaluated) else event
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """Where a training writes, and what it computes on."""
+
+    folder: Path  # of the checkpoints
+    device: str = "auto"
+    num_processes: int = 0  # that were asked for; 0: none
+    threads: int = 0
+    log: Path | None = None
+
+
+@dataclass
+class PartsTraining:
+    """The training of a set of parts in this process: an iterator of events. Afterwards `write` writes the parts."""
+
+    part_set: PartSet
+    data: TrainingData
+    run: TrainingRun
+    tokenizer: Tokenizer
+
+    def __iter__(self) -> Iterator[Event]:
+        part_set, config, device = self.part_set, self.data.config, choose_device(self.run.device)
+        require_memory_to_build(part_set.loaded, part_set.base.folder, [part_set.id], config, device)
+        self._active = yield from part_set.load(device)
+        self.begin(self._active)
+        sample = TextSampler(self._active, self.tokenizer, self.data.texts(), config)
+        yield from train_active(self._active, self.data, self.run.folder, sample=sample)
+
+    def begin(self, active: ActiveParts) -> None:
+        """Called before the first update, or before the training resumes."""
+
+    def write(self, folder: Path) -> None:
+        """Writes the trained parts as those of one expert."""
+        part_set = self.part_set
+        sums = {"base_sha256": str(part_set.base.sha256), "tokenizer_sha256": self.tokenizer.sha256}
+        part_set.descriptor.save_expert(self._active, part_set.id, folder, **sums)

@@ -1,4 +1,4 @@
-"""Where the vectors lie: beside the last map of each feed-forward network."""
+"""Where the vectors lie: next to the last map of each feed-forward network."""
 
 from __future__ import annotations
 
