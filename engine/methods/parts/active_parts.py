@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from engine.errors import ModelError
 from engine.methods.parts.method import Learning
 from engine.methods.parts.parts_model import PartsModel
+from engine.models.discovery import RouterLosses, router_losses
 from engine.models.expert_model import PartWeights
-from engine.models.heads import head_of
-from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from
-from engine.models.routers import RouterLosses, router_losses
+from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
 from engine.models.rows import Rows
 
 
@@ -121,7 +120,7 @@ class ActiveParts(nn.Module):
         objective: Objective,
         *,
         position_ids_BT: Tensor | None = None,
-    ) -> Losses:
+    ) -> TokenLosses:
         """The objective with gradients and the loss of each target; never all logits at once."""
         self._require(rows)
         hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
@@ -135,7 +134,7 @@ class ActiveParts(nn.Module):
     def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Log-likelihood [B, T] of each target after hidden states."""
         self._require(rows)
-        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
+        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
 
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
@@ -148,12 +147,6 @@ class ActiveParts(nn.Module):
         if self._recorder is not None:
             self._recorder.add(weights_KGBT)
         return scores
-
-    def log_likelihoods(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32."""
-        return self.token_scores(input_ids_BT, targets_BT, rows, position_ids_BT=position_ids_BT).logprobs_BT
 
     @contextmanager
     def record_gates(self) -> Iterator[GateShares]:

@@ -17,11 +17,10 @@ from transformers import DynamicCache
 
 from engine.errors import ModelError, first_of
 from engine.methods.parts.method import Learning, get_parts_method
+from engine.models.expert_model import separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape
-from engine.models.heads import head_of
-from engine.models.likelihoods import TokenScores, token_scores
-from engine.models.separation import separated
+from engine.models.likelihoods import TokenScores, head_of, token_scores
 from engine.models.stored_tensors import fill
 
 
@@ -72,7 +71,7 @@ class PartsModel(nn.Module):
     ) -> dict[str, Any]:
         """The arguments of `read` as the decoder takes them."""
         if position_ids_BT is not None:
-            return separated(self.lm, input_ids_BT, position_ids_BT)
+            return separate_texts(self.lm, input_ids_BT, position_ids_BT)
         if mask_BS is None:
             return {"input_ids": input_ids_BT}
         places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
@@ -91,7 +90,7 @@ class PartsModel(nn.Module):
     @property
     def max_positions(self) -> int:
         """The longest text that the model reads at once."""
-        return max_positions(self.lm)
+        return max_positions(self.lm.config)
 
     @property
     def vocab_size(self) -> int:
