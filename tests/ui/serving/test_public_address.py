@@ -89,7 +89,7 @@ def test_links_and_commands_name_it(settings: Settings) -> None:
     assert all(
         words in greeting for words in (f"studio      {URL}\n", f"{URL}/play/", f"{URL}/v1", "A proxy must serve")
     )
-    assert f"{URL}/login?link=" in up.ready_words(settings)
+    assert f"{URL}/login?link=" in up.ready_text(settings)
     opened = Path(page_to_open(settings).removeprefix("file://")).read_text(encoding="utf-8")
     assert "http://127.0.0.1:8501/login?link=" in opened  # a browser of this machine needs no proxy
 

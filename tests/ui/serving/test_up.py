@@ -151,8 +151,8 @@ def test_with_a_token_a_login_link_is_printed(tmp_path: Path) -> None:
     address = up.addresses(settings)["login"]
     assert address.startswith("http://127.0.0.1:8777/login?link=")
     assert "s3cret" not in address
-    assert "/login?link=" in up.ready_words(settings)
-    assert "/login" not in up.ready_words(Settings(home=tmp_path))
+    assert "/login?link=" in up.ready_text(settings)
+    assert "/login" not in up.ready_text(Settings(home=tmp_path))
 
 
 def test_it_says_how_another_terminal_finds_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,17 +161,17 @@ def test_it_says_how_another_terminal_finds_the_command(tmp_path: Path, monkeypa
     activate.touch()
     monkeypatch.setattr("sys.prefix", str(tmp_path / "an env"))
     monkeypatch.setattr(up, "which", lambda _: None)
-    assert f"source '{activate}'" in up.ready_words(Settings(home=tmp_path, no_auth=True))
+    assert f"source '{activate}'" in up.ready_text(Settings(home=tmp_path, no_auth=True))
     monkeypatch.setattr(up, "which", lambda name: f"/usr/bin/{name}")
-    assert "source" not in up.ready_words(Settings(home=tmp_path, no_auth=True))
+    assert "source" not in up.ready_text(Settings(home=tmp_path, no_auth=True))
 
 
 def test_it_says_how_another_terminal_finds_this_workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(up, "which", lambda name: f"/usr/bin/{name}")
     for name in ("WORKBENCH_HOME", "WORKBENCH_API_PORT", "WORKBENCH_STUDIO_PORT"):
         monkeypatch.delenv(name, raising=False)
-    assert up.other_terminal_words(Settings()) == []
-    (words,) = up.other_terminal_words(Settings(home=tmp_path / "a home", studio_port=8777))
+    assert up.describe_other_terminal(Settings()) == []
+    (words,) = up.describe_other_terminal(Settings(home=tmp_path / "a home", studio_port=8777))
     assert words.endswith(f"export WORKBENCH_HOME='{tmp_path / 'a home'}' WORKBENCH_STUDIO_PORT=8777")
 
 
