@@ -1,4 +1,4 @@
-"""A client of the API in this process, without the playground; `settings` and `host` are those of its server."""
+"""A client of the API in this process, without the playground; `api_settings` and `host` are those of its server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.settings import Settings
 
 
 @pytest.fixture
-def settings(mixed: Path) -> Settings:
+def api_settings(mixed: Path) -> Settings:
     return Settings(home=mixed)
 
 
@@ -30,7 +30,7 @@ def enter(mixed: Path, host: Any) -> Callable[..., TestClient]:
 
 
 @pytest.fixture
-def api(settings: Settings, host: Any) -> Iterator[TestClient]:
-    app = create_app(settings, host, playground=False)
+def api(api_settings: Settings, host: Any) -> Iterator[TestClient]:
+    app = create_app(api_settings, host, playground=False)
     with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
         yield client

@@ -42,7 +42,7 @@ def store(api: TestClient, prompt: str = "the sea", **more: Any) -> dict[str, An
 
 
 def test_a_permalink_holds_what_makes_the_text_again(
-    api: TestClient, settings: Settings, host: Any, tmp_path: Path
+    api: TestClient, api_settings: Settings, host: Any, tmp_path: Path
 ) -> None:
     card = api.get(f"{PATH}/{store(api)['id'][:10]}").json()
     assert [(one["letter"], one["model"], one["variant"]) for one in card["answers"]] == [
@@ -52,7 +52,7 @@ def test_a_permalink_holds_what_makes_the_text_again(
     for number, _ in enumerate(card["answers"]):
         path = tmp_path / "answer.json"
         path.write_text(json.dumps(card["answers"][number]))
-        stored, generations = read_answer(path), ModelHost(settings, host)
+        stored, generations = read_answer(path), ModelHost(api_settings, host)
         assert stored.sampling(stored.choices[0]).seed == 11
         result = verify(stored, generations.plan(stored.request()), generations.stream)
         assert result.agrees
@@ -105,16 +105,16 @@ def test_a_link_keeps_sampling_seeds_and_the_length_of_a_stopped_answer(api: Tes
     assert api.post("/v1/completions", json=full).status_code == 200
 
 
-def test_a_link_names_what_differs_today(api: TestClient, settings: Settings) -> None:
+def test_a_link_names_what_differs_today(api: TestClient, api_settings: Settings) -> None:
     id = store(api)["id"]
-    with transaction(settings) as session:
+    with transaction(api_settings) as session:
         row = session.scalars(select(ComparedAnswer).where(ComparedAnswer.position == 0)).one()
         experts = [{**one, "sha256": "0" * 64} for one in row.manifest["experts"][:1]] + row.manifest["experts"][1:]
         row.manifest = {**row.manifest, "experts": experts, "precision": "bf16"}
         set_enabled(session, ["both/law"], False)
     changed = [one["changed"] for one in api.get(f"{PATH}/{id}/link").json()["answers"]]
     assert changed == [["expert both/code", "expert both/law, which is disabled", "precision bf16, now stored"], []]
-    with transaction(settings) as session:
+    with transaction(api_settings) as session:
         delete_mixture(session, "both")
     problems = [one["problem"] for one in api.get(f"{PATH}/{id}/link").json()["answers"]]
     assert all("both" in problem for problem in problems)
@@ -236,13 +236,13 @@ def test_an_answer_that_could_not_be_made_again_is_refused(api: TestClient, chan
     assert api.get(PATH).json()["total"] == 0
 
 
-def test_nothing_else_of_a_request_is_stored(api: TestClient, settings: Settings) -> None:
+def test_nothing_else_of_a_request_is_stored(api: TestClient, api_settings: Settings) -> None:
     answer = {**complete(api), "user": "SECRET", "headers": {"authorization": "SECRET"}}
     answer["manifest"]["key"] = answer["choices"][0]["key"] = "SECRET"
     header = {"authorization": "Bearer SECRET"}
     response = api.post(PATH, json={"prompt": "the sea", "answers": [answer]}, headers=header)
     assert response.status_code == 201
-    with get_engine(settings).connect() as connection:
+    with get_engine(api_settings).connect() as connection:
         dump = [
             str(connection.exec_driver_sql(f"SELECT * FROM {name}").all())
             for name in ("comparisons", "compared_answers")
@@ -260,7 +260,7 @@ def test_text_is_data(api: TestClient) -> None:
     assert api.post(PATH, **half).status_code == 400
 
 
-def test_deleted_text_is_gone_and_votes_stay(api: TestClient, settings: Settings) -> None:
+def test_deleted_text_is_gone_and_votes_stay(api: TestClient, api_settings: Settings) -> None:
     voted, other = store(api)["id"], store(api)["id"]
     api.post(f"{PATH}/{voted}/vote", json={"choice": "tie"})
     assert api.delete(PATH, params={"older_than_days": 1}).json() == {"num_comparisons": 0, "num_votes": 0}
@@ -284,8 +284,8 @@ def test_one_comparison_is_deleted_with_its_votes(api: TestClient) -> None:
 
 
 def test_with_the_history_off_votes_count_and_no_text_is_stored(mixed: Path, host: Any) -> None:
-    settings = Settings(home=mixed, history_days=0)
-    app = create_app(settings, host, playground=False)
+    off_settings = Settings(home=mixed, history_days=0)
+    app = create_app(off_settings, host, playground=False)
     with TestClient(app, base_url="http://127.0.0.1:8000") as api:
         card = store(api)
         assert not card["has_text"]
@@ -295,9 +295,9 @@ def test_with_the_history_off_votes_count_and_no_text_is_stored(mixed: Path, hos
         assert api.get(PATH).json()["data"] == []
 
 
-def test_text_that_is_too_old_is_not_shown(api: TestClient, settings: Settings) -> None:
+def test_text_that_is_too_old_is_not_shown(api: TestClient, api_settings: Settings) -> None:
     store(api)
-    with reading(settings) as session:
+    with reading(api_settings) as session:
         assert comparisons.list_comparisons(session, history_days=1e-9).total == 0
         assert comparisons.list_comparisons(session, history_days=1).total == 1
 

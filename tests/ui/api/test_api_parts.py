@@ -18,7 +18,7 @@ BACKBONE = {"backbone": [1.0, 1.0], "parts": {}}
 
 
 @pytest.fixture
-def settings(composed: Path) -> Settings:
+def api_settings(composed: Path) -> Settings:
     return Settings(home=composed)
 
 

@@ -30,14 +30,14 @@ NOT_ROUTES = {"GET /", "GET /docs/assets"}  # of the playground, and of static f
 
 
 @pytest.fixture
-def settings(mixed: Path) -> Settings:
+def api_settings(mixed: Path) -> Settings:
     return Settings(home=mixed, token=OWNERS)
 
 
 @pytest.fixture
-def tokens(settings: Settings) -> dict[Role, str]:
+def tokens(api_settings: Settings) -> dict[Role, str]:
     """A user of each role, called by it."""
-    with transaction(settings) as session:
+    with transaction(api_settings) as session:
         return {role: add_user(session, role.title, role.title).token for role in Role}
 
 
@@ -110,10 +110,10 @@ def test_admins_read_who_switched_and_deleted_what(api: TestClient, tokens: dict
     assert [one["kind"] for one in of_editor] == ["selfcheck"]
 
 
-def test_a_revoked_user_is_out_at_once(api: TestClient, tokens: dict[Role, str], settings: Settings) -> None:
+def test_a_revoked_user_is_out_at_once(api: TestClient, tokens: dict[Role, str], api_settings: Settings) -> None:
     header = bearer(tokens[Role.ADMIN])
     assert api.get("/v1/models", headers=header).status_code == 200
-    with transaction(settings) as session:
+    with transaction(api_settings) as session:
         revoke_user(session, "admin")
     assert api.get("/v1/models", headers=header).json()["error"]["code"] == "invalid_api_key"
     assert api.get("/v1/models", headers=bearer(tokens[Role.VIEWER])).status_code == 200
@@ -126,9 +126,9 @@ def passed_on(api: TestClient, request: httpx.Request) -> httpx.Response:
 
 
 def test_the_studio_acts_for_its_user_and_no_user_for_another(
-    api: TestClient, tokens: dict[Role, str], settings: Settings
+    api: TestClient, tokens: dict[Role, str], api_settings: Settings
 ) -> None:
-    with transaction(settings) as session:
+    with transaction(api_settings) as session:
         viewer, admin = user_id_of(session, "viewer"), user_id_of(session, "admin")
     change = {"model": "both"}
     alias = "/v1/workbench/aliases/law@production"
@@ -136,7 +136,7 @@ def test_the_studio_acts_for_its_user_and_no_user_for_another(
     assert api.put(alias, json=change, headers=bearer(OWNERS) | {USER_HEADER: admin}).status_code == 200
     assert api.get("/v1/models", headers=bearer(OWNERS) | {USER_HEADER: "unknown"}).status_code == 401
     assert is_forbidden(api.put(alias, json=change, headers=bearer(tokens[Role.VIEWER]) | {USER_HEADER: admin}))
-    with Client(settings, transport=httpx.MockTransport(partial(passed_on, api))) as client:
+    with Client(api_settings, transport=httpx.MockTransport(partial(passed_on, api))) as client:
         with (
             acting_as(Actor("viewer", Role.VIEWER, viewer)),
             pytest.raises(ServerRefusedError, match="the role editor"),
