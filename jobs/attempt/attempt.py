@@ -18,12 +18,11 @@ from engine.events import Event, Note, Requirements, Saved, Saving
 from engine.files import folder_size
 from engine.free_memory import megabytes
 from jobs.attempt.checkpoint_upload import CheckpointUpload
-from jobs.attempt.finish import finish, finish_done
+from jobs.attempt.finish import STOPPED, Outcome, finish, finish_done, outcome_of
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.job_log import begin_log, upload_log
-from jobs.attempt.leased_gpus import require_leased_gpus
+from jobs.attempt.leased_devices import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
-from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Runner, Work, load_runner, log_path

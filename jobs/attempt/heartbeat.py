@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from jobs.attempt.finish import finish, renew_lease, write_update
-from jobs.attempt.outcomes import STOPPED
+from jobs.attempt.finish import STOPPED, finish, renew_lease, write_update
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
 from jobs.attempt.work import Claim
 from workbench.errors import DiskFull, LeaseLost, RegistryUnavailable

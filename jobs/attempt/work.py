@@ -6,13 +6,14 @@ registry in the same transaction that sets the job done. Closing the generator m
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy.orm import Session
 
@@ -20,7 +21,7 @@ from engine.events import Event
 from engine.gpus import Gpu
 from engine.plugins import load_object
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
-from jobs.attempt.retries import with_retries
+from workbench.errors import DiskFull, RegistryUnavailable
 from workbench.job_records import leases
 from workbench.kinds.catalog import kind_named
 from workbench.kinds.kind import Kind
@@ -32,6 +33,31 @@ from workbench.store.artifacts import find_artifact, register_artifact
 from workbench.store.object_store import object_store
 from workbench.store.storage import Storage
 from workbench.store.stored_checkpoints import StoredCheckpoints
+
+RETRY_SECONDS = 0.5
+T = TypeVar("T")
+
+
+def with_retries(settings: Settings, write: Callable[[Session], T]) -> T:
+    """Runs one transaction; retries while the registry does not respond, up to the length of a lease."""
+
+    def run() -> T:
+        with database.transaction(settings) as session:
+            return write(session)
+
+    return retried(settings, run)
+
+
+def retried(settings: Settings, call: Callable[[], T]) -> T:
+    """The result of a call, which is repeated while the registry does not respond, up to the length of a lease."""
+    until = time.monotonic() + settings.lease_seconds
+    while True:
+        try:
+            return call()
+        except (RegistryUnavailable, DiskFull):
+            if time.monotonic() >= until:
+                raise
+            time.sleep(RETRY_SECONDS)
 
 
 def load_runner(kind: str) -> Runner:

@@ -23,11 +23,10 @@ from engine.events import Event, Progress, Step
 from engine.files import EXPERT_CARD, folder_size
 from engine.training.checkpoint import KEPT
 from engine.training.inspection import observed_by
-from jobs.attempt.outcomes import outcome_of
+from jobs.attempt.finish import outcome_of
 from jobs.attempt.reporting import sentence
 from jobs.attempt.work import load_runner
-from jobs.probe.measuring import Contents, GpuMemory, Stopwatch, peak_bytes, resident_bytes
-from jobs.probe.probe_work import CLAIM, ProbeWork
+from jobs.probe.measuring import CLAIM, Contents, GpuMemory, ProbeWork, Stopwatch, peak_bytes, resident_bytes
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.job_records.devices import share_of_gpu
 from workbench.job_records.preconditions import kind_of

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from engine.device import prepare_process
-from jobs.attempt.retries import retried
+from jobs.attempt.work import retried
 from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import LeaseReaper

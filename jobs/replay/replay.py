@@ -22,12 +22,11 @@ from engine.errors import Problem
 from engine.events import Event, Step
 from engine.text.chat.old_masks import OLD_RULE
 from engine.threads import preserve_threads
-from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
+from jobs.attempt.leftovers import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
 from jobs.attempt.work import Claim, load_runner
-from jobs.kinds.shared.environment import recorded_environment
-from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
-from jobs.probe.probe_work import ProbeWork
+from jobs.kinds.shared.resume_guard import MASKS, read_inputs, recorded_environment, write_inputs, write_mask_rule
+from jobs.probe.measuring import ProbeWork
 from jobs.replay.compare import Points, compare_points, compare_weights
 from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError

@@ -12,9 +12,8 @@ from engine.analysis.addition import add_and_compare
 from engine.events import Event, Progress
 from engine.files import faults_in
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.distances import measure_missing
-from jobs.kinds.shared.environment import report_reproducible_from
-from jobs.kinds.shared.scoring import register_scores, score_missing
+from jobs.kinds.shared.resume_guard import report_reproducible_from
+from jobs.kinds.shared.scoring import measure_missing, register_scores, score_missing
 from workbench.analysis.changes.additions import (
     KIND,
     Addition,

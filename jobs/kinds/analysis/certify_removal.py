@@ -33,9 +33,8 @@ from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.environment import report_reproducible_from
-from jobs.kinds.shared.model_loading import Experts, load_all
-from jobs.kinds.shared.scoring import register_scores, score_missing
+from jobs.kinds.shared.resume_guard import report_reproducible_from
+from jobs.kinds.shared.scoring import Experts, load_all, register_scores, score_missing
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.kinds.analysis.certify_removal import CertifyRemoval

@@ -36,8 +36,8 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
-from jobs.kinds.shared.environment import report_reproducible_from
-from jobs.kinds.shared.model_loading import load_experts
+from jobs.kinds.shared.resume_guard import report_reproducible_from
+from jobs.kinds.shared.scoring import load_experts
 from workbench.errors import BadSpec
 from workbench.kinds.analysis.classify import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words

@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError, ScoresError
 from engine.events import Event
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.distances import measure_missing
-from jobs.kinds.shared.scoring import Scored, register_scores, score_missing
+from jobs.kinds.shared.scoring import Scored, measure_missing, register_scores, score_missing
 from workbench.analysis.perplexity_tables import is_scored, measure_for
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFound

@@ -18,7 +18,7 @@ from engine.events import Event, forward_progress
 from engine.files import MANIFEST
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_part, placed, read_inputs, with_pieces
-from jobs.kinds.shared.clusters.description import facts, measures
+from jobs.kinds.shared.clusters.edits import facts, measures
 from jobs.kinds.shared.tokens import DomainFiles
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import pluralize

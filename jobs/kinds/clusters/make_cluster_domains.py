@@ -15,8 +15,7 @@ from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.text.split import MAX_DOMAINS, store_documents
 from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
-from jobs.kinds.shared.clusters.text_files import folders_of
+from jobs.kinds.shared.clusters.text import NONE, Splits, folders_of, read_documents
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains

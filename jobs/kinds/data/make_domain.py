@@ -19,8 +19,7 @@ from engine.errors import CorpusError
 from engine.events import Event, Progress
 from engine.text.split import store_documents
 from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
-from jobs.kinds.shared.clusters.text_files import folders_of
+from jobs.kinds.shared.clusters.text import NONE, Splits, folders_of, read_documents
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files

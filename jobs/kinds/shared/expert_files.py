@@ -1,15 +1,18 @@
-"""A new expert of a job: its folder and its row."""
+"""A new expert of a job: its losses on held-out text, its folder and its row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from engine.events import Evaluated, Event, TrainingFinished
 from engine.methods.base import Method
 from engine.methods.registry import get_method
 from engine.models.trainable_model import TrainableModel
@@ -17,7 +20,6 @@ from engine.statistics.perplexity import perplexity_of
 from engine.text.chat.own_template import copy_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work, stable_id
-from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, sources_of
@@ -25,6 +27,45 @@ from workbench.analysis.changes.training_outcome import AFTER, BEFORE
 from workbench.registry.experts import register_expert
 from workbench.schema.tables import Artifact
 from workbench.store.artifacts import register_artifact
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Mean losses on the held-out text of an expert's domains, in nats per token; None where none was measured."""
+
+    after: float | None = None
+    before: float | None = None  # before the training
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Held-out losses by domain: of the last evaluation, or with patience of the best, and before the first update."""
+
+    after: Mapping[str, float]
+    before: Mapping[str, float]
+
+    def of(self, domains: Sequence[DomainFiles]) -> HeldOut:
+        """The means over these domains, equally weighted."""
+        return HeldOut(_mean_loss(self.after, domains), _mean_loss(self.before, domains))
+
+
+def last_losses(events: Iterator[Event]) -> Generator[Event, None, Losses]:
+    """Passes events on. Returns the losses of the weights that the training leaves, and those before it."""
+    losses: dict[str, float] = {}
+    before: Mapping[str, float] = {}
+    with closing(cast(Generator[Event, None, None], events)):
+        for event in events:
+            if isinstance(event, Evaluated | TrainingFinished):
+                losses |= event.loss_by_domain
+            if isinstance(event, TrainingFinished):
+                before = event.loss_at_start
+            yield event
+    return Losses(losses, before)
+
+
+def _mean_loss(losses: Mapping[str, float], domains: Sequence[DomainFiles]) -> float | None:
+    known = [losses[domain.name] for domain in domains if domain.name in losses]
+    return fmean(known) if known else None
 
 
 def store_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:

@@ -27,10 +27,8 @@ from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
 from engine.training.memory.needs import require_memory_to_build
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.environment import environment_of
-from jobs.kinds.shared.expert_files import NewExpert, register_new_expert
-from jobs.kinds.shared.losses import HeldOut, last_losses
-from jobs.kinds.shared.resume_guard import note_versions
+from jobs.kinds.shared.expert_files import HeldOut, NewExpert, last_losses, register_new_expert
+from jobs.kinds.shared.resume_guard import environment_of, note_versions
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_mode import TrainMode

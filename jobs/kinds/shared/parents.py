@@ -15,8 +15,8 @@ from engine.files import ArtifactRef
 from engine.methods.registry import method_of
 from engine.training.data import DomainText
 from jobs.attempt.work import Work
-from jobs.kinds.shared.model_loading import load_in_turn
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
+from jobs.kinds.shared.scoring import load_in_turn
 from workbench.errors import NotFound
 from workbench.formatting.number_format import weight
 from workbench.registry.clusters.branching import domain_folders

@@ -1,4 +1,4 @@
-"""Resume guard: the inputs of a job's first attempt, written into its folder and checked by later attempts."""
+"""The inputs and the environment of a job's attempts: later attempts, and replays, must have those of the first."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from workbench.registry.reproducible import ROW_ORDER
 
 if TYPE_CHECKING:
     from jobs.kinds.shared.tokens import DomainFiles
+from dataclasses import asdict
+
+from engine.environment import Environment, current_environment
+from workbench.registry.reproducible import environment_words
 
 MASKS, _SOURCES = "masks", "sources"
 
@@ -89,3 +93,19 @@ def note_versions(work: Work) -> Iterator[Note]:
 
 def _versions() -> dict[str, str]:
     return {**library_versions(), "expert-workbench": version("expert-workbench")}
+
+
+def environment_of(work: Work) -> dict[str, Any]:
+    """The environment of this attempt, which makes the last steps."""
+    return asdict(current_environment(work.settings.device, work.settings.processes))
+
+
+def recorded_environment(result: Mapping[str, Any]) -> Environment | None:
+    """The environment in a job's result; None for a training of an earlier version."""
+    stored = result.get("environment")
+    return Environment(**stored) if stored else None
+
+
+def report_reproducible_from(work: Work) -> str:
+    """What the numbers of a report are reproducible from, in words."""
+    return f"The spec of its job, the same experts and text, {environment_words(environment_of(work))}."

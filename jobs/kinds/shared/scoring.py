@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.clusters.artifact import open_clustering
+from engine.clusters.distances import measure_distances
+from engine.device import choose_device
 from engine.errors import MixtureError
 from engine.events import Event, Note, Progress
 from engine.files import ArtifactRef
+from engine.inference.ensemble import Ensemble, Group
 from engine.inference.scores import counted_tokens, score_card, score_tokens, token_hits
+from engine.loading.loaded_base import load_base
+from engine.methods.row_registry import read_limits
+from engine.models.context_length import require_context
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
@@ -22,15 +30,47 @@ from engine.text.eval_sample import EvalSample
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work, stable_id
-from jobs.kinds.shared.model_loading import Experts, load_experts
+from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import DomainFiles, can_show, domain_files, pack
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.errors import StorageError
+from workbench.registry.clusters.cluster_routing import distances_key, find_route
 from workbench.registry.experts import expert_row
-from workbench.registry.mixtures import mixture_row
+from workbench.registry.mixtures import members_of, mixture_row
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
+
+Experts = Mapping[ArtifactRef, Mapping[str, ArtifactRef]]  # by base, then by id
+
+
+def load_experts(work: Work, base: ArtifactRef, experts: Mapping[str, ArtifactRef], block_size: int) -> ExpertModel:
+    """Loads experts of one base on the job's device. Raises TrainingError if its context is shorter than a block."""
+    require_context(read_limits(base.folder), block_size)
+    return load_base(base, experts, choose_device(work.settings.device)).view(list(experts))
+
+
+def load_in_turn(work: Work, experts: Experts, block_size: int) -> Ensemble:
+    """Loads each base when it is used and frees it when nothing refers to it. Raises as `load_experts` does."""
+    return _ensemble(experts, block_size, lambda base: lambda: load_experts(work, base, experts[base], block_size))
+
+
+def load_all(work: Work, experts: Experts, block_size: int) -> Ensemble:
+    """Loads all bases into memory."""
+    loaded = {base: load_experts(work, base, kept, block_size) for base, kept in experts.items()}
+    return _ensemble(experts, block_size, lambda base: lambda: loaded[base])
+
+
+def _ensemble(
+    experts: Experts, block_size: int, loader: Callable[[ArtifactRef], Callable[[], ExpertModel]]
+) -> Ensemble:
+    groups = []
+    for base, kept in experts.items():
+        limits = read_limits(base.folder)
+        require_context(limits, block_size)
+        groups.append(Group(tuple(kept), loader(base), limits.max_positions, limits.vocab_size))
+    return Ensemble(tuple(groups))
+
 
 _Measure = tuple[str, str, int, int]  # expert, domain, block size, tokens
 
@@ -236,3 +276,32 @@ def _scored(work: Work, one: _Missing, split: HeldOutSplit) -> Scored:
 def _is_there(session: Session, one: Scored) -> bool:
     """Whether the expert and the domain still exist."""
     return session.get(Expert, one.expert_id) is not None and session.get(Domain, one.domain_id) is not None
+
+
+def measure_missing(
+    work: Work, mixture: str, domains: Sequence[str] | None, split: HeldOutSplit, block_size: int, max_tokens: int
+) -> Generator[Event, None, int]:
+    """Measures missing distances on the domains (None: all). Returns the number of texts, 0 without a cluster gate.
+
+    They cover the tokens that `score_missing` scores, including dev text and the clusters' own domains, since pages mix
+    everything that was scored. Each is registered as soon as it is complete.
+    """
+    with work.reading() as session:
+        experts, gate = members_of(session, mixture)
+        route, base = find_route(session, work.storage, gate, experts), work.storage.kept(experts[0].base)
+        template = template_folder(base.folder, work.storage.path(experts[0].artifact_id))
+        names = domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
+        texts = [domain_files(session, work.storage, name) for name in names]
+    if route is None:
+        return 0
+    base.check()
+    tokenizer = load_tokenizer(base.folder)
+    clustering = open_clustering(route.clustering, route.seed, work.settings.device)
+    texts = texts if domains else [domain for domain in texts if can_show(template, domain)]
+    for domain in texts:
+        packed = yield from pack(work, domain, tokenizer, template, block_size)
+        text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
+        key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
+        fill = partial(measure_distances, clustering, tokenizer, text)
+        yield from cached_artifact(work, key, artifact_kinds.DISTANCES, fill)
+    return len(texts)

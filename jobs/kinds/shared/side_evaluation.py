@@ -24,7 +24,7 @@ from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer
 from engine.training.autocast import autocast_for
 from jobs.attempt.work import Work
-from jobs.kinds.shared.model_loading import load_all
+from jobs.kinds.shared.scoring import load_all
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.train_expert import TrainExpert
 

@@ -21,8 +21,7 @@ from jobs.kinds.shared.averages import (
     require_one_template,
     weighed_expert,
 )
-from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
-from jobs.kinds.shared.losses import HeldOut
+from jobs.kinds.shared.expert_files import HeldOut, keep_expert, register_new_expert
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.errors import BadSpec

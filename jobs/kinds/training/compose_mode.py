@@ -18,7 +18,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.losses import HeldOut
+from jobs.kinds.shared.expert_files import HeldOut
 from jobs.kinds.shared.mode_training import keep_parts, load, register_step, train_parts, write_parts
 from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
 from jobs.kinds.shared.tokens import DomainFiles, domain_files

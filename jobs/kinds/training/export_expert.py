@@ -10,8 +10,15 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.exports import exported_expert, write_expert, writing, written
-from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
+from jobs.kinds.shared.exports import (
+    exported_expert,
+    is_written,
+    output_bytes,
+    output_folder,
+    write_expert,
+    writing,
+    written,
+)
 from workbench.kinds.training.export_expert import ExportExpert
 
 

@@ -22,9 +22,8 @@ from jobs.kinds.shared.averages import (
     require_one_tokenizer,
     weighed_expert,
 )
-from jobs.kinds.shared.exports import write_model, writing, written
+from jobs.kinds.shared.exports import is_written, output_bytes, output_folder, write_model, writing, written
 from jobs.kinds.shared.gguf import find_converter
-from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
 from workbench.errors import BadSpec
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts

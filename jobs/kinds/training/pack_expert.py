@@ -13,7 +13,7 @@ from engine.events import Event, Progress
 from engine.files import MANIFEST, ArtifactRef
 from engine.packed_file import write_packed
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.outputs import is_written, output_bytes, output_file
+from jobs.kinds.shared.exports import is_written, output_bytes, output_file
 from workbench.errors import StorageError
 from workbench.kinds.training.pack_expert import PackExpert
 from workbench.registry.experts import expert_row

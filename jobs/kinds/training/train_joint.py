@@ -30,12 +30,10 @@ from engine.training.data import PackedDomain
 from engine.training.layout import most_ranks
 from engine.training.loop import train
 from engine.training.memory.needs import require_memory_to_build
-from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
+from jobs.attempt.leased_devices import launcher_of, lost_hosts_withdrawn
 from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.environment import environment_of
-from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert, store_base
-from jobs.kinds.shared.losses import Losses, last_losses
-from jobs.kinds.shared.resume_guard import note_versions, order_of_rows, require_same
+from jobs.kinds.shared.expert_files import Losses, NewExpert, keep_expert, last_losses, register_new_expert, store_base
+from jobs.kinds.shared.resume_guard import environment_of, note_versions, order_of_rows, require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_joint import TrainJoint

@@ -11,8 +11,7 @@ import pytest
 from engine.errors import DamagedFile
 from engine.events import Evaluated, PartOrder, Progress, Saved, Saving, Step, TrainingFinished
 from jobs.attempt import reporting
-from jobs.attempt.estimate import Estimate, Pace
-from jobs.attempt.reporting import CURVE_POINTS, JobMessage, Reporter, Throughput
+from jobs.attempt.reporting import CURVE_POINTS, Estimate, JobMessage, Pace, Reporter, Throughput
 
 
 def step(number: int, total: int = 300) -> Step:

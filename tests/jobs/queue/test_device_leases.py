@@ -15,7 +15,7 @@ from world import HERE, RunningWorkbench, eventually
 
 from engine import gpus
 from engine.gpus import Gpu, address_of, numbers_of
-from jobs.attempt import leased_gpus
+from jobs.attempt import leased_devices
 from jobs.attempt.attempt import attempt, take
 from jobs.attempt.runner import see_only
 from jobs.queue import submit, tasks
@@ -198,8 +198,8 @@ def test_a_process_with_a_share_of_a_gpu_is_bounded_to_that_share_of_its_memory(
 
     bounds: list[float] = []
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bounds.append)
-    leased_gpus._bound_memory(1.0)
-    leased_gpus._bound_memory(0.25)
+    leased_devices._bound_memory(1.0)
+    leased_devices._bound_memory(0.25)
     assert bounds == [0.25]
 
 
@@ -325,10 +325,10 @@ def test_behind_a_number_there_may_be_another_gpu_but_not_behind_a_uuid(monkeypa
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     there = SimpleNamespace(uuid="b")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: there)
-    assert not leased_gpus._sees([Gpu("a", "0", "H100", 1)])
-    assert leased_gpus._sees([Gpu("b", "0", "H100", 1)])
-    assert leased_gpus._sees([Gpu("a", "0", "H100", 1, "GPU-a")])  # else CUDA would show none
-    assert not leased_gpus._sees([Gpu("a", "0", "H100", 1, "GPU-a"), Gpu("b", "1", "H100", 1, "GPU-b")])
+    assert not leased_devices._sees([Gpu("a", "0", "H100", 1)])
+    assert leased_devices._sees([Gpu("b", "0", "H100", 1)])
+    assert leased_devices._sees([Gpu("a", "0", "H100", 1, "GPU-a")])  # else CUDA would show none
+    assert not leased_devices._sees([Gpu("a", "0", "H100", 1, "GPU-a"), Gpu("b", "1", "H100", 1, "GPU-b")])
 
 
 def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their_numbers(

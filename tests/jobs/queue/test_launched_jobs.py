@@ -16,8 +16,8 @@ from engine.gpus import Gpu
 from engine.training.launchers.base import LocalLauncher, SlurmLauncher
 from engine.training.launchers.remote_shell import Host, RemoteShellLauncher
 from jobs.attempt.attempt import take
-from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn, node_address
-from jobs.attempt.outcomes import outcome_of
+from jobs.attempt.finish import outcome_of
+from jobs.attempt.leased_devices import launcher_of, lost_hosts_withdrawn, node_address
 from jobs.attempt.work import Claim, Work
 from jobs.queue.choosing import chosen, leasing
 from jobs.queue.device_registration import registered

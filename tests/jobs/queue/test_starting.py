@@ -14,9 +14,9 @@ from tiny_kind import job_spec
 from world import HERE, RunningWorkbench, eventually
 
 from jobs.attempt import runner
-from jobs.queue import starting, submit, tasks
+from jobs.queue import submit, tasks
 from jobs.queue.scheduler import LeaseReaper
-from jobs.queue.starting import StartSignal
+from jobs.queue.tasks import StartSignal
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 
@@ -85,7 +85,7 @@ def test_a_process_that_hangs_in_an_import_is_ended_and_counts_as_an_attempt(
     servers: RunningWorkbench, pipe: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert pipe
-    monkeypatch.setattr(starting, "START_SECONDS", 1.5)
+    monkeypatch.setattr(tasks, "START_SECONDS", 1.5)
     job_id = create()
     tasks.run(job_id)
     card = servers.card(job_id)

@@ -1,22 +1,24 @@
-"""Shared by merging, splitting and pinning: each edit replaces the clustering's artifact by a new one."""
+"""Descriptions of clusterings, and edits of them: each edit replaces the clustering's artifact by a new one."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.clusters.artifact import open_clustering
+from engine.clusters.describe import label_overlap
 from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.edits import Edited
 from engine.clusters.fitting import Fitted, words_of
 from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.clusters.description import facts_after, measures
 from workbench.formatting.clustering_warnings import clustering_warnings
 from workbench.formatting.number_format import pluralize
 from workbench.registry.clusters.clusterings import (
+    ClusterFacts,
     ClusteringFiles,
     clustering_files,
     replace_clusters,
@@ -24,6 +26,48 @@ from workbench.registry.clusters.clusterings import (
 )
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
+
+
+def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence[str]) -> dict[str, Any]:
+    """Sizes, blank documents, and the overlap of clusters with the documents' domains (figure 16)."""
+    names = [sources[number] for number in documents.sources_N.tolist()]
+    overlap = label_overlap(documents.labels_N, names, num_clusters)
+    return {
+        "sizes": documents.sizes(num_clusters),
+        "num_bytes": documents.bytes_of_clusters(num_clusters),
+        "share_of_longest_tenth": documents.share_of_longest_tenth,
+        "num_blank": documents.num_blank,
+        "num_pinned": int(documents.is_pinned_N.sum()),
+        "overlap": {
+            "labels": list(overlap.labels),
+            "counts": overlap.counts_LK.tolist(),
+            "normalised_mutual_information": overlap.normalised_mutual_information,
+        },
+    }
+
+
+def facts(fitted: Fitted, documents: ClusteredDocuments) -> list[ClusterFacts]:
+    """Size, terms and nearest documents of each cluster."""
+    sizes = documents.sizes(fitted.clustering.clusters.num_clusters)
+    return [
+        ClusterFacts(size, terms, documents.nearest(number))
+        for number, (size, terms) in enumerate(zip(sizes, fitted.words.terms(), strict=True))
+    ]
+
+
+def facts_after(edited: Edited) -> list[ClusterFacts]:
+    """The facts of each cluster after an edit, with its former number and the numbers merged into it."""
+    return [
+        ClusterFacts(
+            one.num_documents,
+            one.terms,
+            one.representatives,
+            before,
+            changed := number in edited.changed,
+            edited.merged if changed else frozenset(),
+        )
+        for number, (one, before) in enumerate(zip(facts(edited.fitted, edited.documents), edited.before, strict=True))
+    ]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,31 @@ from numpy.typing import NDArray
 
 from engine.clusters.documents import ClusteredDocuments
 from engine.clusters.sources import as_ids, hex_of, places_of, require_all
+from engine.errors import CorpusError
 from engine.text.corpus import Document
 from engine.text.parquet_rows import read_rows
 from engine.text.split_names import SPLITS, Split
+from workbench.formatting.shell_command import shell_command
+from workbench.registry.clusters.clusterings import ClusteringFiles
+
+
+def folders_of(files: ClusteringFiles) -> list[Path]:
+    """The verified folder of each source, in order. Raises CorpusError if the text of one is missing or changed."""
+    gone = [source.name for source in files.sources if source.kept is None]
+    if gone:
+        names = ", ".join(f"“{name}”" for name in gone)
+        raise CorpusError(
+            f"The text of {names} was deleted or changed after it was clustered.",
+            f"List the documents with `{shell_command('cluster', 'changes', files.name)}`, then import them or cluster "
+            "again.",
+        )
+    folders = []
+    for source in files.sources:
+        assert source.kept is not None
+        source.kept.check()
+        folders.append(source.kept.folder / source.folder)
+    return folders
+
 
 BATCH = 1024  # rows looked up at once
 NONE = -1
