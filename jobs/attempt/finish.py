@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import LostNode, LostRank, Problem, code_of, is_out_of_memory
 from jobs.attempt.reporting import JobUpdate
-from jobs.attempt.work import Claim, Register, with_retries
+from jobs.attempt.work import Claim, Register, Result, with_retries
 from workbench.access.actor import Actor, Role, acting_as
 from workbench.errors import DiskFull, LostGpu, StoreFailed
 from workbench.job_records import leases
@@ -101,11 +101,11 @@ def finish(claim: Claim, settings: Settings, outcome: Outcome, update: JobUpdate
 
 
 def finish_done(
-    claim: Claim, settings: Settings, register: Register, update: JobUpdate, measured: Mapping[str, Any]
+    claim: Claim, settings: Settings, made: Register | Result, update: JobUpdate, measured: Mapping[str, Any]
 ) -> bool:
     """Registers the results and sets the job done, in one transaction; False if the job was cancelled instead.
 
-    The job's result is that of `register` with the `measured` values.
+    The job's result, which is known or comes from registering, also has the `measured` values.
     """
 
     def write(session: Session) -> bool:
@@ -114,7 +114,8 @@ def finish_done(
         if stop_requested == "cancel":
             write_outcome(session, claim, STOPPED["cancel"])
             return False
-        leases.finish(session, claim.job_id, claim.fence, "done", result={**register(session), **measured})
+        result = made(session) if callable(made) else made
+        leases.finish(session, claim.job_id, claim.fence, "done", result={**result, **measured})
         return True
 
     with acting_as(Actor(f"job {claim.job_id}", Role.ADMIN)):

@@ -1,4 +1,4 @@
-"""Sends the points of a job's curves to the trackers that WORKBENCH_TRACKERS names, each in a thread beside the work.
+"""Sends the points of a job's curves to the trackers that WORKBENCH_TRACKERS names, each in a thread of its own.
 
 A tracker that is missing, fails or hangs is one sentence in the job's log; the job goes on without it.
 """
@@ -15,11 +15,10 @@ from queue import SimpleQueue
 from engine.errors import Problem
 from engine.extras import install_line
 from jobs.attempt.reporting import Point
-from jobs.attempt.work import Work, log_path
+from jobs.attempt.work import Work, append_to_log
 from jobs.trackers.tracker import Run, known_trackers
 from workbench.job_records import jobs as rows
 from workbench.schema.job_states import STOPPED
-from workbench.settings import Settings
 
 END_SECONDS = 5.0  # for the trackers of a stopped job to write what is left: a cancelled job must be gone soon
 DONE_SECONDS = 30.0  # of a job that is done
@@ -114,12 +113,4 @@ class _TrackerThread(threading.Thread):
         """Adds a sentence to the job's log, the first time only."""
         if not self._has_reported:
             self._has_reported = True
-            _log_line(self._settings, self._run_of.job_id, f"The tracker “{self._tracker_name}” {what}")
-
-
-def _log_line(settings: Settings, job_id: str, sentence: str) -> None:
-    log = log_path(settings, job_id)
-    with suppress(OSError):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(sentence + "\n")
+            append_to_log(self._settings, self._run_of.job_id, f"The tracker “{self._tracker_name}” {what}\n")

@@ -25,7 +25,7 @@ from engine.threads import preserve_threads
 from jobs.attempt.leftovers import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
 from jobs.attempt.work import Claim, load_runner
-from jobs.kinds.shared.resume_guard import MASKS, read_inputs, recorded_environment, write_inputs, write_mask_rule
+from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
 from jobs.probe.measuring import ProbeWork
 from jobs.replay.compare import Points, compare_points, compare_weights
 from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
@@ -37,7 +37,7 @@ from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.experts import expert_row
 from workbench.registry.reproducible import ROW_ORDER
-from workbench.schema.names import Row
+from workbench.schema.names import Named
 from workbench.schema.tables import Artifact, Expert
 from workbench.settings import Settings
 from workbench.specs.base import Spec
@@ -58,7 +58,7 @@ class ReplayWork(ProbeWork):
         with self.reading() as session:
             yield session
 
-    def ensure_free(self, session: Session, table: type[Row], what: str, name: str) -> None:
+    def ensure_free(self, session: Session, table: Named, what: str, name: str) -> None:
         """The names are taken by the results that are compared."""
 
 
@@ -99,7 +99,7 @@ def find_training(settings: Settings, expert: str) -> Training:
             raise StorageError(
                 f"“{row.name}” has no steps to replay: {cause}.", "Name an expert that was trained here."
             )
-        throughput = card.result.get("throughput", {})
+        throughput, environment = card.result.get("throughput", {}), card.result.get("environment")
         return Training(
             expert=row.name,
             expert_id=row.id,
@@ -107,7 +107,7 @@ def find_training(settings: Settings, expert: str) -> Training:
             job_id=card.id,
             spec=kind.replayed(parse_spec(card.spec)),
             points={(one.name, one.step): one.value for one in jobs.metrics(session, card.id)},
-            environment=recorded_environment(card.result),
+            environment=Environment(**environment) if environment else None,  # none in that of an earlier version
             row_order=card.result.get(ROW_ORDER, "ids"),
             mask_rule=row.config.get(MASK_RULE, OLD_RULE),
             tokens_per_second=throughput.get("tokens_per_second"),

@@ -20,6 +20,7 @@ ALIAS_SIGN = "@"  # between the two parts of an alias
 _name: TypeAdapter[str] = TypeAdapter(Name)
 
 
+Named = type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Clustering] | type[Prior]
 Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clustering)
 
 
@@ -42,7 +43,7 @@ def aliased_row(session: Session, table: type[Row], name: str) -> Row | None:
     return row if isinstance(row, table) else None
 
 
-def ensure_free(session: Session, table: type[Row], what: str, name: str) -> None:
+def ensure_free(session: Session, table: Named, what: str, name: str) -> None:
     """Raises NameTaken when a row has this name, BadSpec for a name that the command line would misread."""
     if problem := not_a_cli_name(what, name):
         raise BadSpec([problem])

@@ -7,7 +7,7 @@ top-k or mixture of the same experts needs no model.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -33,9 +33,8 @@ from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.artifact_cache import cached_artifact
-from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
+from jobs.attempt.work import Events, Run, Work
+from jobs.kinds.shared.classification_report import EpisodeFacts, MeasuredEpisode, findings
 from jobs.kinds.shared.resume_guard import report_reproducible_from
 from jobs.kinds.shared.scoring import load_experts
 from workbench.errors import BadSpec
@@ -46,7 +45,6 @@ from workbench.registry.reports import register_report
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
-from workbench.store.artifacts import find_artifact
 
 KIND = "classification"
 _LEAST_BLOCK = 2  # the shortest context, in tokens, that a model must support
@@ -64,7 +62,7 @@ class _Inputs:
     @cached_property
     def names(self) -> dict[str, str]:
         """The names of all experts by id, those of the mixture first."""
-        return {one.id: one.name for one in (*self.plan.experts, *self.beside)}
+        return {expert.id: expert.name for expert in (*self.plan.experts, *self.beside)}
 
     def by_base(self) -> dict[ArtifactRef, dict[str, ArtifactRef]]:
         """The files of all experts."""
@@ -99,7 +97,7 @@ class _PromptSet:
         return f"answers:{expert_id}:{self.sha256}"
 
 
-def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
+def run(work: Work, spec: Classify) -> Run:
     """Scores what is missing, base by base, then compares the routings; the report is written at the end."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
@@ -109,10 +107,10 @@ def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
     prompt_sets = list(_prompt_sets(spec, inputs, tasks, tokenizer))
     folders = yield from _score(work, inputs, prompt_sets)
     nearness = _Nearness(inputs.plan, tokenizer, work.settings.device)
-    measured = []
-    for number, one in enumerate(prompt_sets):
-        measured.append(_measure(spec, inputs, one, folders, nearness))
-        yield Progress(number + 1, len(prompt_sets), "comparisons")
+    measured: list[MeasuredEpisode] = []
+    for prompts in prompt_sets:
+        measured.append(_measure(spec, inputs, prompts, folders, nearness))
+        yield Progress(len(measured), len(prompt_sets), "comparisons")
     report_findings = findings(spec, inputs.plan, inputs.names, measured, inputs.words)
     report_findings["reproducible_from"] = report_reproducible_from(work)
 
@@ -140,8 +138,7 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
             ],
             "Choose a mixture made by workbench train clusters, or other routings.",
         )
-    members = {one.id for one in planned.experts}
-    others = {one.id: one for single in beside for one in single.experts if one.id not in members}
+    others = {expert.id: expert for single in beside for expert in single.experts if expert.id not in planned.names}
     mixture_id = mixture_row(session, spec.mixture).id
     return _Inputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
 
@@ -157,46 +154,25 @@ def _prompt_sets(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokeniz
             yield _PromptSet.of(task, options, partial(make_episode, task, tokenizer, shots, seed, max_tokens))
 
 
-def _score(work: Work, inputs: _Inputs, prompt_sets: Sequence[_PromptSet]) -> Generator[Event, None, dict[str, Path]]:
-    """Returns the folders of all answers by key. One base is in memory at a time."""
+def _score(work: Work, inputs: _Inputs, prompt_sets: Sequence[_PromptSet]) -> Events[dict[str, Path]]:
+    """Returns the folders of all answers by key. One base is in memory at a time, and only if an answer is missing."""
     folders: dict[str, Path] = {}
-    of_expert = sum(one.facts.num_prompts for one in prompt_sets)
-    start = Progress(0, len(inputs.names) * of_expert, "prompts")
+    done, total = 0, len(inputs.names) * sum(prompts.facts.num_prompts for prompts in prompt_sets)
     for base, experts in inputs.by_base().items():
-        folders |= yield from _score_experts_of(work, base, experts, prompt_sets, start)
-        start = replace(start, done=start.done + len(experts) * of_expert)
+        model = cache(partial(load_experts, work, base, experts, _LEAST_BLOCK))
+        for prompts in prompt_sets:
+            episode = cache(prompts.make)  # built when the first expert needs it
+            for expert_id in experts:
+                start = Progress(done, total, "prompts", f"scoring {prompts.task.name}")
+                fill = partial(_fill, model, expert_id, episode, prompts.options, start)
+                key = prompts.key(expert_id)
+                folders[key] = yield from work.cached_artifact(key, artifact_kinds.ANSWERS, fill)
+                done += prompts.facts.num_prompts
     return folders
-
-
-def _score_experts_of(
-    work: Work,
-    base: ArtifactRef,
-    experts: Mapping[str, ArtifactRef],
-    prompt_sets: Sequence[_PromptSet],
-    start: Progress,
-) -> Generator[Event, None, dict[str, Path]]:
-    """Returns the folders for the experts of one base. The model is loaded only if an answer is missing."""
-    model = load_experts(work, base, experts, _LEAST_BLOCK) if _is_missing(work, experts, prompt_sets) else None
-    folders: dict[str, Path] = {}
-    for one in prompt_sets:
-        episode = cache(one.make)  # built when the first expert needs it
-        for expert_id in experts:
-            progress = replace(start, note=f"scoring {one.task.name}")
-            fill = partial(_fill, model, expert_id, episode, one.options, progress)
-            folders[one.key(expert_id)] = yield from cached_artifact(
-                work, one.key(expert_id), artifact_kinds.ANSWERS, fill
-            )
-            start = replace(start, done=start.done + one.facts.num_prompts)
-    return folders
-
-
-def _is_missing(work: Work, experts: Mapping[str, ArtifactRef], prompt_sets: Sequence[_PromptSet]) -> bool:
-    with work.reading() as session:
-        return any(find_artifact(session, one.key(expert_id)) is None for expert_id in experts for one in prompt_sets)
 
 
 def _fill(
-    model: ExpertModel | None,
+    model: Callable[[], ExpertModel],
     expert_id: str,
     episode: Callable[[], Episode],
     options: Sequence[Ids],
@@ -204,12 +180,11 @@ def _fill(
     folder: Path,
 ) -> Iterator[Event]:
     """Writes one expert's scores [N, O, T] for each part of an episode."""
-    assert model is not None, "no scores were missing a moment ago"
     done = start.done
     for part, prompts in episode().parts.items():
-        for update in score_options(model, expert_id, prompts, options):
+        for update in score_options(model(), expert_id, prompts, options):
             if isinstance(update, Progress):
-                yield Progress(done + update.done, start.total, start.unit, start.note)
+                yield replace(start, done=done + update.done)
             else:
                 np.save(folder / f"{part}.npy", update.numpy())
         done += len(prompts)
@@ -247,15 +222,14 @@ class _Nearness:
 
 
 def _measure(
-    spec: Classify, inputs: _Inputs, one: _PromptSet, folders: Mapping[str, Path], nearness: _Nearness
-) -> Measured:
-    episode = one.make()
-    answered = partial(_answered, spec, one, episode, folders)
+    spec: Classify, inputs: _Inputs, prompts: _PromptSet, folders: Mapping[str, Path], nearness: _Nearness
+) -> MeasuredEpisode:
+    episode = prompts.make()
+    answered = partial(_answered, spec, prompts, episode, folders)
     squared_EN = nearness.squared_distances(episode.test)
-    routings = spec.routings or [name for name in ROUTINGS if name != "cluster" or squared_EN is not None]
     accuracies = compare_routings(
         answered([expert.id for expert in inputs.plan.experts]),
-        routings,
+        spec.routings or [name for name in ROUTINGS if name != "cluster" or squared_EN is not None],
         spec.top_k,
         newest_weight=spec.newest_weight,
         nearness=None if squared_EN is None else partial(nearness.log_weights, squared_EN),
@@ -263,16 +237,16 @@ def _measure(
     beside = [expert.id for expert in inputs.beside]
     others = answered(beside).test.is_right_EN.mean(1).tolist() if beside else []
     shares_E = None if squared_EN is None else nearness.log_weights(squared_EN, None).exp().mean(1).tolist()
-    return Measured(one.task, one.facts, accuracies, others, shares_E)
+    return MeasuredEpisode(prompts.task, prompts.facts, accuracies, others, shares_E)
 
 
 def _answered(
-    spec: Classify, one: _PromptSet, episode: Episode, folders: Mapping[str, Path], experts: Sequence[str]
+    spec: Classify, prompts: _PromptSet, episode: Episode, folders: Mapping[str, Path], experts: Sequence[str]
 ) -> Answered:
-    lengths_O = torch.tensor([len(option) for option in one.options])
+    lengths_O = torch.tensor([len(option) for option in prompts.options])
 
     def answers(part: str) -> Answers:
-        files = [folders[one.key(expert_id)] / f"{part}.npy" for expert_id in experts]
+        files = [folders[prompts.key(expert_id)] / f"{part}.npy" for expert_id in experts]
         scores_ENOT = torch.from_numpy(np.stack([np.load(file, allow_pickle=False) for file in files]))
         labels_N = torch.tensor([prompt.label for prompt in episode.parts[part]])
         return Answers(scores_ENOT, labels_N, divisors(lengths_O, spec.normalise))

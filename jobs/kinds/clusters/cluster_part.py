@@ -7,19 +7,16 @@ the job that needs them all. An existing artifact is never made again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.clusters.artifact import load_clustering
 from engine.clusters.assignment import place
 from engine.clusters.cutting import cut_documents
-from engine.clusters.documents import ClusteredDocuments, Mapped, load_documents, load_mapped
-from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.hidden_states import embedder_of
 from engine.clusters.fitting import fit, require_enough
 from engine.clusters.sources import draw, read_shard, training_ids, write_sample
@@ -28,9 +25,8 @@ from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.text.split import count_documents
 from engine.text.split_names import SPLITS
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.artifact_cache import cached_artifact
-from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from jobs.attempt.work import Events, Run, Work
+from jobs.kinds.shared.tokens import DomainFiles, read_domains
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.registry.clusters.clusterings import pieces_key
@@ -43,7 +39,7 @@ AnyClusteringSpec = FindClusters | ClusterPart
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ClusteringInputs:
     """The inputs of all steps."""
 
     spec: AnyClusteringSpec
@@ -64,7 +60,7 @@ class Inputs:
         return hashlib.sha256("\n".join(made_from).encode()).hexdigest()
 
     def key(self, shard: int | None) -> str:
-        """The key of a step's artifact. It holds the id of a domain, so it is deleted with that domain."""
+        """The key of a step's artifact, None: of the fit. It holds a domain's id, and is deleted with that domain."""
         return f"clusters:{self.domains[0].id}:{self._digest}:{'fit' if shard is None else shard}"
 
     def folders(self) -> list[Path]:
@@ -72,22 +68,22 @@ class Inputs:
         return list(self.cut) or [domain.documents() for domain in self.domains]
 
 
-def read_inputs(session: Session, work: Work, spec: AnyClusteringSpec) -> Inputs:
+def read_inputs(session: Session, work: Work, spec: AnyClusteringSpec) -> ClusteringInputs:
     """The current rows that a spec names. Without domains: all training domains that are not clusters themselves."""
     names = spec.domains or training_domains(session)
     if not names:
         raise CorpusError("Nothing to cluster: there is no training domain.", "Import a corpus first.")
     seed = seed_row(session, spec.seed_model) if spec.seed_model else None
-    return Inputs(
+    return ClusteringInputs(
         spec,
-        tuple(domain_files(session, work.storage, name) for name in names),
+        read_domains(session, work.storage, names),
         sum(domain_row(session, name).num_documents for name in names),
         seed.id if seed else None,
         work.storage.kept(seed.artifact) if seed else None,
     )
 
 
-def with_pieces(work: Work, inputs: Inputs) -> Generator[Event, None, Inputs]:
+def with_pieces(work: Work, inputs: ClusteringInputs) -> Events[ClusteringInputs]:
     """The inputs with long documents in pieces, where the spec asks for that; conversations are never cut."""
     length = inputs.spec.piece_length
     if length is None:
@@ -98,7 +94,8 @@ def with_pieces(work: Work, inputs: Inputs) -> Generator[Event, None, Inputs]:
             folders.append(domain.documents())
             continue
         key = pieces_key(domain.id, domain.data_sha256, length)
-        folders.append((yield from cached_artifact(work, key, artifact_kinds.PIECES, partial(_cut, domain, length))))
+        fill = partial(_cut, domain, length)
+        folders.append((yield from work.cached_artifact(key, artifact_kinds.PIECES, fill)))
     num_documents = sum(count_documents(folder, split) for folder in folders for split in SPLITS)
     return replace(inputs, num_documents=num_documents, cut=tuple(folders))
 
@@ -107,25 +104,18 @@ def _cut(domain: DomainFiles, length: int, folder: Path) -> Iterator[Event]:
     yield from cut_documents(domain.documents(), length, folder)
 
 
-def run(work: Work, spec: ClusterPart) -> Generator[Event, None, Register]:
+def run(work: Work, spec: ClusterPart) -> Run:
     """Runs one step."""
     with work.reading() as session:
         inputs = read_inputs(session, work, spec)
     inputs = yield from with_pieces(work, inputs)
-    if spec.shard is None:
-        yield from fitted(work, inputs)
-    else:
-        yield from placed(work, inputs, spec.shard)
-
-    def register(_: Session) -> dict[str, Any]:
-        return {"clustering": spec.name, "shard": spec.shard}
-
-    return register
+    yield from fit_clusters(work, inputs) if spec.shard is None else assign_shard(work, inputs, spec.shard)
+    return {"clustering": spec.name, "shard": spec.shard}
 
 
-def fitted(work: Work, inputs: Inputs) -> Generator[Event, None, Path]:
+def fit_clusters(work: Work, inputs: ClusteringInputs) -> Events[Path]:
     """The folder of the fitted clusters."""
-    spec = inputs.spec
+    spec, device = inputs.spec, work.settings.device
 
     def fill(folder: Path) -> Iterator[Event]:
         folders = inputs.folders()
@@ -134,18 +124,22 @@ def fitted(work: Work, inputs: Inputs) -> Generator[Event, None, Path]:
         require_enough(len(ids_N), spec.num_clusters)
         sample = work.folder / "sample.parquet"
         yield from write_sample(folders, draw(ids_N, spec.sample_size, spec.seed), sample)
-        clusters = yield from fit(sample, spec.words, spec.clusters, _reader(inputs, work.settings.device))
+        embedder = None
+        if inputs.seed is not None:
+            inputs.seed.check()
+            embedder = embedder_of(inputs.seed.folder, spec.max_tokens, device)
+        clusters = yield from fit(sample, spec.words, spec.clusters, embedder)
         clusters.save(folder)
 
-    return (yield from cached_artifact(work, inputs.key(None), artifact_kinds.CLUSTERING_PART, fill))
+    return (yield from work.cached_artifact(inputs.key(None), artifact_kinds.CLUSTERING_PART, fill))
 
 
-def placed(work: Work, inputs: Inputs, shard: int) -> Generator[Event, None, Path]:
+def assign_shard(work: Work, inputs: ClusteringInputs, shard: int) -> Events[Path]:
     """The folder of one shard's documents with their clusters."""
     if shard >= inputs.num_shards:
-        problem = f"There is no shard {shard}: the text now has {inputs.num_shards} shards."
+        problem = f"The text now has {inputs.num_shards} shards, so shard {shard} does not exist."
         raise EngineError(problem, "The text has changed since the job was created: cluster again.")
-    fit_folder = yield from fitted(work, inputs)
+    fit_folder = yield from fit_clusters(work, inputs)
 
     def fill(folder: Path) -> Iterator[Event]:
         clustering = load_clustering(fit_folder, inputs.seed, work.settings.device)
@@ -157,24 +151,12 @@ def placed(work: Work, inputs: Inputs, shard: int) -> Generator[Event, None, Pat
         documents.save(folder)
         mapped.save(folder)
 
-    return (yield from cached_artifact(work, inputs.key(shard), artifact_kinds.CLUSTERING_PART, fill))
+    return (yield from work.cached_artifact(inputs.key(shard), artifact_kinds.CLUSTERING_PART, fill))
 
 
-def open_part(folder: Path) -> tuple[ClusteredDocuments, Mapped]:
-    """Loads the documents of a shard's folder, and their vectors for the map."""
-    return load_documents(folder), load_mapped(folder)
-
-
-def forget_parts(session: Session, inputs: Inputs) -> None:
+def forget_parts(session: Session, inputs: ClusteringInputs) -> None:
     """Deletes the rows of all steps, after their contents were joined into one clustering."""
     for shard in [None, *range(inputs.num_shards)]:
         row = find_artifact(session, inputs.key(shard))
         if row is not None:
             session.delete(row)
-
-
-def _reader(inputs: Inputs, device: str) -> AnyEmbedder | None:
-    if inputs.seed is None:
-        return None
-    inputs.seed.check()
-    return embedder_of(inputs.seed.folder, inputs.spec.max_tokens, device)

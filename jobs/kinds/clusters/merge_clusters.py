@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 from engine.clusters import edits
-from engine.events import Event, Progress
-from jobs.attempt.work import Register, Work
+from engine.events import Progress
+from jobs.attempt.work import Run, Work
 from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
 from workbench.kinds.clusters.merge_clusters import MergeClusters
 
 
-def run(work: Work, spec: MergeClusters) -> Generator[Event, None, Register]:
+def run(work: Work, spec: MergeClusters) -> Run:
     """Replaces several clusters by one."""
     opened = open_to_edit(work, spec.clustering)
     yield Progress(0, 1, "edits", "merging")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 from engine.clusters import edits
-from engine.events import Event, Progress
-from jobs.attempt.work import Register, Work
+from engine.events import Progress
+from jobs.attempt.work import Run, Work
 from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
 from workbench.kinds.clusters.pin_documents import PinDocuments
 
 
-def run(work: Work, spec: PinDocuments) -> Generator[Event, None, Register]:
+def run(work: Work, spec: PinDocuments) -> Run:
     """Stores the clustering with these documents pinned to their cluster."""
     opened = open_to_edit(work, spec.clustering)
     yield Progress(0, len(spec.documents), "documents", "pinning")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,14 @@ from engine.clusters.documents import ClusteredDocuments
 from engine.clusters.edits import Part
 from engine.clusters.fitting import Fitted, embed, find_apart, means, require_enough
 from engine.clusters.sources import write_sample
-from engine.events import Event
 from engine.text.split_names import SPLITS
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Events, Run, Work
 from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
 from jobs.kinds.shared.clusters.text import folders_of
 from workbench.kinds.clusters.split_cluster import SplitCluster
 
 
-def run(work: Work, spec: SplitCluster) -> Generator[Event, None, Register]:
+def run(work: Work, spec: SplitCluster) -> Run:
     """Replaces one cluster by several."""
     opened = open_to_edit(work, spec.clustering, work.settings.device)
     number = opened.files.number(spec.cluster)
@@ -42,7 +40,7 @@ def _to_fit(documents: ClusteredDocuments, members_M: np.typing.NDArray[np.intp]
     return np.sort(chosen)
 
 
-def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Generator[Event, None, tuple[Part, int]]:
+def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Events[tuple[Part, int]]:
     """Fits clusters on the chosen documents of a table and assigns the others to the nearest.
 
     Also the number of documents that have the vector of a document of another part.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,55 +13,48 @@ from engine.clusters.documents import ClusteredDocuments, load_documents, load_m
 from engine.clusters.map_polygons import lies_in_any
 from engine.clusters.umap_projection import load_map
 from engine.errors import CorpusError
-from engine.events import Event, Progress
-from engine.text.split import store_documents
-from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.clusters.text import NONE, Splits, folders_of, read_documents
+from engine.events import Progress
+from jobs.attempt.work import Run, Work
+from jobs.kinds.shared.clusters.text import NONE, store_chosen
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files
-from workbench.registry.corpora import register_corpus
 from workbench.schema.names import ensure_free
-from workbench.schema.tables import Corpus, Domain
-from workbench.store import artifact_kinds
-from workbench.store.artifacts import register_artifact
+from workbench.schema.tables import Domain
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    spec: MakeDomain
-    files: ClusteringFiles
-    num_documents: int
-
-
-def run(work: Work, spec: MakeDomain) -> Generator[Event, None, Register]:
+def run(work: Work, spec: MakeDomain) -> Run:
     """Makes one corpus with one domain: the documents in the given areas and clusters."""
     with work.reading() as session:
-        ensure_free(session, Corpus, "corpus", spec.name)
         ensure_free(session, Domain, "domain", spec.name)
         files = clustering_files(session, work.storage, spec.clustering)
     yield Progress(0, None, "documents", "listing chosen documents")
     files.kept.check()
     documents = load_documents(files.kept.folder)
     is_chosen_N = _choose(spec, files, documents)
-    chosen = _Chosen(spec, files, int(is_chosen_N.sum()))
-    artifact_id = stable_id(work.job_id, "documents")
-    with work.storage.new(artifact_id) as folder:
-        numbers_N = np.where(is_chosen_N, 0, NONE).astype(np.int32)
-        selected = read_documents(folders_of(files), documents, numbers_N, {0: spec.name})
-        total = int(is_chosen_N.mean() * sum(source.num_bytes for source in files.sources))
-        yield from store_documents(selected, folder, total_bytes=total, split_of=Splits(documents))
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return _register(work, chosen, artifact_id, summary)
+    numbers_N = np.where(is_chosen_N, 0, NONE).astype(np.int32)
+    chosen = yield from store_chosen(work, files, documents, numbers_N, {0: spec.name})
+    counts = {split: counts["documents"] for split, counts in chosen.summary["domains"][0]["splits"].items()}
+    num_documents, held_out = int(is_chosen_N.sum()), counts["dev"] + counts["test"]
+
+    def register(session: Session) -> dict[str, Any]:
+        chosen.register(session, work, name=spec.name, source=f"chosen in the clustering {files.name}")
+        return {
+            "domain": spec.name,
+            "num_documents": num_documents,
+            "sentence": f"{pluralize(num_documents, 'document')} in the domain {spec.name}, {held_out:,} held out.",
+        }
+
+    return register
 
 
 def _choose(spec: MakeDomain, files: ClusteringFiles, documents: ClusteredDocuments) -> NDArray[np.bool_]:
-    """Which documents are chosen. Raises CorpusError if none is, or if areas are given and there is no map."""
+    """Which documents are chosen. Raises CorpusError where none is, and for areas in a clustering without a map."""
     is_chosen_N = np.ones(len(documents), dtype=np.bool_)
     if spec.areas:
         is_chosen_N = _in_areas(spec, files.kept.folder, len(documents))
     if spec.clusters:
-        is_chosen_N &= np.isin(documents.labels_N, [files.number(one) for one in spec.clusters])
+        is_chosen_N &= np.isin(documents.labels_N, [files.number(cluster) for cluster in spec.clusters])
     if not is_chosen_N.any():
         raise CorpusError("The selection contains no document.", "Draw a larger area on the map.")
     return is_chosen_N
@@ -78,31 +68,3 @@ def _in_areas(spec: MakeDomain, folder: Path, num_documents: int) -> NDArray[np.
     is_chosen_N = np.zeros(num_documents, dtype=np.bool_)
     is_chosen_N[load_mapped(folder).documents_M[is_inside_M]] = True
     return is_chosen_N
-
-
-def _register(work: Work, chosen: _Chosen, artifact_id: str, summary: dict[str, Any]) -> Register:
-    files, name = chosen.files, chosen.spec.name
-    licences = sorted({source.licence for source in files.sources} - {""})
-
-    def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.DOCUMENTS, job_id=work.job_id)
-        register_corpus(
-            session,
-            name=name,
-            role="train",
-            source=f"chosen in the clustering {files.name}",
-            artifact=artifact,
-            summary=summary,
-            report={"clustering": files.name},
-            licence="; ".join(licences),
-            job_id=work.job_id,
-        )
-        counts_by_split = {split: counts["documents"] for split, counts in summary["domains"][0]["splits"].items()}
-        held_out = counts_by_split["dev"] + counts_by_split["test"]
-        return {
-            "domain": name,
-            "num_documents": chosen.num_documents,
-            "sentence": f"{pluralize(chosen.num_documents, 'document')} in the domain {name}, {held_out:,} held out.",
-        }
-
-    return register

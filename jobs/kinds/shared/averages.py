@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.analysis.averaging import average
 from engine.errors import ModelError
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.files import ArtifactRef
 from engine.methods.registry import get_method, method_of
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
-from jobs.attempt.work import Work
+from jobs.attempt.work import Events, Work
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.tables import Expert
 
@@ -41,14 +40,9 @@ def weighed_expert(work: Work, row: Expert, weight: float) -> WeighedExpert:
     )
 
 
-def average_of(parts: Sequence[WeighedExpert]) -> Generator[Event, None, Any]:
-    """Passes progress on and returns the average, a plain decoder."""
-    return (yield from merged(average, parts))
-
-
-def merged(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Generator[Event, None, Any]:
-    """Passes the progress of `merge(loaders, weights)` on and returns its model."""
-    loaders: Mapping[str, Callable[[], Any]] = {part.name: part.load for part in parts}
+def merge_experts(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Events[Any]:
+    """Passes the progress of `merge(loaders, weights)` on and returns its model, a plain decoder."""
+    loaders = {part.name: part.load for part in parts}
     for event in merge(loaders, {part.name: part.weight for part in parts}):
         if isinstance(event, Progress):
             yield event
@@ -57,29 +51,22 @@ def merged(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Generat
 
 def require_one_template(parts: Sequence[WeighedExpert]) -> None:
     """Raises ModelError where experts write conversations in different ways: one model has one template."""
-    first, *others = parts
-    template = _template_of(first)
-    for one in others:
-        if _template_of(one) != template:
+    templates = [load_chat_template(template_folder(part.base.folder, part.kept.folder)) for part in parts]
+    hashes = [template.sha256 if template else "" for template in templates]
+    for part, sha256 in zip(parts, hashes, strict=True):
+        if sha256 != hashes[0]:
             raise ModelError(
-                f"“{first.name}” and “{one.name}” have different chat templates, so no prompt suits one model of both.",
+                f"“{parts[0].name}” and “{part.name}” have different chat templates, so no prompt suits one model of "
+                "both.",
                 "Leave one of them out.",
             )
 
 
-def _template_of(part: WeighedExpert) -> str:
-    template = load_chat_template(template_folder(part.base.folder, part.kept.folder))
-    return template.sha256 if template else ""
-
-
 def require_averageable(rows: Sequence[Expert]) -> None:
-    """Raises ModelError unless these experts are full models of one seed model with one tokenizer."""
-    _require_full_models(rows)
-    require_one_tokenizer(rows)
-    _require_one_seed(rows)
+    """Raises ModelError unless these experts are full models of one seed model with one tokenizer.
 
-
-def _require_full_models(rows: Sequence[Expert]) -> None:
+    Seeds are compared by content, since one may be imported twice. Models of different seeds have no useful mean.
+    """
     for row in rows:
         if not (method := method_of(row.method)).is_full_model:
             raise ModelError(
@@ -88,19 +75,7 @@ def _require_full_models(rows: Sequence[Expert]) -> None:
                 if method.has_parts
                 else "Average experts of another method, or mix these.",
             )
-
-
-def require_one_tokenizer(rows: Sequence[Expert]) -> None:
-    """Raises ModelError unless all experts read the same tokens."""
-    if others := with_another_tokenizer(rows[0], rows[1:]):
-        raise ModelError(
-            f"“{others[0].name}” has another tokenizer than “{rows[0].name}”, so they cannot become one model.",
-            "Choose experts that started from the same seed.",
-        )
-
-
-def _require_one_seed(rows: Sequence[Expert]) -> None:
-    """Compares seeds by content, since a seed may be imported twice. Models of different seeds have no useful mean."""
+    require_one_tokenizer(rows)
     for row in rows:
         if row.seed is None:
             raise ModelError(
@@ -114,3 +89,12 @@ def _require_one_seed(rows: Sequence[Expert]) -> None:
                 f"“{rows[0].name}” from “{first.name}”.",
                 "Average experts that started from the same seed, or mix them instead.",
             )
+
+
+def require_one_tokenizer(rows: Sequence[Expert]) -> None:
+    """Raises ModelError unless all experts read the same tokens."""
+    if others := with_another_tokenizer(rows[0], rows[1:]):
+        raise ModelError(
+            f"“{others[0].name}” has another tokenizer than “{rows[0].name}”, so they cannot become one model.",
+            "Choose experts that started from the same seed.",
+        )

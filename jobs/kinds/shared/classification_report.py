@@ -14,6 +14,7 @@ from engine.analysis.fewshot.tasks import Task
 from engine.loading.plan import GenerationPlan
 from engine.statistics.intervals import student_mean
 from workbench.answers.posteriors import Manifest
+from workbench.formatting.number_format import pluralize
 from workbench.kinds.analysis.classify import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords
 
@@ -40,7 +41,7 @@ class EpisodeFacts:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredEpisode:
     """One task and seed: the mixture's accuracies, those of other experts, and the mean cluster weights [E]."""
 
     task: Task
@@ -54,21 +55,25 @@ def findings(
     spec: Classify,
     planned: GenerationPlan,
     names: Mapping[str, str],
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredEpisode],
     words: Mapping[int, ClusterWords],
 ) -> dict[str, Any]:
     """The findings as JSON. `names` are those of all experts, the mixture's first; `words` describe its clusters."""
-    by_task = _by_task(measured)
+    by_task: dict[str, list[MeasuredEpisode]] = {}
+    for episode in measured:
+        by_task.setdefault(episode.task.name, []).append(episode)
     # “way” is a stored name: how experts are chosen.
-    rows = [_row({"way": "chance"}, {name: [_chance(one) for one in seeds] for name, seeds in by_task.items()})]
-    for place, name in enumerate(names.values()):
+    chances = {task: [1 / len(seed.task.labels) for seed in seeds] for task, seeds in by_task.items()}
+    rows = [_row({"way": "chance"}, chances)]
+    for number, name in enumerate(names.values()):
+        way = "alone" if number < len(planned.experts) else "beside"
         accuracies = {
-            task: [[*one.accuracies.by_expert, *one.beside][place] for one in seeds] for task, seeds in by_task.items()
+            task: [[*seed.accuracies.by_expert, *seed.beside][number] for seed in seeds]
+            for task, seeds in by_task.items()
         }
-        is_member = place < len(planned.experts)
-        rows.append(_row({"way": "alone" if is_member else "beside", "expert": name}, accuracies))
+        rows.append(_row({"way": way, "expert": name}, accuracies))
     for routing in measured[0].accuracies.by_variant:
-        shares = {task: [one.accuracies.by_variant[routing] for one in seeds] for task, seeds in by_task.items()}
+        shares = {task: [seed.accuracies.by_variant[routing] for seed in seeds] for task, seeds in by_task.items()}
         rows.append(_row({"way": routing.routing, "top_k": routing.top_k}, shares))
     report = {
         "mixture": spec.mixture,
@@ -87,13 +92,6 @@ def findings(
     return {**report, "notes": _notes(report), "sentence": _sentence(report)}
 
 
-def _by_task(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
-    by_task: dict[str, list[Measured]] = {}
-    for one in measured:
-        by_task.setdefault(one.task.name, []).append(one)
-    return by_task
-
-
 def _row(what: Mapping[str, Any], shares: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Accuracies by task and their average (the paper's last column), each with its interval over the seeds."""
     averages = [fmean(of_seed) for of_seed in zip(*shares.values(), strict=True)]
@@ -108,12 +106,8 @@ def _row(what: Mapping[str, Any], shares: Mapping[str, Sequence[float]]) -> dict
     }
 
 
-def _chance(one: Measured) -> float:
-    return 1 / len(one.task.labels)
-
-
 def _task_json(
-    name: str, seeds: Sequence[Measured], planned: GenerationPlan, words: Mapping[int, ClusterWords]
+    name: str, seeds: Sequence[MeasuredEpisode], planned: GenerationPlan, words: Mapping[int, ClusterWords]
 ) -> dict[str, Any]:
     """One task as JSON: sizes, prompts that were cut, and the clusters with the largest weights (table 10)."""
     task = seeds[0].task
@@ -125,30 +119,30 @@ def _task_json(
         "num_train": len(task.train),
         "num_test": seeds[0].facts.num_tests,
         "has_validation": bool(task.validation),
-        "num_prompts": sum(one.facts.num_prompts for one in seeds),
-        "num_cut": sum(one.facts.num_cut for one in seeds),
-        "mean_shots": fmean(one.facts.mean_shots for one in seeds),  # every seed has the same test examples
+        "num_prompts": sum(seed.facts.num_prompts for seed in seeds),
+        "num_cut": sum(seed.facts.num_cut for seed in seeds),
+        "mean_shots": fmean(seed.facts.mean_shots for seed in seeds),  # every seed has the same test examples
         "clusters": list(_clusters(seeds, planned, words)),
     }
 
 
 def _clusters(
-    seeds: Sequence[Measured], planned: GenerationPlan, words: Mapping[int, ClusterWords]
+    seeds: Sequence[MeasuredEpisode], planned: GenerationPlan, words: Mapping[int, ClusterWords]
 ) -> Iterable[dict[str, Any]]:
     """The clusters with the largest mean weights over test examples and seeds."""
-    weighed = [one.shares_E for one in seeds if one.shares_E is not None]
+    weighed = [seed.shares_E for seed in seeds if seed.shares_E is not None]
     clusters = planned.clusters
     if not weighed or clusters is None:
         return
     means_E = [fmean(of_expert) for of_expert in zip(*weighed, strict=True)]
-    for place in sorted(range(len(means_E)), key=lambda place: -means_E[place])[:_TOP_CLUSTERS]:
-        number = clusters[place]
+    for index in sorted(range(len(means_E)), key=lambda index: -means_E[index])[:_TOP_CLUSTERS]:
+        words_of_cluster = words[clusters[index]]
         yield {
-            "expert": planned.experts[place].name,
-            "share": means_E[place],
-            "number": number,
-            "cluster": words[number].name,
-            "terms": list(words[number].terms),
+            "expert": planned.experts[index].name,
+            "share": means_E[index],
+            "number": clusters[index],
+            "cluster": words_of_cluster.name,
+            "terms": list(words_of_cluster.terms),
         }
 
 
@@ -172,10 +166,9 @@ def _sentence(report: Mapping[str, Any]) -> str:
     equal, chance = (next(row for row in report["rows"] if row["way"] == method) for method in ("equal", "chance"))
     best = max(routed, key=lambda row: row["average"]["mean"])
     kept = "all experts" if best["top_k"] is None else f"top-{best['top_k']}"
-    num_tasks = len(report["tasks"])
+    tasks, seeds = pluralize(len(report["tasks"]), "task"), pluralize(report["num_seeds"], "seed")
     return (
-        f"{report['num_shots']} demonstrations, {num_tasks} task{'' if num_tasks == 1 else 's'}, {report['num_seeds']} "
-        f"seed{'' if report['num_seeds'] == 1 else 's'}: {best['way']} routing with {kept} gets "
+        f"{report['num_shots']} demonstrations, {tasks}, {seeds}: {best['way']} routing with {kept} gets "
         f"{best['average']['mean']:.1%} correct, the best of all routings; equal "
         f"weights {equal['average']['mean']:.1%}, "
         f"chance {chance['average']['mean']:.1%}."

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from engine.events import Event, Progress
 from engine.files import MANIFEST, ArtifactRef, aside_of, faults_in, new_file, new_folder, sha256_of
 from engine.methods.base import Method
-from engine.methods.export import export_model, save_model
+from engine.methods.export import export_model
 from engine.methods.registry import method_of
 from engine.text.chat.own_template import add_turn_ends, copy_template, template_folder
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Work
+from jobs.attempt.work import Events, Work
 from jobs.kinds.shared.gguf import convert, find_converter
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import DiskFull, StorageError
@@ -46,7 +46,7 @@ class ExportedExpert:
     card: CardFacts
 
 
-def exported_expert(work: Work, name: str, format: Format) -> ExportedExpert:
+def read_expert(work: Work, name: str, format: Format) -> ExportedExpert:
     """The registry's record of an expert that is to be exported."""
     with work.reading() as session:
         row = expert_row(session, name)
@@ -60,61 +60,58 @@ def exported_expert(work: Work, name: str, format: Format) -> ExportedExpert:
         )
 
 
-def write_expert(work: Work, one: ExportedExpert, folder: Path) -> Generator[Event, None, None]:
+def write_expert(work: Work, expert: ExportedExpert, folder: Path) -> Events[None]:
     """Fills a folder with an expert in the format of its card, and the card."""
-    if one.card.format == "peft":
-        seed = one.card.experts[0].base_model
-        one.method.export_adapter(one.base, one.files, folder, base_model=seed, revision=one.commit)
-        if template_folder(one.base.folder, one.files.folder) != one.base.folder:
-            load_tokenizer(one.base.folder).save(folder)
-            copy_template(one.files.folder, folder)
-    elif one.card.format == "gguf":
-        converter = find_converter(work.settings)
-        with scratch(work, "model") as model:
-            export_model(one.method, one.base, one.files, model)
-            _finish_model(one.files.folder, model)
-            yield from convert(converter, model, folder / GGUF)
-    else:
-        export_model(one.method, one.base, one.files, folder)
-        _finish_model(one.files.folder, folder)
-    write_card(one.card, folder)
+    if expert.card.format != "peft":
+        save = partial(export_model, expert.method, expert.base, expert.files)
+        yield from write_model(work, save, expert.files.folder, expert.card, folder)
+        return
+    seed = expert.card.experts[0].base_model
+    expert.method.export_adapter(expert.base, expert.files, folder, base_model=seed, revision=expert.commit)
+    if template_folder(expert.base.folder, expert.files.folder) != expert.base.folder:
+        load_tokenizer(expert.base.folder).save(folder)
+        copy_template(expert.files.folder, folder)
+    _write_card(expert.card, folder)
 
 
 def write_model(
-    work: Work, lm: Any, tokenizer: Path, expert: Path, card: CardFacts, folder: Path
-) -> Generator[Event, None, None]:
+    work: Work, save: Callable[[Path], object], expert: Path, card: CardFacts, folder: Path
+) -> Events[None]:
     """Fills a folder with a decoder in the format of its card, and the card.
 
-    `tokenizer` is the folder of its tokenizer, `expert` that of an expert whose chat template it has.
+    `save` writes the model with its tokenizer into a folder; `expert` is the folder of an expert whose chat template it
+    has.
     """
     if card.format == "gguf":
+        converter = find_converter(work.settings)
         with scratch(work, "model") as model:
-            save_model(lm, tokenizer, model)
-            _finish_model(expert, model)
-            yield from convert(find_converter(work.settings), model, folder / GGUF)
+            _save_model(save, expert, model)
+            yield from convert(converter, model, folder / GGUF)
     else:
-        save_model(lm, tokenizer, folder)
-        _finish_model(expert, folder)
-    write_card(card, folder)
+        _save_model(save, expert, folder)
+    _write_card(card, folder)
 
 
-def _finish_model(expert: Path, folder: Path) -> None:
-    """Gives an exported model its expert's chat template, and the ends of turns at which the workbench also stops."""
+def _save_model(save: Callable[[Path], object], expert: Path, folder: Path) -> None:
+    """Also writes an expert's chat template, and the ends of turns at which the workbench also stops."""
+    save(folder)
     copy_template(expert, folder)
     add_turn_ends(folder)
 
 
-def write_card(card: CardFacts, folder: Path) -> None:
-    """Writes the model card."""
+def _write_card(card: CardFacts, folder: Path) -> None:
     (folder / CARD).write_text(model_card(card), encoding="utf-8")
 
 
-def writing() -> Progress:
-    return Progress(0, 1, "folders", "writing")
-
-
-def written() -> Progress:
-    return Progress(1, 1, "folders", "done")
+def write_output(work: Work, target: Path, fill: Callable[[Path], Iterator[Event]]) -> Events[int]:
+    """Fills a folder outside the store unless an earlier attempt did; returns its bytes."""
+    yield Progress(0, 1, "folders", "writing")
+    if not is_written(work, target, "folder"):
+        with output_folder(work, target) as folder:
+            yield from fill(folder)
+    num_bytes = output_bytes(target)
+    yield Progress(1, 1, "folders", "done")
+    return num_bytes
 
 
 @contextmanager
@@ -137,18 +134,13 @@ def is_written(work: Work, target: Path, what: What) -> bool:
     if not os.path.lexists(target):
         return False
     sha256 = read_inputs(work, _NOTE)
-    if sha256 is None or not (_is_file(target, sha256) if what == "file" else _is_folder(target, sha256)):
+    is_same = sha256 is not None and (
+        target.is_file() and sha256_of(target) == sha256 if what == "file" else not any(faults_in(target, sha256))
+    )
+    if not is_same:
         raise existing(target, what)
     aside_of(target, work.job_id).unlink(missing_ok=True)  # of a file that was killed between its two names
     return True
-
-
-def _is_file(target: Path, sha256: str) -> bool:
-    return target.is_file() and sha256_of(target) == sha256
-
-
-def _is_folder(target: Path, sha256: str) -> bool:
-    return not any(faults_in(target, sha256))
 
 
 @contextmanager

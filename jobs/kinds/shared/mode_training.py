@@ -1,8 +1,8 @@
-"""Training of MoDE experts beside their backbone, in either stage."""
+"""Training of MoDE experts next to their backbone, in either stage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from engine.config import TrainingConfig
 from engine.device import choose_device, num_gpus
-from engine.events import Event, Note
+from engine.events import Note
 from engine.inference.text_samples import TextSampler
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.descriptor import METHOD
@@ -26,14 +26,14 @@ from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
 from engine.training.memory.needs import require_memory_to_build
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Events, Register, Work
 from jobs.kinds.shared.expert_files import HeldOut, NewExpert, last_losses, register_new_expert
-from jobs.kinds.shared.resume_guard import environment_of, note_versions
+from jobs.kinds.shared.resume_guard import note_versions
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.mixtures import create_mixture
-from workbench.schema.tables import Artifact, Expert
+from workbench.schema.tables import Expert
 from workbench.specs.requests import MixtureSpec
 
 Write = Callable[[Path], None]  # fills the folder of an expert
@@ -46,20 +46,24 @@ def train_parts(
     retained: Sequence[DomainFiles],
     config: TrainingConfig,
     tokenizer: Tokenizer,
-) -> Generator[Event, None, tuple[Write, HeldOut]]:
+) -> Events[tuple[Write, HeldOut]]:
     """Trains in one process or several. Returns a function that writes the parts, and the mean held-out losses (nats).
 
     Trains on equal samples of these domains. Each evaluation also measures the domains to retain.
     """
     yield from note_versions(work)
     packed = yield from _pack(work, domains, expert_set, tokenizer, config.block_size)
-    data = TrainingData(packed, (yield from _pack(work, retained, expert_set, tokenizer, config.block_size)), config)
+    retained_packed = yield from _pack(work, retained, expert_set, tokenizer, config.block_size)
+    data = TrainingData(packed, retained_packed, config)
     num_processes = yield from _choose_processes(work, len(expert_set.experts))
     if num_processes > 1:
         task = ModeTask(expert_set, data, work.folder, work.settings.device)
         training = train_mpmd(task, num_processes, threads=work.settings.threads, log=work.log)
         losses = yield from last_losses(training)
-        return _write_trained(work, expert_set, tokenizer), losses.of(domains)
+        parts = {init.name: (init.shape, made_file(work.folder, init.key)) for init in expert_set.experts}
+        sha256 = str(expert_set.base.sha256)
+        write = partial(assemble, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
+        return write, losses.of(domains)  # `write` joins the files that the processes wrote
     require_memory_to_build(
         expert_set.loaded, expert_set.base.folder, [expert_set.id], config, choose_device(work.settings.device)
     )
@@ -72,7 +76,7 @@ def train_parts(
 
 def _pack(
     work: Work, domains: Sequence[DomainFiles], expert_set: ExpertSet, tokenizer: Tokenizer, block_size: int
-) -> Generator[Event, None, tuple[PackedDomain, ...]]:
+) -> Events[tuple[PackedDomain, ...]]:
     packed: list[PackedDomain] = []
     for domain in domains:
         folder = yield from pack(work, domain, tokenizer, expert_set.base.folder, block_size)
@@ -80,7 +84,7 @@ def _pack(
     return tuple(packed)
 
 
-def _choose_processes(work: Work, num_parts: int) -> Generator[Event, None, int]:
+def _choose_processes(work: Work, num_parts: int) -> Events[int]:
     """The requested number of processes, but no more than can have work."""
     requested, most = work.settings.processes, most_processes(num_parts)
     if requested > most:
@@ -90,7 +94,7 @@ def _choose_processes(work: Work, num_parts: int) -> Generator[Event, None, int]
     return min(requested or 1, most)
 
 
-def load(work: Work, expert_set: ExpertSet) -> Generator[Event, None, ActiveExperts]:
+def load(work: Work, expert_set: ExpertSet) -> Events[ActiveExperts]:
     """Loads the backbone with all parts; every byte is checked before use."""
     model = expert_set.backbone().to(choose_device(work.settings.device))
     yield from expert_set.add_to(model, expert_set.keys)
@@ -104,21 +108,23 @@ def write_parts(active: ActiveExperts, expert_set: ExpertSet, tokenizer: Tokeniz
     return partial(save_parts, active.model, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
 
 
-def _write_trained(work: Work, expert_set: ExpertSet, tokenizer: Tokenizer) -> Write:
-    """Returns a function that joins the files that the processes wrote."""
-    parts = {one.name: (one.shape, made_file(work.folder, one.key)) for one in expert_set.experts}
-    sha256 = str(expert_set.base.sha256)
-    return partial(assemble, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
-
-
 def keep_parts(
-    work: Work, id: str, name: str, domains: Sequence[DomainFiles], write: Write, held_out: HeldOut
+    work: Work,
+    expert_set: ExpertSet,
+    name: str,
+    domains: Sequence[DomainFiles],
+    write: Write,
+    held_out: HeldOut,
+    *,
+    base_id: str,
+    tokenizer: Tokenizer,
 ) -> NewExpert:
     """Stores experts of MoDE as the parts of one expert, in an artifact that `write` fills."""
-    with work.storage.new(id) as folder:
+    with work.storage.new(expert_set.id) as folder:
         write(folder)
         size = sum(part_sizes(folder).values())
-    return NewExpert(id, name, METHOD.name, tuple(domains), size, held_out, METHOD.artifact_kind)
+    kind = METHOD.artifact_kind
+    return NewExpert(expert_set.id, name, METHOD.name, tuple(domains), size, held_out, kind, base_id, tokenizer.sha256)
 
 
 def register_step(
@@ -126,16 +132,12 @@ def register_step(
     spec: TrainMode | ComposeMode,
     expert: NewExpert,
     *,
-    base_id: str,
     seed_id: str | None,
     parent_id: str | None,
-    tokenizer_sha256: str,
     config: Mapping[str, Any],
 ) -> Register:
-    """Registers the expert and a mixture of it alone. A parent that was deleted meanwhile is recorded as none."""
+    """Registers the expert and a mixture of only this one. A parent that was deleted meanwhile is recorded as none."""
     trained = asdict(spec.training) if spec.domains else {}
-
-    environment = environment_of(work)
 
     def register(session: Session) -> dict[str, Any]:
         parent = session.get(Expert, parent_id) if parent_id else None
@@ -143,10 +145,8 @@ def register_step(
             session,
             work,
             expert,
-            base=session.get_one(Artifact, base_id),
             seed_id=seed_id,
             parent_id=parent.id if parent else None,
-            tokenizer_sha256=tokenizer_sha256,
             config={**trained, **config},
         )
         create_mixture(session, MixtureSpec(name=spec.name, experts=[expert.name]))
@@ -155,7 +155,6 @@ def register_step(
             "expert": expert.name,
             "parts": [part["name"] for part in config["parts"]],
             "num_parameters": expert.num_parameters,
-            "environment": environment,
         }
 
     return register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,11 +10,10 @@ from sqlalchemy.orm import Session
 
 from engine.analysis.parent_choice import Nearest, find_nearest
 from engine.errors import TrainingError
-from engine.events import Event
 from engine.files import ArtifactRef
 from engine.methods.registry import method_of
 from engine.training.data import DomainText
-from jobs.attempt.work import Work
+from jobs.attempt.work import Events, Work
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from jobs.kinds.shared.scoring import load_in_turn
 from workbench.errors import NotFound
@@ -69,30 +68,33 @@ def possible_parents(session: Session, storage: Storage, mixture: Mixture, name:
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
         raise NotFound("expert", str(name), [member.name for member in members], where=f"in “{mixture.name}”")
-    able = [one for one in chosen if can_be_parent(one)]
+    able = [member for member in chosen if can_be_parent(member)]
     if not able:
         title = method_of(chosen[0].method).title
         raise TrainingError(
             f"“{chosen[0].name}” cannot be a parent: experts of {title} cannot be copied and trained.",
-            "Train another expert beside the backbone (workbench train mode), then workbench mode compose.",
+            "Train another expert next to the backbone (workbench train mode), then workbench mode compose.",
         )
-    return tuple(_parent(session, storage, one) for one in able)
+    return tuple(_parent(session, storage, member) for member in able)
 
 
-def choose_parent(
-    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
-) -> Generator[Event, None, Choice]:
+def choose_parent(work: Work, parents: Sequence[Parent], text: DomainText, block_size: int) -> Events[Choice]:
     """Chooses the parent. A resumed job keeps its parent; raises TrainingError if that one is gone."""
-    nearest = yield from _chosen(work, parents, text, block_size)
-    names = {parent.id: parent.name for parent in parents}
-    parent = next((one for one in parents if one.id == nearest.key), None)
-    if parent is None:
+    if (stored := read_inputs(work, "parent")) is not None:
+        nearest = Nearest(**stored)
+    else:
+        nearest = Nearest(parents[0].id, {}, 0)
+        if len(parents) > 1:
+            nearest = yield from _find_nearest(work, parents, text, block_size)
+        write_inputs(work, "parent", asdict(nearest))
+    by_id = {parent.id: parent for parent in parents}
+    if nearest.key not in by_id:
         raise TrainingError(
             "The parent that this training started from is no longer in the mixture.",
             "Add it to the mixture again, or start a new job.",
         )
-    shares = {names[id]: share for id, share in nearest.posterior.items() if id in names}
-    return Choice(parent, shares, nearest.num_blocks)
+    shares = {by_id[id].name: share for id, share in nearest.posterior.items() if id in by_id}
+    return Choice(by_id[nearest.key], shares, nearest.num_blocks)
 
 
 def require_parent(session: Session, parent: Parent) -> None:
@@ -120,21 +122,7 @@ def _parent(session: Session, storage: Storage, row: Expert) -> Parent:
     )
 
 
-def _chosen(
-    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
-) -> Generator[Event, None, Nearest]:
-    if (stored := read_inputs(work, "parent")) is not None:
-        return Nearest(**stored)
-    nearest = Nearest(parents[0].id, {}, 0)
-    if len(parents) > 1:
-        nearest = yield from _nearest(work, parents, text, block_size)
-    write_inputs(work, "parent", asdict(nearest))
-    return nearest
-
-
-def _nearest(
-    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
-) -> Generator[Event, None, Nearest]:
+def _find_nearest(work: Work, parents: Sequence[Parent], text: DomainText, block_size: int) -> Events[Nearest]:
     experts: dict[ArtifactRef, dict[str, ArtifactRef]] = {}
     for parent in parents:
         experts.setdefault(parent.base, {})[parent.id] = parent.kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from engine.analysis.parent_choice import score_each
 from engine.clusters.artifact import open_clustering
 from engine.clusters.distances import Distances, measure_distances, open_distances
 from engine.config import AdaptingConfig
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
 from engine.loading.plan import GenerationPlan
 from engine.mixing.base import Gate
@@ -23,7 +23,7 @@ from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer
 from engine.training.autocast import autocast_for
-from jobs.attempt.work import Work
+from jobs.attempt.work import Events, Work
 from jobs.kinds.shared.scoring import load_all
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.train_expert import TrainExpert
@@ -32,7 +32,7 @@ Watch = Callable[[], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedDomains:
     """The domains to evaluate, and the mixture that the new expert joins, with its weight there.
 
     `cluster` is the new expert's cluster; None if it has none or the gate uses none.
@@ -47,12 +47,14 @@ class Watched:
         """The mixture's gate with the new expert. Raises MixtureError if it cannot weigh that expert."""
         route = self.mixture.route
         routing = Routing((*route.clusters, self.cluster)) if route else None
-        return build_gate(self.mixture.gate, [*(one.weight for one in self.mixture.experts), self.weight], routing)
+        return build_gate(
+            self.mixture.gate, [*(expert.weight for expert in self.mixture.experts), self.weight], routing
+        )
 
 
 def pack_watched(
     work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, base: Path, config: AdaptingConfig
-) -> Generator[Event, None, dict[str, EvalSample]]:
+) -> Events[dict[str, EvalSample]]:
     """The held-out blocks of each domain, by name, that every evaluation measures."""
     texts = {}
     for domain in domains:
@@ -63,8 +65,14 @@ def pack_watched(
 
 
 def start_watch(
-    work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, base: Path, model: ExpertModel, key: str
-) -> Generator[Event, None, Watch]:
+    work: Work,
+    spec: TrainExpert,
+    watched: WatchedDomains,
+    tokenizer: Tokenizer,
+    base: Path,
+    model: ExpertModel,
+    key: str,
+) -> Events[Watch]:
     """Returns a function that gives each watched domain's current held-out loss (nats per token).
 
     If the full model is trained, it is that model's loss. Otherwise it is that of the mixture with the new expert: the
@@ -80,14 +88,14 @@ def start_watch(
     for number, (name, text) in enumerate(texts.items()):
         with autocast_for(spec.training.precision, model.device):
             rows = dict(score_each(others, text))
-        known[name] = torch.stack([rows[one.id] for one in watched.mixture.experts])
+        known[name] = torch.stack([rows[expert.id] for expert in watched.mixture.experts])
         yield Progress(number + 1, len(texts), "domains", "scoring watched domains", is_first=True)
     return lambda: losses_mixed(gate, known, model, key, texts, distances)
 
 
 def _measure(
     work: Work, mixture: GenerationPlan, tokenizer: Tokenizer, texts: Mapping[str, EvalSample]
-) -> Generator[Event, None, dict[str, Distances]]:
+) -> Events[dict[str, Distances]]:
     """The distances of each text to the gate's clusters; empty for a gate without clusters."""
     distances: dict[str, Distances] = {}
     if mixture.route is not None:

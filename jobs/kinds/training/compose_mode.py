@@ -5,32 +5,32 @@ The source experts do not change: the composition has its own copies.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
-from engine.events import Event, PartOrder
+from engine.events import PartOrder
 from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import Run, Work
 from jobs.kinds.shared.expert_files import HeldOut
 from jobs.kinds.shared.mode_training import keep_parts, load, register_step, train_parts, write_parts
-from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
-from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, require_same
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.registry.experts import expert_row
 from workbench.schema.mode_composition import ModePart, composition, num_blocks_of
-from workbench.schema.tables import Expert, Mixture
+from workbench.schema.tables import Expert
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class _Composition:
     experts: dict[str, ArtifactRef]  # by id, in their order
     names: tuple[str, ...]  # of the experts
     parts: tuple[ModePart, ...]
@@ -43,7 +43,7 @@ class _Inputs:
     retained: tuple[DomainFiles, ...]
 
 
-def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
+def run(work: Work, spec: ComposeMode) -> Run:
     """Loads the parts, trains them together if domains are given, and stores them as one expert."""
     stored = read_inputs(work, "experts")  # ids by name
     with work.reading() as session:
@@ -54,45 +54,32 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
     require_same(work, inputs.domains)
     inputs.base.check()
     tokenizer = load_tokenizer(inputs.base.folder)
-    expert_set = _make_expert_set(work, spec, inputs)
+    learning: Literal["gates", "experts"] = "gates" if spec.frozen else "experts"
+    inits = tuple(  # each initialized from its source expert
+        ExpertInit(f"part-{n}", part.name, ModeConfig(**part.shape), inputs.experts[part.expert_id], part.name_there)
+        for n, part in enumerate(inputs.parts)
+    )
+    expert_set = ExpertSet(work.stable_id("expert"), inputs.base, inits, learning)
     if spec.domains:
         yield PartOrder([part.name for part in inputs.parts])
-        write, loss = yield from train_parts(
+        write, losses = yield from train_parts(
             work, expert_set, inputs.domains, inputs.retained, spec.training, tokenizer
         )
     else:
-        write, loss = write_parts((yield from load(work, expert_set)), expert_set, tokenizer), HeldOut()
-    expert = keep_parts(work, expert_set.id, spec.expert, inputs.known, write, loss)
-    return register_step(
-        work,
-        spec,
-        expert,
-        base_id=inputs.base_id,
-        seed_id=inputs.seed_id,
-        parent_id=next(iter(inputs.experts)),
-        tokenizer_sha256=tokenizer.sha256,
-        config=_config(spec, inputs),
+        write, losses = write_parts((yield from load(work, expert_set)), expert_set, tokenizer), HeldOut()
+    expert = keep_parts(
+        work, expert_set, spec.expert, inputs.known, write, losses, base_id=inputs.base_id, tokenizer=tokenizer
     )
-
-
-def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
-    return {
+    config = {
         "shape": {"num_blocks": inputs.num_blocks},
         "parts": [asdict(part.trained_on(spec.domains)) for part in inputs.parts],
         "composed_of": [{"id": id, "name": name} for id, name in zip(inputs.experts, inputs.names, strict=True)],
         "composed_on": spec.domains,
         "without": spec.without,
-        "learning": ("gates" if spec.frozen else "experts") if spec.domains else "nothing",
+        "learning": learning if spec.domains else "nothing",
     }
-
-
-def _make_expert_set(work: Work, spec: ComposeMode, inputs: _Inputs) -> ExpertSet:
-    """The set of all parts, each initialized from its source expert."""
-    experts = tuple(
-        ExpertInit(f"part-{n}", part.name, ModeConfig(**part.shape), inputs.experts[part.expert_id], part.name_there)
-        for n, part in enumerate(inputs.parts)
-    )
-    return ExpertSet(stable_id(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
+    parent_id = next(iter(inputs.experts))
+    return register_step(work, spec, expert, seed_id=inputs.seed_id, parent_id=parent_id, config=config)
 
 
 def _require_named(session: Session, stored: Mapping[str, str]) -> None:
@@ -117,14 +104,12 @@ def _named_as_now(session: Session, part: ModePart) -> ModePart:
     return replace(part, domains=tuple(name_now(session, row, name) for name in part.domains))
 
 
-def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:
-    work.ensure_free(session, Mixture, "mixture", spec.name)
-    work.ensure_free(session, Expert, "expert", spec.expert)
+def _read(session: Session, work: Work, spec: ComposeMode) -> _Composition:
     rows = [expert_row(session, name) for name in spec.experts]
     parts = [_named_as_now(session, part) for part in composition(rows, spec.without, bool(spec.domains))]
     names = dict.fromkeys([*(domain for part in parts for domain in part.domains), *spec.domains])
     files = {name: domain_files(session, work.storage, name) for name in [*names, *spec.retain]}
-    return _Inputs(
+    return _Composition(
         {row.id: work.storage.kept(row.artifact) for row in rows},
         tuple(row.name for row in rows),
         tuple(parts),

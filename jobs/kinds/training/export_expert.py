@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from sqlalchemy.orm import Session
 
 from engine.events import Event
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.exports import (
-    exported_expert,
-    is_written,
-    output_bytes,
-    output_folder,
-    write_expert,
-    writing,
-    written,
-)
+from jobs.attempt.work import Run, Work
+from jobs.kinds.shared.exports import read_expert, write_expert, write_output
 from workbench.kinds.training.export_expert import ExportExpert
 
 
-def run(work: Work, spec: ExportExpert) -> Generator[Event, None, Register]:
+def run(work: Work, spec: ExportExpert) -> Run:
     """Writes the folder and says what is in it."""
-    target = Path(spec.folder)
-    yield writing()
-    if not is_written(work, target, "folder"):
-        expert = exported_expert(work, spec.expert, spec.format)
-        with output_folder(work, target) as folder:
-            yield from write_expert(work, expert, folder)
-    num_bytes = output_bytes(target)
-    yield written()
 
-    def register(_: Session) -> dict[str, Any]:
-        return {"expert": spec.expert, "folder": spec.folder, "format": spec.format, "num_bytes": num_bytes}
+    def fill(folder: Path) -> Iterator[Event]:
+        yield from write_expert(work, read_expert(work, spec.expert, spec.format), folder)
 
-    return register
+    num_bytes = yield from write_output(work, Path(spec.folder), fill)
+    return {"expert": spec.expert, "folder": spec.folder, "format": spec.format, "num_bytes": num_bytes}

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.analysis.averaging import average
 from engine.events import Event
+from engine.methods.export import save_model
 from engine.methods.moe.checkpoint import as_moe
 from engine.mixing.gate_registry import build_gate
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Run, Work
 from jobs.kinds.shared.averages import (
     WeighedExpert,
-    merged,
+    merge_experts,
     require_averageable,
     require_one_template,
     require_one_tokenizer,
     weighed_expert,
 )
-from jobs.kinds.shared.exports import is_written, output_bytes, output_folder, write_model, writing, written
+from jobs.kinds.shared.exports import write_model, write_output
 from jobs.kinds.shared.gguf import find_converter
 from workbench.errors import BadSpec
 from workbench.exports.facts import expert_facts
@@ -43,33 +44,26 @@ _MOE = (
 )
 
 
-def run(work: Work, spec: ExportMixture) -> Generator[Event, None, Register]:
+def run(work: Work, spec: ExportMixture) -> Run:
     """Loads one expert after another, merges them, and writes the folder."""
-    target = Path(spec.folder)
     if spec.format == "gguf":
         find_converter(work.settings)  # before anything is loaded
     with work.reading() as session:
         parts, card = _read(session, work, spec)
     require_one_template(parts)
-    yield writing()
-    if not is_written(work, target, "folder"):
-        lm = yield from merged(as_moe if spec.format == MOE_FORMAT else average, parts)
-        with output_folder(work, target) as folder:
-            yield from write_model(work, lm, parts[0].base.folder, parts[0].kept.folder, card, folder)
-    num_bytes = output_bytes(target)
-    yield written()
 
-    def register(_: Session) -> dict[str, Any]:
-        weights = {part.name: part.weight for part in parts}
-        return {
-            "mixture": spec.mixture,
-            "folder": spec.folder,
-            "format": spec.format,
-            "num_bytes": num_bytes,
-            "weights": weights,
-        }
+    def fill(folder: Path) -> Iterator[Event]:
+        lm = yield from merge_experts(as_moe if spec.format == MOE_FORMAT else average, parts)
+        yield from write_model(work, partial(save_model, lm, parts[0].base.folder), parts[0].kept.folder, card, folder)
 
-    return register
+    num_bytes = yield from write_output(work, Path(spec.folder), fill)
+    return {
+        "mixture": spec.mixture,
+        "folder": spec.folder,
+        "format": spec.format,
+        "num_bytes": num_bytes,
+        "weights": {part.name: part.weight for part in parts},
+    }
 
 
 def _read(session: Session, work: Work, spec: ExportMixture) -> tuple[list[WeighedExpert], CardFacts]:

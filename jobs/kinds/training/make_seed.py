@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.errors import ModelError, TokenizerError
-from engine.events import Event, Note, Progress
+from engine.events import Note, Progress
 from engine.files import ArtifactRef
 from engine.foreign_files import short
 from engine.methods.export import set_special_tokens
@@ -24,16 +24,13 @@ from engine.path_kinds import require_kind
 from engine.text.chat.own_template import copy_template
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import Run, Work
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import CHANGES, MADE_OF, register_seed
-from workbench.schema.names import ensure_free
-from workbench.schema.tables import SeedModel
 from workbench.specs.hub_names import hub_name, hub_source
 from workbench.store import artifact_kinds
-from workbench.store.artifacts import register_artifact
 
 _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
 
@@ -53,10 +50,9 @@ class _Copied:
         return load_tokenizer(self.base.folder), ImportedModel(lm, ())
 
 
-def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
+def run(work: Work, spec: MakeSeed) -> Run:
     """Writes config, weights and tokenizer into one folder that transformers can load, and loads it again."""
     with work.reading() as session:
-        ensure_free(session, SeedModel, "seed model", spec.name)
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
         copied = _copied(session, work, spec.expert) if spec.expert else None
     yield Progress(0, 2, "parts", "making tokenizer and weights")
@@ -64,7 +60,7 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     tokenizer, made = copied.parts() if copied else _parts(spec, domains, given)
     yield from map(Note, made.changes)
     yield Progress(1, 2, "parts", "saving")
-    artifact_id = stable_id(work.job_id, "seed")
+    artifact_id = work.stable_id("seed")
     with work.storage.new(artifact_id) as folder:
         size = _save(made.lm, tokenizer, folder)
         if copied:
@@ -73,7 +69,6 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     yield Progress(2, 2, "parts", "done")
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.SEED, job_id=work.job_id)
         register_seed(
             session,
             name=spec.name,
@@ -82,7 +77,7 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
             config=config_json,
             num_parameters=size,
             tokenizer_sha256=tokenizer.sha256,
-            artifact=artifact,
+            artifact=work.register_artifact(session, artifact_id, artifact_kinds.SEED),
             job_id=work.job_id,
         )
         return {
@@ -128,7 +123,7 @@ def _copied(session: Session, work: Work, name: str) -> _Copied:
     row = expert_row(session, name)
     if reason := method_of(row.method).no_decoder_because:
         raise ModelError(
-            f"“{name}” cannot become a seed, since it is no plain decoder with its base: it {reason}.",
+            f"“{name}” cannot become a seed, since with its base it is not a plain decoder: it {reason}.",
             "Choose an expert of another method.",
         )
     return _Copied(row.id, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact))

@@ -1,18 +1,14 @@
-"""Pack an expert: its folder, the base where that is no seed model, and the seed model if requested, in one file."""
+"""Pack an expert into one file: its folder, its base unless that is a seed model, and the seed model on request."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy.orm import Session
-
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.files import MANIFEST, ArtifactRef
 from engine.packed_file import write_packed
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import Run, Work
 from jobs.kinds.shared.exports import is_written, output_bytes, output_file
 from workbench.errors import StorageError
 from workbench.kinds.training.pack_expert import PackExpert
@@ -20,7 +16,7 @@ from workbench.registry.experts import expert_row
 from workbench.registry.packed_experts import describe_packed
 
 
-def run(work: Work, spec: PackExpert) -> Generator[Event, None, Register]:
+def run(work: Work, spec: PackExpert) -> Run:
     """Writes the file, unless an earlier attempt did."""
     with work.reading() as session:
         row = expert_row(session, spec.expert)
@@ -42,10 +38,7 @@ def run(work: Work, spec: PackExpert) -> Generator[Event, None, Register]:
     num_bytes = output_bytes(target)
     yield Progress(1, 1, "files", "done")
 
-    def register(_: Session) -> dict[str, Any]:
-        return {"expert": spec.expert, "file": spec.file, "with_seed": spec.with_seed, "num_bytes": num_bytes}
-
-    return register
+    return {"expert": spec.expert, "file": spec.file, "with_seed": spec.with_seed, "num_bytes": num_bytes}
 
 
 def _files(kept: ArtifactRef) -> dict[str, Path]:

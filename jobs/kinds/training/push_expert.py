@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy.orm import Session
-
-from engine.events import Event, Progress
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.exports import exported_expert, scratch, write_expert, writing, written
+from engine.events import Progress
+from jobs.attempt.work import Run, Work
+from jobs.kinds.shared.exports import read_expert, scratch, write_expert
 from workbench.errors import BadSpec, StorageError
 from workbench.kinds.training.push_expert import PushExpert, push_complaints
 
 
-def run(work: Work, spec: PushExpert) -> Generator[Event, None, Register]:
+def run(work: Work, spec: PushExpert) -> Run:
     """Writes the export into the job's folder and uploads it; the token is read, and never stored."""
     token = _token()
     with work.reading() as session:
         if complaints := push_complaints(session, spec):
             raise BadSpec(complaints)
-    expert = exported_expert(work, spec.expert, spec.format)
-    yield writing()
+    expert = read_expert(work, spec.expert, spec.format)
+    yield Progress(0, 1, "folders", "writing")
     with scratch(work, "upload") as folder:
         yield from write_expert(work, expert, folder)
         yield Progress(0, 1, "folders", f"uploading to {spec.repository}")
         url, commit = _upload(folder, spec, token)
-    yield written()
-
-    def register(_: Session) -> dict[str, Any]:
-        return {"expert": spec.expert, "url": url, "commit": commit, "format": spec.format}
-
-    return register
+    yield Progress(1, 1, "folders", "done")
+    return {"expert": spec.expert, "url": url, "commit": commit, "format": spec.format}
 
 
 def _upload(folder: Path, spec: PushExpert, token: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ a new base, so that the original model does not change.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,52 +22,37 @@ from engine.events import Event, Note, ParentChosen
 from engine.inference.text_samples import TextSampler
 from engine.methods.registry import get_method
 from engine.models.context_length import require_context
-from engine.models.trainable_model import TrainableModel
 from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
-from engine.text.tokenizer import Tokenizer, load_tokenizer
+from engine.text.tokenizer import load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
 from engine.training.memory.needs import require_memory_to_build
-from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.expert_files import Losses, NewExpert, keep_expert, last_losses, register_new_expert, store_base
+from jobs.attempt.work import Run, Work
+from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, register_new_expert, store_base
 from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
-from jobs.kinds.shared.resume_guard import environment_of, note_versions, require_same
-from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
-from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from jobs.kinds.shared.resume_guard import note_versions
+from jobs.kinds.shared.side_evaluation import WatchedDomains, start_watch
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry.clusters.branching import share_of
 from workbench.registry.clusters.cluster_routing import cluster_numbers, clustering_of
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.requests.planning import plan
-from workbench.schema.tables import Artifact, Expert, Mixture
+from workbench.schema.tables import Mixture
 from workbench.specs.requests import MixtureSpec
-from workbench.store import artifact_kinds
-from workbench.store.artifacts import register_artifact
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class _CopyInputs:
     domain: DomainFiles
     mixture_id: str
     parents: tuple[Parent, ...]
-    watched: Watched | None
+    watched: WatchedDomains | None
 
 
-@dataclass(frozen=True)
-class _Made:
-    """Results on disk without rows: the expert, its provenance, and the base of a full model."""
-
-    expert: NewExpert
-    choice: Choice
-    known: float  # share of the domain's documents that the parent was trained on
-    training: TrainingConfig
-    tokenizer_sha256: str
-    base_id: str | None
-
-
-def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
+def run(work: Work, spec: TrainExpert) -> Run:
     """Trains the new expert from its parent. No other file changes (law L8)."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
@@ -77,7 +62,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
     template = _template_folder(inputs)
     folder = yield from pack(work, inputs.domain, tokenizer, template, spec.training.block_size)
-    key = stable_id(work.job_id, "expert")
+    key = work.stable_id("expert")
     text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
     choice = yield from choose_parent(work, inputs.parents, text, spec.training.block_size)
     parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
@@ -92,9 +77,10 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, template, model, key)
-    losses = yield from _train(work, only, training, model, tokenizer, text, watch)
-    base_id = store_base(work, method, model, tokenizer) if spec.full_model else None
-    base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
+    sample = TextSampler(model, tokenizer, [text], training)
+    losses = yield from last_losses(
+        train(model, [text], training, work.folder, only_experts=only, watch=watch, sample=sample)
+    )
     expert = keep_expert(
         work,
         model,
@@ -103,14 +89,15 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
         [inputs.domain],
         method=method.name if spec.full_model else method.copy_name,
         held_out=losses.of([inputs.domain]),
-        base_sha256=base_sha256,
+        base_id=store_base(work, method, model, tokenizer) if spec.full_model else parent.base_id,
         tokenizer_sha256=tokenizer.sha256,
         parent=parent.kept.folder,
     )
-    return _register(work, spec, inputs, _Made(expert, choice, known, training, tokenizer.sha256, base_id))
+    why = {"parent_posterior": choice.posterior, "parent_blocks": choice.num_blocks, "parent_documents": known}
+    return partial(_register, work, spec, inputs.mixture_id, expert, parent, training, why)
 
 
-def _template_folder(inputs: _Inputs) -> Path:
+def _template_folder(inputs: _CopyInputs) -> Path:
     """The folder of the chat template of all possible parents; raises TrainingError where a conversation needs one."""
     first, *others = [template_folder(parent.base.folder, parent.kept.folder) for parent in inputs.parents]
     templates = [load_chat_template(folder) for folder in (first, *others)]
@@ -122,14 +109,11 @@ def _template_folder(inputs: _Inputs) -> Path:
     return first
 
 
-def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
-    work.ensure_free(session, Expert, "expert", spec.expert)
-    if spec.full_model:
-        work.ensure_free(session, Mixture, "mixture", spec.name)
+def _read(session: Session, work: Work, spec: TrainExpert) -> _CopyInputs:
     mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
     if spec.join and not spec.full_model:
         require_place(session, mixture.name, spec.name, domain.id)
-    return _Inputs(
+    return _CopyInputs(
         domain=domain,
         mixture_id=mixture.id,
         parents=possible_parents(session, work.storage, mixture, spec.parent),
@@ -137,14 +121,16 @@ def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
     )
 
 
-def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixture, domain_id: str) -> Watched:
+def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixture, domain_id: str) -> WatchedDomains:
     domains = tuple(domain_files(session, work.storage, name) for name in spec.watch)
     weight = average_weight([member.weight for member in mixture.members])
     planned = plan(session, work.storage, mixture.name)
-    return Watched(domains, planned, weight, cluster_numbers(session, clustering_of(planned.gate)).get(domain_id))
+    return WatchedDomains(
+        domains, planned, weight, cluster_numbers(session, clustering_of(planned.gate)).get(domain_id)
+    )
 
 
-def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:
+def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Iterator[Event]:
     """The parent, and notes about it and the learning rate that the job chose."""
     yield ParentChosen(choice.parent.id, choice.parent.name)
     if sentence := choice.explanation(training.block_size):
@@ -154,68 +140,40 @@ def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -
         yield Note(f"The peak learning rate is {training.learning_rate:g}: {reason}.")
 
 
-def _train(
+def _register(
     work: Work,
-    only: Sequence[str] | None,
-    config: TrainingConfig,
-    model: TrainableModel,
-    tokenizer: Tokenizer,
-    text: DomainText,
-    watch: Watch | None,
-) -> Generator[Event, None, Losses]:
-    """Trains the expert alone, or with None the full model. Returns the held-out losses."""
-    sample = TextSampler(model, tokenizer, [text], config)
-    events = train(model, [text], config, work.folder, only_experts=only, watch=watch, sample=sample)
-    return (yield from last_losses(events))
-
-
-def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:
-    config = asdict(made.training) | ({"full_model": True} if spec.full_model else {})
-    parent = made.choice.parent
-    why = {
-        "parent_posterior": made.choice.posterior,
-        "parent_blocks": made.choice.num_blocks,
-        "parent_documents": made.known,
+    spec: TrainExpert,
+    mixture_id: str,
+    expert: NewExpert,
+    parent: Parent,
+    training: TrainingConfig,
+    why: dict[str, Any],
+    session: Session,
+) -> dict[str, Any]:
+    require_parent(session, parent)
+    register_new_expert(
+        session,
+        work,
+        expert,
+        seed_id=parent.seed_id,
+        parent_id=parent.id,
+        config=asdict(training) | ({"full_model": True} if spec.full_model else {}),
+        metrics=why,
+        trained_base=expert.domains if spec.full_model else (),
+    )
+    return {
+        "expert": spec.expert,
+        "parent": parent.name,
+        **why,
+        "mixture": _add_to_mixture(session, spec, mixture_id),
     }
 
-    environment = environment_of(work)
 
-    def register(session: Session) -> dict[str, Any]:
-        require_parent(session, parent)
-        register_new_expert(
-            session,
-            work,
-            made.expert,
-            base=_base(session, work, made),
-            seed_id=parent.seed_id,
-            parent_id=parent.id,
-            tokenizer_sha256=made.tokenizer_sha256,
-            config=config,
-            metrics=why,
-            trained_base=made.expert.domains if made.base_id else (),
-        )
-        return {
-            "expert": spec.expert,
-            "parent": parent.name,
-            **why,
-            "mixture": _put_into_mixture(session, spec, inputs),
-            "environment": environment,
-        }
-
-    return register
-
-
-def _base(session: Session, work: Work, made: _Made) -> Artifact:
-    if made.base_id is None:
-        return session.get_one(Artifact, made.choice.parent.base_id)
-    return register_artifact(session, work.storage, made.base_id, artifact_kinds.BASE, job_id=work.job_id)
-
-
-def _put_into_mixture(session: Session, spec: TrainExpert, inputs: _Inputs) -> str | None:
+def _add_to_mixture(session: Session, spec: TrainExpert, mixture_id: str) -> str | None:
     """Adds the expert to its mixture and returns the name; None if not requested, or if the mixture is gone."""
     if spec.full_model:
         return create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert])).name
-    mixture = session.get(Mixture, inputs.mixture_id)  # by id: another one may have the name now
+    mixture = session.get(Mixture, mixture_id)  # by id: another one may have the name now
     if not spec.join or mixture is None:
         return None
     return add_member(session, mixture.name, spec.expert).name

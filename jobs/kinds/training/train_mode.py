@@ -1,74 +1,40 @@
-"""Train an expert of transformer layers beside a frozen backbone (MoDE §3.2, stage 1). Makes expert and mixture."""
+"""Train an expert of transformer layers next to a frozen backbone (MoDE §3.2, stage 1). Makes expert and mixture."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
-from sqlalchemy.orm import Session
-
-from engine.events import Event
-from engine.files import ArtifactRef
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import Run, Work
 from jobs.kinds.shared.mode_training import keep_parts, register_step, train_parts
-from jobs.kinds.shared.resume_guard import require_same
-from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from jobs.kinds.shared.tokens import domain_files, require_same
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.seeds import seed_row
-from workbench.schema.tables import Expert, Mixture
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    seed_id: str
-    seed: ArtifactRef
-    seed_artifact_id: str
-    domains: tuple[DomainFiles, ...]
-    retained: tuple[DomainFiles, ...]
-
-
-def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
-    """Divides the backbone into blocks, trains the experts beside it, and stores the experts alone."""
+def run(work: Work, spec: TrainMode) -> Run:
+    """Divides the backbone into blocks, trains the experts next to it, and stores only the experts."""
     with work.reading() as session:
-        inputs = _read(session, work, spec)
-    inputs.seed.check()
-    require_same(work, inputs.domains, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
-    tokenizer = load_tokenizer(inputs.seed.folder)
-    expert_set = ExpertSet(stable_id(work.job_id, "expert"), inputs.seed, _expert_inits(spec))
-    write, loss = yield from train_parts(work, expert_set, inputs.domains, inputs.retained, spec.training, tokenizer)
-    expert = keep_parts(work, expert_set.id, spec.expert, inputs.domains, write, loss)
-    domain = spec.domains[0] if len(spec.domains) == 1 else None
-    parts = [
-        {"name": one.name, "domain": domain, "domains": spec.domains, "of": None, "shape": asdict(one.shape)}
-        for one in expert_set.experts
-    ]
-    return register_step(
-        work,
-        spec,
-        expert,
-        base_id=inputs.seed_artifact_id,
-        seed_id=inputs.seed_id,
-        parent_id=None,
-        tokenizer_sha256=tokenizer.sha256,
-        config={"shape": asdict(spec.shape), "parts": parts, "learning": "experts"},
-    )
-
-
-def _expert_inits(spec: TrainMode) -> tuple[ExpertInit, ...]:
-    """New experts, each with its own seed: identical ones would learn the same."""
-    return tuple(
+        row = seed_row(session, spec.seed_model)
+        seed_id, base_id, seed = row.id, row.artifact_id, work.storage.kept(row.artifact)
+        domains, retained = (
+            [domain_files(session, work.storage, name) for name in names] for names in (spec.domains, spec.retain)
+        )
+    seed.check()
+    require_same(work, domains, {f"seed model “{spec.seed_model}”": str(seed.sha256)})
+    tokenizer = load_tokenizer(seed.folder)
+    inits = tuple(  # each with a seed of its own: identical ones would learn the same
         ExpertInit(f"part-{number}", name, replace(spec.shape, seed=spec.shape.seed + number))
         for number, name in enumerate(spec.parts)
     )
-
-
-def _read(session: Session, work: Work, spec: TrainMode) -> _Inputs:
-    work.ensure_free(session, Mixture, "mixture", spec.name)
-    work.ensure_free(session, Expert, "expert", spec.expert)
-    seed = seed_row(session, spec.seed_model)
-    domains, retained = (
-        tuple(domain_files(session, work.storage, name) for name in names) for names in (spec.domains, spec.retain)
-    )
-    return _Inputs(seed.id, work.storage.kept(seed.artifact), seed.artifact_id, domains, retained)
+    expert_set = ExpertSet(work.stable_id("expert"), seed, inits)
+    write, losses = yield from train_parts(work, expert_set, domains, retained, spec.training, tokenizer)
+    expert = keep_parts(work, expert_set, spec.expert, domains, write, losses, base_id=base_id, tokenizer=tokenizer)
+    domain = spec.domains[0] if len(spec.domains) == 1 else None
+    parts = [
+        {"name": init.name, "domain": domain, "domains": spec.domains, "of": None, "shape": asdict(init.shape)}
+        for init in inits
+    ]
+    config = {"shape": asdict(spec.shape), "parts": parts, "learning": "experts"}
+    return register_step(work, spec, expert, seed_id=seed_id, parent_id=None, config=config)

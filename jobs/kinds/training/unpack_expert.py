@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import DamagedFile, ModelError
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.files import EXPERT_CARD, ArtifactRef, sha256_of, write_manifest
 from engine.loading.loaded_base import load_base
 from engine.methods.base import Method
@@ -26,7 +26,7 @@ from engine.models.imported_model import import_model
 from engine.models.rows import Rows
 from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import Run, Work
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.unpack_expert import UnpackExpert
@@ -38,7 +38,6 @@ from workbench.schema.tables import Artifact, Domain, Expert, SeedModel
 from workbench.specs.hub_names import HUB
 from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
-from workbench.store.artifacts import register_artifact
 
 _AGAIN = "Get the file again from whoever packed it."
 _BASE, _EXPERT, _SEED = "base", "expert", "seed"
@@ -54,7 +53,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Checked:
-    """An expert that computed on its base, and what its own files show of it: what the list says is no proof."""
+    """An expert that computed on its base, and what its own files show of it: the list itself proves nothing."""
 
     method: Method
     num_parameters: int
@@ -73,7 +72,7 @@ class _New:
     ids: dict[str, str]
 
 
-def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
+def run(work: Work, spec: UnpackExpert) -> Run:
     """Registers the expert, and its base and seed model where they are new."""
     packed = open_packed(Path(spec.file))
     described = read_packed(packed.about)
@@ -128,7 +127,7 @@ def _missing_base(session: Session, described: PackedExpert) -> ModelError:
     if seed is None or not _is_on_seed(described):
         return ModelError("The packed expert comes without its base.", _AGAIN)
     named = session.scalar(select(SeedModel).where(SeedModel.name == seed.name))
-    other = f": the one of that name is another one (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
+    other = f": the one of that name is a different model (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
     free = free_name(seed.name, "-", session.scalars(select(SeedModel.name)).all())
     add = shell_command("seed", "add", free, "--hub", seed.source.removeprefix(HUB))
     where = f"Add it with `{add}`, or have" if seed.source.startswith(HUB) else "Have"
@@ -184,7 +183,7 @@ def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored
 
 def _store(work: Work, part: str, folder: Path) -> str:
     """Copies a folder into an artifact of the job and returns its id."""
-    id = stable_id(work.job_id, part)
+    id = work.stable_id(part)
     with work.storage.new(id) as target:
         shutil.copytree(folder, target, dirs_exist_ok=True)
     return id
@@ -207,9 +206,7 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
         seed_id=seed.id if seed else None,
         parent_id=None,
         base=_base(session, work, new),
-        artifact=register_artifact(
-            session, work.storage, ids[_EXPERT], checked.method.artifact_kind, job_id=work.job_id
-        ),
+        artifact=work.register_artifact(session, ids[_EXPERT], checked.method.artifact_kind),
         tokenizer_sha256=checked.tokenizer_sha256,
         data_sha256=described.data_sha256,
         num_parameters=checked.num_parameters,
@@ -228,7 +225,7 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
 def _base(session: Session, work: Work, new: _New) -> Artifact:
     """The base of the expert; raises ModelError where it was deleted since it was checked."""
     if _BASE in new.ids:
-        return register_artifact(session, work.storage, new.ids[_BASE], artifact_kinds.BASE, job_id=work.job_id)
+        return work.register_artifact(session, new.ids[_BASE], artifact_kinds.BASE)
     if (base := _find_base(session, new.described)) is None:
         raise _missing_base(session, new.described)
     return base
@@ -247,26 +244,26 @@ def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
         config=config,
         num_parameters=new.checked.seed_parameters,
         tokenizer_sha256=load_tokenizer(work.storage.path(id)).sha256,
-        artifact=register_artifact(session, work.storage, id, artifact_kinds.SEED, job_id=work.job_id),
+        artifact=work.register_artifact(session, id, artifact_kinds.SEED),
         job_id=work.job_id,
     )
     return session.get_one(SeedModel, card.id)
 
 
 def _config(folder: Path, method: Method) -> Mapping[str, Any]:
-    """What the expert's own files say of its parts; the config in the packed file is for people alone."""
+    """What the expert's own files say of its parts; the config in the packed file is only for people."""
     return config_of_card(json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8")) if method.has_parts else {})
 
 
 def _same_domain(session: Session, data_sha256: str) -> Domain | None:
-    """The domain of this workbench whose text trained the expert; names alone prove nothing."""
+    """The domain of this workbench whose text trained the expert; a name proves nothing."""
     if not data_sha256:
         return None
     return session.scalar(select(Domain).where(Domain.data_sha256 == data_sha256).limit(1))
 
 
 def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_base: bool) -> dict[str, Any]:
-    """The training texts of an expert and its base: unknown ones, where the other workbench alone knows them."""
+    """The training texts of an expert and its base: unknown ones, where only the other workbench knows them."""
     texts: dict[str, Any] = {OF_BASE: [asdict(Source())]} if has_new_base else {}
     if described.has_parents:
         texts[OWN] = [asdict(source) for source in ([Source.of(domain)] if domain else []) + [Source()]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -14,7 +14,7 @@ from engine.clusters.describe import label_overlap
 from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.edits import Edited
 from engine.clusters.fitting import Fitted, words_of
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import Register, Work
 from workbench.formatting.clustering_warnings import clustering_warnings
 from workbench.formatting.number_format import pluralize
 from workbench.registry.clusters.clusterings import (
@@ -25,7 +25,6 @@ from workbench.registry.clusters.clusterings import (
     require_unedited,
 )
 from workbench.store import artifact_kinds
-from workbench.store.artifacts import register_artifact
 
 
 def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence[str]) -> dict[str, Any]:
@@ -55,21 +54,6 @@ def facts(fitted: Fitted, documents: ClusteredDocuments) -> list[ClusterFacts]:
     ]
 
 
-def facts_after(edited: Edited) -> list[ClusterFacts]:
-    """The facts of each cluster after an edit, with its former number and the numbers merged into it."""
-    return [
-        ClusterFacts(
-            one.num_documents,
-            one.terms,
-            one.representatives,
-            before,
-            changed := number in edited.changed,
-            edited.merged if changed else frozenset(),
-        )
-        for number, (one, before) in enumerate(zip(facts(edited.fitted, edited.documents), edited.before, strict=True))
-    ]
-
-
 @dataclass(frozen=True)
 class OpenClustering:
     """A clustering with the cluster of each document."""
@@ -90,18 +74,26 @@ def open_to_edit(work: Work, name: str, device: str = "cpu") -> OpenClustering:
 
 def store_edit(work: Work, opened: OpenClustering, edited: Edited, num_divided: int = 0) -> Register:
     """Writes a new artifact with the edited clustering, in which so many more documents are divided arbitrarily."""
-    artifact_id = stable_id(work.job_id, "clustering")
+    artifact_id = work.stable_id("clustering")
     with work.storage.new(artifact_id) as folder:
         edited.fitted.save(folder)
         edited.documents.save(folder)
         for name in ("map.safetensors", "map.json", "mapped.safetensors"):
             if (opened.files.kept.folder / name).is_file():
                 shutil.copy(opened.files.kept.folder / name, folder / name)
-    after = facts_after(edited)
+    after = [
+        replace(
+            fact,
+            before=before,
+            changed=(is_changed := number in edited.changed),
+            merged=edited.merged if is_changed else frozenset(),
+        )
+        for number, (fact, before) in enumerate(zip(facts(edited.fitted, edited.documents), edited.before, strict=True))
+    ]
     measured = measures(edited.documents, len(after), [source.name for source in opened.files.sources])
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.CLUSTERING, job_id=work.job_id)
+        artifact = work.register_artifact(session, artifact_id, artifact_kinds.CLUSTERING)
         row = require_unedited(session, opened.files.id, opened.files.artifact_id)
         divided = {"num_divided": row.metrics.get("num_divided", 0) + num_divided, "arbitrary": []}  # by old numbers
         metrics = {**row.metrics, **measured, **divided}
