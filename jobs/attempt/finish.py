@@ -61,7 +61,8 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
         return Outcome("failed", f"{error.filename or folder} cannot be used: {error.strerror}.", PERMIT)
     if is_out_of_memory(error):
         return Outcome("paused", f"There is not enough memory ({_first_line(error)}).", SMALLER)
-    if _is_of_gpu(error):
+    classes = {cls.__name__ for cls in type(error).__mro__}  # by name: this must not import torch
+    if "AcceleratorError" in classes or (isinstance(error, RuntimeError) and "CUDA error" in str(error)):
         return Outcome("failed", f"A GPU reported an error ({_first_line(error)}).", CHECK_GPU.format(log=log))
     if isinstance(error, LostGpu):
         return Outcome("queued", str(error), attempt_counts=False)
@@ -79,12 +80,6 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
     )
 
 
-def _is_of_gpu(error: Exception) -> bool:
-    """Whether CUDA reports that a computation failed. By name: this must not import torch."""
-    names = {cls.__name__ for cls in type(error).__mro__}
-    return "AcceleratorError" in names or (isinstance(error, RuntimeError) and "CUDA error" in str(error))
-
-
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "no message")[:500]
 
@@ -95,7 +90,10 @@ def finish(claim: Claim, settings: Settings, outcome: Outcome, update: JobUpdate
     def write(session: Session) -> None:
         stop_requested = renew_lease(session, claim, settings)
         write_update(session, claim, update)
-        write_outcome(session, claim, _stronger(stop_requested, outcome))
+        if stop_requested == "cancel" or (stop_requested == "pause" and outcome.state == "queued"):
+            write_outcome(session, claim, STOPPED[stop_requested])
+        else:
+            write_outcome(session, claim, outcome)
 
     with_retries(settings, write)
 
@@ -159,10 +157,3 @@ def write_outcome(session: Session, claim: Claim, outcome: Outcome) -> None:
             next_step=outcome.next_step,
             failure=outcome.failure,
         )
-
-
-def _stronger(stop_requested: str, outcome: Outcome) -> Outcome:
-    """A cancel overrides everything; a pause overrides the return to the queue."""
-    if stop_requested == "cancel" or (stop_requested == "pause" and outcome.state == "queued"):
-        return STOPPED[stop_requested]
-    return outcome

@@ -107,26 +107,21 @@ class Heartbeat:
 
     def _beat(self, now: bool = False) -> None:
         with self._writing:
-            self._beat_locked(now)
-
-    def _beat_locked(self, now: bool) -> None:
-        update = self.reporter.take()
-        try:
-            stop_requested = self._write(update) if update or now or self._is_due() else self._read()
-        except LeaseLost:
-            self._hard_exit()
-            raise
-        except (RegistryUnavailable, DiskFull):
-            self.reporter.put_back(update)
-            if not self.has_lease():
-                self._request_stop("silence")
-            return
-        if stop_requested:
-            self._request_stop(stop_requested)
-
-    def _is_due(self) -> bool:
-        patience = min(self._settings.heartbeat_seconds, self._settings.lease_seconds / 3)
-        return steady_seconds() - self._renewed_at >= patience
+            update = self.reporter.take()
+            patience = min(self._settings.heartbeat_seconds, self._settings.lease_seconds / 3)
+            is_due = steady_seconds() - self._renewed_at >= patience
+            try:
+                stop_requested = self._write(update) if update or now or is_due else self._read()
+            except LeaseLost:
+                self._hard_exit()
+                raise
+            except (RegistryUnavailable, DiskFull):
+                self.reporter.put_back(update)
+                if not self.has_lease():
+                    self._request_stop("silence")
+                return
+            if stop_requested:
+                self._request_stop(stop_requested)
 
     def _write(self, update: JobUpdate) -> str:
         """Writes the update and renews the lease in one transaction; returns the requested stop."""

@@ -26,7 +26,8 @@ def require_leased_gpus(work: Work) -> None:
     if _sees(leased):
         _bound_memory(work.claim.gpu_share)
         return
-    lost = _missing(leased) or leased
+    # Each is looked for by a process of its own: without one, CUDA also hides the later ones.
+    lost = [gpu for gpu in leased if gpu.uuid not in {there.uuid for there in find_gpus(gpu.visible)}] or leased
     with work.transaction() as session:
         devices.withdraw_lost(session, work.job_id, work.claim.fence, [gpu.uuid for gpu in lost])
     names = " and ".join(f"GPU {gpu.number} ({gpu.name})" for gpu in lost)
@@ -59,13 +60,8 @@ def _bound_memory(share: float) -> None:
         torch.cuda.set_per_process_memory_fraction(share)
 
 
-def _missing(leased: Sequence[Gpu]) -> list[Gpu]:
-    """Those that a process of its own does not see: without one, CUDA hides the later ones, too."""
-    return [gpu for gpu in leased if gpu.uuid not in {there.uuid for there in find_gpus(gpu.visible)}]
-
-
 def node_address(settings: Settings) -> str:
-    """The address that the setting or this machine's name stands for; raises BadSpec for one of this machine alone."""
+    """The address of the setting or of this machine's name; raises BadSpec for one that only this machine reaches."""
     name = settings.node_address or socket.gethostname()
     try:
         address = socket.gethostbyname(name)
@@ -103,7 +99,7 @@ def launcher_of(work: Work) -> Launcher:
 
 
 @contextmanager
-def lost_hosts_withdrawn(work: Work) -> Iterator[None]:
+def withdrawing_lost_hosts(work: Work) -> Iterator[None]:
     """When the block loses a host, its slots are not offered again before it can be reached."""
     try:
         yield

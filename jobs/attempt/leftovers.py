@@ -40,7 +40,9 @@ def keep_for_replay(work: Path) -> None:
     if kept.exists():
         return
     aside.mkdir(exist_ok=True)
-    for checkpoint in list(_last_but_one(work)):
+    # Of several processes with checkpoints of their own, that of each; a hidden folder is a snapshot of an upload.
+    folders = {path.parent for path in work.rglob(_STEPS) if not path.parent.name.startswith(".")}
+    for checkpoint in [step for folder in sorted(folders) for step in sorted(folder.glob(_STEPS))[-2:-1]]:
         target = aside / _CHECKPOINT / checkpoint.relative_to(work)
         target.parent.mkdir(parents=True, exist_ok=True)
         if not any(target.parent.glob(_STEPS)):  # else a call that was cut off moved it
@@ -70,20 +72,13 @@ def drop_oldest(settings: Settings) -> None:
     for cut_off in settings.jobs_folder.glob(f"*/{REPLAY}/{former_pattern(_CHECKPOINT)}"):
         shutil.rmtree(cut_off, ignore_errors=True)
     for checkpoint in sorted(settings.jobs_folder.glob(f"*/{REPLAY}/{_CHECKPOINT}"), key=_changed_at, reverse=True):
-        with suppress(FileNotFoundError):  # another process deletes it, too
+        with suppress(FileNotFoundError):  # another process also deletes it
             size = folder_size(checkpoint)
             if size <= left:
                 left -= size
             else:
                 dropped = checkpoint.rename(former_of(checkpoint, _MARK))
                 shutil.rmtree(dropped, ignore_errors=True)
-
-
-def _last_but_one(work: Path) -> Iterator[Path]:
-    """The last checkpoint but one; of several processes with checkpoints of their own, that of each."""
-    folders = {path.parent for path in work.rglob(_STEPS)}
-    for folder in sorted(one for one in folders if not one.name.startswith(".")):  # no snapshot of an upload
-        yield from sorted(folder.glob(_STEPS))[-2:-1]
 
 
 def _changed_at(folder: Path) -> float:
@@ -154,8 +149,9 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
             elif state != "done" and storage.place(note.name).exists():
                 continue  # it may still be needed, or get a row
             note.unlink(missing_ok=True)
-        if state == "done" and _is_replayed(kind) and (folder / WORK).is_dir():
-            keep_for_replay(folder / WORK)  # under the lock: the scheduler may be at it, too
+        known = known_kinds().get(kind)
+        if state == "done" and known and known.replayed is not None and (folder / WORK).is_dir():
+            keep_for_replay(folder / WORK)  # under the lock: the scheduler may be doing the same
         with suppress(OSError):  # it is not empty, or not there
             (folder / MADE).rmdir()
     if state == "done" and (folder / WORK).is_dir():
@@ -163,11 +159,6 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
         shutil.rmtree(folder / WORK, ignore_errors=True)
         removed.append(folder / WORK)
     return removed
-
-
-def _is_replayed(kind: str) -> bool:
-    known = known_kinds().get(kind)
-    return known is not None and known.replayed is not None
 
 
 def jobs_with_leftovers(settings: Settings) -> set[str]:

@@ -187,9 +187,8 @@ class Reporter:
         self._forward(points)
         with self._lock:
             self._metrics += points
-            match event:
-                case Progress() | Step():
-                    self._latest = event
+            if isinstance(event, Progress | Step):
+                self._latest = event
             match event:
                 case Step():
                     self._throughput.see(event)
@@ -203,12 +202,14 @@ class Reporter:
                 case Note():
                     self._messages.append(JobMessage(event.sentence))
                 case Evaluated() if event.samples:
-                    self._messages.append(_samples_message(event))
+                    samples = {"step": event.step, "samples": [asdict(sample) for sample in event.samples]}
+                    self._messages.append(JobMessage(f"Sample texts at step {event.step:,}.", SAMPLES, samples))
                 case ParentChosen():
                     text = f"Starts from a copy of “{event.name}”."
                     self._messages.append(JobMessage(text, PARENT, {"parent": event.id}))
                 case PartOrder():
-                    self._messages.append(_part_order_message(event))
+                    text = f"Its gates weigh the backbone and the parts {', '.join(event.parts)}."
+                    self._messages.append(JobMessage(text, PARTS, {"parts": list(event.parts)}))
                 case TrainingFinished():
                     if event.step < event.num_steps:
                         # No more steps follow, even if fewer than max_steps were made.
@@ -264,52 +265,35 @@ def _measure(event: Progress | Step) -> tuple[float, float | None, object]:
 
 
 def points_of(event: Event) -> list[Point]:
-    """The points of curves that an event adds, all of one step."""
+    """The points of curves that an event adds, all of one step.
+
+    Of an evaluation: held-out losses by domain, and gate weights, `gate/0/DOMAIN` of the backbone, `gate/1/DOMAIN` of
+    part 1.
+    """
+    values: dict[str, float] = {}
     match event:
         case Step():
-            return _step_points(event)
+            every = -(-event.num_steps // CURVE_POINTS)
+            if event.step % every and event.step not in (1, event.num_steps):
+                return []
+            values = {
+                **({} if event.loss is None else {"loss": event.loss}),
+                "learning_rate": event.learning_rate,
+                "tokens_per_second": event.tokens_per_second,
+                **({"flops_per_second": _flops_per_second(event)} if event.num_flops else {}),
+                **{f"loss/{name}": loss for name, loss in event.loss_by_domain.items()},
+            }
         case Evaluated():
-            return _evaluated_points(event)
-    return []
-
-
-def _step_points(event: Step) -> list[Point]:
-    every = -(-event.num_steps // CURVE_POINTS)
-    if event.step % every and event.step not in (1, event.num_steps):
-        return []
-    values = {
-        **({} if event.loss is None else {"loss": event.loss}),
-        "learning_rate": event.learning_rate,
-        "tokens_per_second": event.tokens_per_second,
-        **({"flops_per_second": _flops_per_second(event)} if event.num_flops else {}),
-        **{f"loss/{name}": loss for name, loss in event.loss_by_domain.items()},
-    }
-    return _points(event.step, values)
+            values = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
+            for name, weights in event.gates_by_domain.items():
+                values |= {f"gate/{number}/{name}": weight for number, weight in enumerate(weights)}
+        case _:
+            return []
+    return [(name, event.step, value) for name, value in values.items()]
 
 
 def _flops_per_second(event: Step) -> float:
     return event.num_flops * event.tokens_per_second / event.num_tokens
-
-
-def _evaluated_points(event: Evaluated) -> list[Point]:
-    """Held-out losses by domain, and gate weights: `gate/0/DOMAIN` of the backbone, `gate/1/DOMAIN` of part 1."""
-    losses = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
-    gates = {
-        f"gate/{number}/{name}": weight
-        for name, weights in event.gates_by_domain.items()
-        for number, weight in enumerate(weights)
-    }
-    return _points(event.step, losses | gates)
-
-
-def _part_order_message(event: PartOrder) -> JobMessage:
-    text = f"Its gates weigh the backbone and the parts {', '.join(event.parts)}."
-    return JobMessage(text, PARTS, {"parts": list(event.parts)})
-
-
-def _samples_message(event: Evaluated) -> JobMessage:
-    samples = [asdict(sample) for sample in event.samples]
-    return JobMessage(f"Sample texts at step {event.step:,}.", SAMPLES, {"step": event.step, "samples": samples})
 
 
 def _finished_message(event: TrainingFinished) -> str:
@@ -326,10 +310,6 @@ def worse_sentence(worse: Mapping[str, tuple[float, float]]) -> str:
         f"The training made its model worse: the held-out loss rose on {names} nats per token. Lower the learning rate,"
         " or give more text or fewer steps."
     )
-
-
-def _points(step: int, values: Mapping[str, float]) -> list[Point]:
-    return [(name, step, value) for name, value in values.items()]
 
 
 def sentence(event: Progress | Step) -> str:

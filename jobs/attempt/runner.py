@@ -70,7 +70,7 @@ def run(
     """Claims the job and runs it until a descriptor in `watch` becomes readable.
 
     Returns the exit code: 0 when there was nothing to do or the job ended normally, 1 after an error, which is then
-    the last line of the log. The row has it, too, unless it could not be written or another worker has the job.
+    the last line of the log. The row also has it, unless it could not be written or another worker has the job.
     """
     settings = get_settings()
     try:

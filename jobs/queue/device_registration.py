@@ -34,18 +34,14 @@ def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> li
         return []
     present, wanted = find(), settings.gpu_numbers or ([int(only)] if only.isdigit() else [])
     if not present:
-        return [_pretended(number) for number in settings.gpu_numbers]
+        return [Gpu(f"pretended-{number}-{host_name()[:40]}", str(number)) for number in settings.gpu_numbers]
     missing = [str(number) for number in wanted if number >= len(present)]
     if missing:
         raise BadSpec(
-            [f"There is no GPU {', '.join(missing)}: this process sees {len(present)}, numbered from 0."],
+            [f"GPU {', '.join(missing)} does not exist: this process sees {len(present)}, numbered from 0."],
             "Correct WORKBENCH_GPUS or WORKBENCH_DEVICE.",
         )
     return [present[number] for number in wanted] or present
-
-
-def _pretended(number: int) -> Gpu:
-    return Gpu(uuid=f"pretended-{number}-{host_name()[:40]}", number=str(number))
 
 
 def slots_of(settings: Settings) -> list[Gpu]:
@@ -71,7 +67,7 @@ def reachable(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
 
 
 @contextmanager
-def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> Iterator[DevicePool]:
+def registered_gpus(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> Iterator[DevicePool]:
     """Registers this machine's GPUs while the block lasts, and yields them as a pool for jobs."""
     gpus, host, worker = gpus_of(settings, find), host_name(), new_owner()
     pool = DevicePool(host, tuple(gpu.uuid for gpu in gpus))

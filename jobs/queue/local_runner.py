@@ -11,7 +11,7 @@ from contextlib import suppress
 from engine.device import prepare_process
 from jobs.attempt.work import retried
 from jobs.queue.choosing import leasing
-from jobs.queue.device_registration import registered
+from jobs.queue.device_registration import registered_gpus
 from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.tasks import run_most_urgent, stop_runners
 from workbench.errors import RegistryUnavailable
@@ -50,7 +50,7 @@ def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[l
     """
     settings = settings or get_settings()
     prepare_process(settings.threads or max(1, (os.cpu_count() or 1) // settings.worker_slots))
-    with registered(settings) as pool, leasing(pool):
+    with registered_gpus(settings) as pool, leasing(pool):
         yield from _run(ids, settings)
 
 

@@ -48,7 +48,7 @@ START_SECONDS = 900.0  # after which a process that has not begun its work is en
 
 
 class StartSignal:
-    """A pipe of which a process closes its end, `sink`, once it has imported its work; its death closes it, too."""
+    """A pipe whose end `sink` a process closes once it has imported its work; it is also closed when it dies."""
 
     def __init__(self) -> None:
         self._source, self.sink = os.pipe()
@@ -207,10 +207,7 @@ def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
         return Exit(wait_for(process), last_line(log, start), start, has_started)
 
 
-_OUTPUT = {
-    "PYTHONUNBUFFERED": "1",
-    "PYTHONFAULTHANDLER": "1",
-}  # a crash in C code leaves its traceback in the log
+_OUTPUT = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}  # a crash in C code leaves its traceback in the log
 
 
 @contextmanager
@@ -269,7 +266,7 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
         may_retry = leases.has_attempts_left(session, job_id, settings.max_attempts)
     count = "after a new checkpoint" if progressed else f"in attempt {claim.attempt} of {settings.max_attempts}"
     hung = f"did not begin its work within {START_SECONDS:g} s and was ended"
-    cause = f"Its process {in_words(end.code) if end.has_started else hung} {count}"
+    cause = f"Its process {describe_exit(end.code) if end.has_started else hung} {count}"
     # A process killed by a signal could not print the cause: its last line is something else.
     cause += f": {end.last_line}" if end.code > 0 and end.last_line else "."
     if may_retry:
@@ -277,14 +274,10 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     elif end.has_started and end.code == -signal.SIGKILL:
         finish(claim, settings, Outcome("paused", cause, SMALLER))
     else:
-        finish(
-            claim,
-            settings,
-            Outcome("failed", cause, f"See its log {log_path(settings, job_id)}, then retry."),
-        )
+        finish(claim, settings, Outcome("failed", cause, f"See its log {log_path(settings, job_id)}, then retry."))
 
 
-def in_words(code: int) -> str:
+def describe_exit(code: int) -> str:
     """The end of a process in words: `was ended by SIGKILL (perhaps the memory ran out)`."""
     if code >= 0:
         return f"ended with code {code}"

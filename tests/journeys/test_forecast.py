@@ -75,7 +75,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def probe(spec: Any, settings: Any, _limits: Any, _until: float) -> Generator[str, None, End]:
         yield "starting"
-        with runs.place_for_a_probe(settings) as place:
+        with runs.folder_for_a_probe(settings) as place:
             return End(measured=measure(spec, place))
 
     monkeypatch.setattr(runs, "run_probe", probe)

@@ -29,7 +29,7 @@ from engine.training.data import PackedDomain
 from engine.training.layout import most_ranks
 from engine.training.loop import train
 from engine.training.memory.needs import require_memory_to_build
-from jobs.attempt.leased_devices import launcher_of, lost_hosts_withdrawn
+from jobs.attempt.leased_devices import launcher_of, withdrawing_lost_hosts
 from jobs.attempt.work import Events, Run, Work
 from jobs.kinds.shared.expert_files import Losses, NewExpert, keep_expert, last_losses, register_new_expert, store_base
 from jobs.kinds.shared.resume_guard import note_versions, order_of_rows
@@ -130,7 +130,7 @@ def _train(
             threads=settings.threads,
             log=work.log,
         )
-        with lost_hosts_withdrawn(work):
+        with withdrawing_lost_hosts(work):
             losses = yield from last_losses(training)
         model = method.build(seed_folder, keys, recipe.config, config.seed)  # now, not while the processes hold theirs
         restore(work.folder, newest_step(work.folder, config), trainable(model, recipe.learns(keys)))

@@ -19,8 +19,8 @@ from world import RunningWorkbench
 from engine.errors import EngineError
 from engine.events import Event
 from jobs.attempt import attempt
-from jobs.attempt.attempt import log_traceback, new_owner, run_here, take
-from jobs.attempt.work import log_path
+from jobs.attempt.attempt import new_owner, run_here, take
+from jobs.attempt.work import append_to_log, log_path
 from jobs.queue import submit
 from workbench.errors import JobError, LeaseLost, RegistryUnavailable
 from workbench.job_records import jobs as rows
@@ -61,10 +61,7 @@ def test_a_job_is_done_together_with_what_it_made(servers: RunningWorkbench, job
 
 
 def test_a_traceback_that_quotes_half_a_character_is_logged(servers: RunningWorkbench, job_id: str) -> None:
-    try:
-        raise ValueError("caf\udce9")
-    except ValueError:
-        log_traceback(servers.settings, job_id)
+    append_to_log(servers.settings, job_id, "caf\udce9")
     assert "caf\\udce9" in log_path(servers.settings, job_id).read_text()
 
 

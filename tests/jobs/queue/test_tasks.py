@@ -16,7 +16,7 @@ from world import HERE, RunningWorkbench
 
 from jobs.queue import tasks
 from jobs.queue.choosing import chosen
-from jobs.queue.tasks import in_words
+from jobs.queue.tasks import describe_exit
 from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
 from workbench.kinds.data.import_corpus import ImportCorpus
@@ -178,5 +178,5 @@ def test_a_worker_that_stops_starts_nothing_more(servers: RunningWorkbench) -> N
 
 
 def test_exits_are_described_in_words() -> None:
-    assert in_words(3) == "ended with code 3"
-    assert in_words(-signal.SIGSEGV) == "was ended by SIGSEGV"
+    assert describe_exit(3) == "ended with code 3"
+    assert describe_exit(-signal.SIGSEGV) == "was ended by SIGSEGV"
