@@ -46,7 +46,9 @@ def back_up(settings: Settings, folder: Path, see: See = lambda *_: None) -> Wor
         copy = settings_of(settings, aside)
         backups.copy_registry(settings, aside / REGISTRY)
         made_at = time.time()
-        for job_id in _job_ids(copy):
+        with database.reading(copy) as session:
+            job_ids = sorted(session.scalars(select(Job.id)))
+        for job_id in job_ids:
             _copy_job(settings.jobs_folder / job_id, aside / JOBS / job_id)
         copy_tree(uploads_folder(settings.root), aside / UPLOADS)
         made = _copy_artifacts(settings, copy, see)
@@ -101,7 +103,7 @@ def _copy_artifacts(settings: Settings, copy: Settings, see: See) -> WorkbenchBa
     with database.reading(copy) as session:
         artifacts = list(session.scalars(select(Artifact).order_by(Artifact.created_at, Artifact.id)))
         session.expunge_all()
-    total, done, faulty = sum(one.size_bytes for one in artifacts), 0, []
+    total, done, faulty = sum(artifact.size_bytes for artifact in artifacts), 0, []
     for number, artifact in enumerate(artifacts):
         see(number, len(artifacts), done, total)
         _copy_artifact(source, target, artifact)
@@ -165,11 +167,6 @@ def _is_fetched_again(source: Storage, artifact: Artifact) -> bool:
 # jobs ---------------------------------------------------------------------------------------------------
 
 
-def _job_ids(copy: Settings) -> list[str]:
-    with database.reading(copy) as session:
-        return sorted(session.scalars(select(Job.id)))
-
-
 def _copy_job(source: Path, target: Path) -> None:
     """Copies a job's log and its checkpoints; a checkpoint is copied as a unit, or left out."""
     for file in _entries(source):
@@ -179,7 +176,7 @@ def _copy_job(source: Path, target: Path) -> None:
         shutil.rmtree(target / WORK, ignore_errors=True)
         for entry in sorted(_entries(source / WORK), reverse=True):  # the newest checkpoint first
             copy_tree(entry, target / WORK / entry.name)
-        damaged = [one for one in _checkpoints(target / WORK) if any(faults_in(one))]
+        damaged = [folder for folder in _checkpoints(target / WORK) if any(faults_in(folder))]
         for folder in damaged:
             shutil.rmtree(folder)
         if not damaged or _checkpoints(target / WORK):

@@ -56,8 +56,8 @@ def restore(
     """Copies a backup into the home folder, which must be empty or absent.
 
     Users are left out unless `with_users`. Jobs that ran or waited are paused; `with_jobs` they wait in the queue.
-    A server's database must be empty or absent, too. Raises StorageError for what is no backup, or for a damaged one
-    unless `keep_damaged`; then nothing was written.
+    A server's database must also be empty or absent. Raises StorageError for a folder that is not a backup, or for a
+    damaged one unless `keep_damaged`; then nothing was written.
     """
     backup = backup.expanduser().absolute()
     card = _read_card(backup)
@@ -74,7 +74,7 @@ def restore(
             raise StorageError(f"The backup is damaged: {changed[0]}", _ANOTHER)
         for extra in (MANIFEST, CARD):
             (aside / extra).unlink(missing_ok=True)
-        with _explained_registry():
+        with _explaining_registry():
             _drop_programs(aside / REGISTRY)
             database.migrate(copy)  # a backup of an earlier version
             _rewrite_registry(copy, aside)
@@ -146,7 +146,7 @@ def _remove_rowless(copy: Settings, aside: Path) -> list[str]:
 
 
 @contextmanager
-def _explained_registry() -> Iterator[None]:
+def _explaining_registry() -> Iterator[None]:
     """Calls the registry of a backup damaged where its tables or rows are not those of a workbench."""
     try:
         yield
@@ -196,7 +196,7 @@ def _remove_users(copy: Settings) -> int:
 
 
 def _pause(copy: Settings) -> list[str]:
-    """Pauses jobs that would go on by themselves, or ends them as it was requested; gives the titles of the paused."""
+    """Pauses jobs that would continue, or ends them as it was requested; gives the titles of the paused."""
     with database.transaction(copy) as session:
         active = list(session.scalars(select(Job).where(Job.state.in_(("queued", "running"))).order_by(Job.created_at)))
         for job in active:
@@ -208,7 +208,9 @@ def _read_card(backup: Path) -> WorkbenchBackup:
     try:
         card = WorkbenchBackup.model_validate_json((backup / CARD).read_bytes())
     except (OSError, ValidationError):
-        raise StorageError(f"{backup} is no backup of a workbench.", "Give a folder of `workbench backup`.") from None
+        raise StorageError(
+            f"{backup} is not a backup of a workbench.", "Give a folder of `workbench backup`."
+        ) from None
     if card.version > database.VERSION:
         raise StorageError(
             f"{backup} is of the newer version {card.version}; this workbench knows {database.VERSION}.",
@@ -235,15 +237,17 @@ def _require_empty(settings: Settings) -> None:
 
 
 def _changed_files(aside: Path) -> list[str]:
-    """A sentence for each file that is not the one in the backup's manifest, but for artifacts: rows have theirs."""
-    faults = [(name, fault) for name, fault in faults_in(aside) if _is_known(name)]
-    return [f"{name} {fault}" for name, fault in faults if Path(name).parts[0] != ARTIFACTS or "records" in name]
+    """A sentence for each file that is not the one in the backup's manifest.
 
-
-def _is_known(name: str) -> bool:
-    """Whether a backup has a file of this name; what else its manifest lists was not read."""
-    first, _, rest = name.partition("/")
-    return first in (MANIFEST, CARD, REGISTRY) or (first in _NAMES and bool(rest))
+    Left out are artifacts, whose rows have the hash, and names that no backup has: those were not read.
+    """
+    sentences = []
+    for name, fault in faults_in(aside):
+        first, _, rest = name.partition("/")
+        is_known = first in (MANIFEST, CARD, REGISTRY) or (first in _NAMES and bool(rest))
+        if is_known and (first != ARTIFACTS or "records" in name):
+            sentences.append(f"{name} {fault}")
+    return sentences
 
 
 def _require_undamaged(check: StoreCheck, known: set[str], keep_damaged: bool) -> None:

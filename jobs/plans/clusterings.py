@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from engine.analysis.efficiency import split_steps
-from engine.config import AdaptingConfig, TrainingConfig, default_rate
+from engine.config import AdaptingConfig, default_rate
 from engine.methods.registry import get_method
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.mixing.gates.cluster import ClusterGateConfig
@@ -76,7 +76,7 @@ def submit_training(
 def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> Generator[str, None, Forecast]:
     """Yields what a probe is at, and returns the forecast of all models together, from a probe of one of them.
 
-    The models differ in their text alone. They are trained one after another as far as time and disk go, and as many at
+    The models differ only in their text. They are trained one after another as far as time and disk go, and as many at
     a time as a worker runs as far as memory goes. As long as clusters have no domains, the probe reads the text of the
     largest domain that was clustered in their place. Raises BadSpec where no model is missing.
     """
@@ -87,8 +87,8 @@ def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> 
     longest = max(missing, key=lambda branch: branch.num_steps)
     if longest.makes_domain:
         longest = replace(longest, domain=_largest_source(spec, settings))
-    one = yield from forecast(_training(spec, longest), settings)
-    return several(one, len(missing), settings.worker_slots, spec.name)
+    single = yield from forecast(_training(spec, longest), settings)
+    return several(single, len(missing), settings.worker_slots, spec.name)
 
 
 def _largest_source(spec: TrainClusters, settings: Settings) -> str:
@@ -114,16 +114,13 @@ def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
     spec = spec.model_copy(update={"domains": names})  # so that all parts use the same text
     counted = session.scalar(select(func.sum(Domain.num_documents)).where(Domain.name.in_(names))) or 0
     num_shards = -(-int(counted) // spec.shard_size)
-    parts = [None, *range(num_shards)] if num_shards > 1 else []
-    for shard in parts:
+    keys: list[str] = []
+    for shard in [None, *range(num_shards)] if num_shards > 1 else []:
         part = ClusterPart(**spec.model_dump(exclude={"kind"}), shard=shard)
         label = "fit" if shard is None else f"shard {shard + 1} of {num_shards}"
-        yield Step(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
-    yield Step("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
-
-
-def _key(shard: int | None) -> str:
-    return "fit" if shard is None else f"shard {shard}"
+        yield Step(label, part, f"{spec.name}: {label}", tuple(keys[:1]))
+        keys.append(label)
+    yield Step("whole", spec, f"Find clusters {spec.name}", tuple(keys))
 
 
 # branch, train, merge -----------------------------------------------------------------------------
@@ -177,7 +174,8 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
         names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
-        existing = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
+        trained = select(Expert).where(Expert.name.in_(names), Expert.domain_id == cluster.domain_id)
+        existing = None if cluster.number in wanted else session.scalar(trained)
         expert = existing.name if existing else names[spec.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
         yield Branch(
@@ -284,8 +282,9 @@ def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[Branch]
     if spec.training.learning_rate is not None:
         return spec
     names = [branch.expert for branch in branches if branch.is_there]
-    known = [one.config.get("learning_rate") for one in session.scalars(select(Expert).where(Expert.name.in_(names)))]
+    existing = session.scalars(select(Expert).where(Expert.name.in_(names)))
     is_new = spec.seed_model is not None and is_random(session, spec.seed_model)
+    known = (expert.config.get("learning_rate") for expert in existing)
     rate = next(filter(None, known), default_rate(not is_new))
     return spec.model_copy(update={"training": replace(spec.training, learning_rate=rate)})
 
@@ -304,18 +303,8 @@ def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
         mixture=str(spec.branch_from),
         parent=branch.parent,
         full_model=True,
-        training=_adapting(training),
+        training=AdaptingConfig(**{field.name: getattr(training, field.name) for field in fields(AdaptingConfig)}),
     )
-
-
-def _adapting(training: TrainingConfig) -> AdaptingConfig:
-    """The settings that the training of a copy has, too."""
-    return AdaptingConfig(**{one.name: getattr(training, one.name) for one in fields(AdaptingConfig)})
-
-
-def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> Expert | None:
-    """The expert of one of these names that was trained on the domain."""
-    return session.scalar(select(Expert).where(Expert.name.in_(names), Expert.domain_id == domain_id))
 
 
 def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
@@ -326,14 +315,14 @@ def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
 
 
 def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
-    """The mixture of an earlier training; raises BadSpec when it has other members than cluster models."""
+    """The mixture of an earlier training; raises BadSpec when it has other members than cluster models.
+
+    These are called NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER.
+    """
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name))
-    if row is not None and not all(_is_cluster_model(spec, member.expert.name) for member in row.members):
-        raise BadSpec([NameTaken("mixture", spec.name).problem], "Choose another name.")
+    for member in row.members if row else ():
+        prefix, _, name = member.expert.name.partition(f"{spec.name}/")
+        number, _, rest = name.partition("/")
+        if prefix or rest not in (_DENSE.only_expert, f"{spec.clustering}/{number}"):
+            raise BadSpec([NameTaken("mixture", spec.name).problem], "Choose another name.")
     return row
-
-
-def _is_cluster_model(spec: TrainClusters, expert: str) -> bool:
-    """True if an expert has a name of such a training: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
-    number, _, rest = expert.removeprefix(f"{spec.name}/").partition("/")
-    return expert.startswith(f"{spec.name}/") and rest in (_DENSE.only_expert, f"{spec.clustering}/{number}")

@@ -17,7 +17,7 @@ from engine.training.launchers.base import LocalLauncher, SlurmLauncher
 from engine.training.launchers.remote_shell import Host, RemoteShellLauncher
 from jobs.attempt.attempt import take
 from jobs.attempt.finish import outcome_of
-from jobs.attempt.leased_devices import launcher_of, withdrawing_lost_hosts, node_address
+from jobs.attempt.leased_devices import launcher_of, node_address, withdrawing_lost_hosts
 from jobs.attempt.work import Claim, Work
 from jobs.queue.choosing import chosen, leasing
 from jobs.queue.device_registration import registered_gpus
