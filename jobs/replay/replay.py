@@ -63,7 +63,7 @@ class ReplayWork(ProbeWork):
 
 
 See = Callable[[int, int, int], object]  # the step that was made, the one before the first, and the last
-_PARENT = "parent.json"  # of jobs.kinds.shared.parents
+_PARENT = "parent.json"  # of jobs.kinds.training.train_expert
 _UNRECORDED = "This training was made by an earlier version, which did not record its environment."
 
 

@@ -17,7 +17,7 @@ from engine.errors import EngineError, TrainingError
 from engine.text.split import read_split
 from engine.text.split_names import SPLITS
 from jobs.attempt.attempt import run_here
-from jobs.kinds.shared.clusters import text as clustered_text
+from jobs.kinds.shared import clustered_text
 from jobs.kinds.training import train_joint
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now

@@ -2,34 +2,167 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.clusters.artifact import load_clustering
+from engine.clusters.assignment import place
+from engine.clusters.cutting import cut_documents
 from engine.clusters.documents import ClusteredDocuments, join, load_documents, load_mapped
-from engine.clusters.fitting import Fitted, load_facts, words_of
+from engine.clusters.embedders.hidden_states import embedder_of
+from engine.clusters.fitting import Fitted, fit, load_facts, require_enough, words_of
+from engine.clusters.sources import draw, read_shard, training_ids, write_sample
 from engine.clusters.umap_projection import FEWEST, Map, project
-from engine.events import forward_progress
-from engine.files import MANIFEST
-from jobs.attempt.work import Register, Run, Work
-from jobs.kinds.clusters.cluster_part import (
-    ClusteringInputs,
-    assign_shard,
-    fit_clusters,
-    forget_parts,
-    read_inputs,
-    with_pieces,
-)
-from jobs.kinds.shared.clusters.edits import facts, measures
+from engine.errors import CorpusError, EngineError
+from engine.events import Event, Progress, forward_progress
+from engine.files import MANIFEST, ArtifactRef
+from engine.text.split import count_documents
+from engine.text.split_names import SPLITS
+from jobs.attempt.work import Events, Register, Run, Work
+from jobs.kinds.clusters.edits import facts, measures
+from jobs.kinds.shared.tokens import DomainFiles, read_domains
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import pluralize
+from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.registry.clusters.clusterings import register_clustering
+from workbench.registry.clusters.clusterings import pieces_key, register_clustering
+from workbench.registry.corpora import domain_row, training_domains
+from workbench.registry.seeds import seed_row
 from workbench.store import artifact_kinds
+from workbench.store.artifacts import find_artifact
+
+AnyClusteringSpec = FindClusters | ClusterPart
+
+
+@dataclass(frozen=True)
+class ClusteringInputs:
+    """The inputs of all steps."""
+
+    spec: AnyClusteringSpec
+    domains: tuple[DomainFiles, ...]
+    num_documents: int  # a document in two domains counts twice
+    seed_id: str | None
+    seed: ArtifactRef | None
+    cut: tuple[Path, ...] = ()  # the folders of the documents with long ones in pieces; empty: they are not cut
+
+    @property
+    def num_shards(self) -> int:
+        return max(1, -(-self.num_documents // self.spec.shard_size))
+
+    @cached_property
+    def _digest(self) -> str:
+        options = self.spec.model_dump_json(exclude={"kind", "shard", "domains"})
+        made_from = [options, str(self.seed_id), *(f"{one.id} {one.data_sha256}" for one in self.domains)]
+        return hashlib.sha256("\n".join(made_from).encode()).hexdigest()
+
+    def key(self, shard: int | None) -> str:
+        """The key of a step's artifact, None: of the fit. It holds a domain's id, and is deleted with that domain."""
+        return f"clusters:{self.domains[0].id}:{self._digest}:{'fit' if shard is None else shard}"
+
+    def folders(self) -> list[Path]:
+        """The folders of the documents, after they were verified."""
+        return list(self.cut) or [domain.documents() for domain in self.domains]
+
+
+def read_inputs(session: Session, work: Work, spec: AnyClusteringSpec) -> ClusteringInputs:
+    """The current rows that a spec names. Without domains: all training domains that are not clusters themselves."""
+    names = spec.domains or training_domains(session)
+    if not names:
+        raise CorpusError("Nothing to cluster: there is no training domain.", "Import a corpus first.")
+    seed = seed_row(session, spec.seed_model) if spec.seed_model else None
+    return ClusteringInputs(
+        spec,
+        read_domains(session, work.storage, names),
+        sum(domain_row(session, name).num_documents for name in names),
+        seed.id if seed else None,
+        work.storage.kept(seed.artifact) if seed else None,
+    )
+
+
+def with_pieces(work: Work, inputs: ClusteringInputs) -> Events[ClusteringInputs]:
+    """The inputs with long documents in pieces, where the spec asks for that; conversations are never cut."""
+    length = inputs.spec.piece_length
+    if length is None:
+        return inputs
+    folders = []
+    for domain in inputs.domains:
+        if domain.is_chat:
+            folders.append(domain.documents())
+            continue
+        key = pieces_key(domain.id, domain.data_sha256, length)
+        fill = partial(_cut, domain, length)
+        folders.append((yield from work.cached_artifact(key, artifact_kinds.PIECES, fill)))
+    num_documents = sum(count_documents(folder, split) for folder in folders for split in SPLITS)
+    return replace(inputs, num_documents=num_documents, cut=tuple(folders))
+
+
+def _cut(domain: DomainFiles, length: int, folder: Path) -> Iterator[Event]:
+    yield from cut_documents(domain.documents(), length, folder)
+
+
+def run_part(work: Work, spec: ClusterPart) -> Run:
+    """Runs one step."""
+    with work.reading() as session:
+        inputs = read_inputs(session, work, spec)
+    inputs = yield from with_pieces(work, inputs)
+    yield from fit_clusters(work, inputs) if spec.shard is None else assign_shard(work, inputs, spec.shard)
+    return {"clustering": spec.name, "shard": spec.shard}
+
+
+def fit_clusters(work: Work, inputs: ClusteringInputs) -> Events[Path]:
+    """The folder of the fitted clusters."""
+    spec, device = inputs.spec, work.settings.device
+
+    def fill(folder: Path) -> Iterator[Event]:
+        folders = inputs.folders()
+        yield Progress(0, None, "documents", "listing documents")
+        ids_N = training_ids(folders)
+        require_enough(len(ids_N), spec.num_clusters)
+        sample = work.folder / "sample.parquet"
+        yield from write_sample(folders, draw(ids_N, spec.sample_size, spec.seed), sample)
+        embedder = None
+        if inputs.seed is not None:
+            inputs.seed.check()
+            embedder = embedder_of(inputs.seed.folder, spec.max_tokens, device)
+        clusters = yield from fit(sample, spec.words, spec.clusters, embedder)
+        clusters.save(folder)
+
+    return (yield from work.cached_artifact(inputs.key(None), artifact_kinds.CLUSTERING_PART, fill))
+
+
+def assign_shard(work: Work, inputs: ClusteringInputs, shard: int) -> Events[Path]:
+    """The folder of one shard's documents with their clusters."""
+    if shard >= inputs.num_shards:
+        problem = f"The text now has {inputs.num_shards} shards, so shard {shard} does not exist."
+        raise EngineError(problem, "The text has changed since the job was created: cluster again.")
+    fit_folder = yield from fit_clusters(work, inputs)
+
+    def fill(folder: Path) -> Iterator[Event]:
+        clustering = load_clustering(fit_folder, inputs.seed, work.settings.device)
+        documents_of_shard = read_shard(inputs.folders(), shard, inputs.num_shards)
+        map_share = inputs.spec.map_size / inputs.num_documents
+        documents, mapped = yield from place(
+            clustering, documents_of_shard, -(-inputs.num_documents // inputs.num_shards), map_share
+        )
+        documents.save(folder)
+        mapped.save(folder)
+
+    return (yield from work.cached_artifact(inputs.key(shard), artifact_kinds.CLUSTERING_PART, fill))
+
+
+def forget_parts(session: Session, inputs: ClusteringInputs) -> None:
+    """Deletes the rows of all steps, after their contents were joined into one clustering."""
+    for shard in [None, *range(inputs.num_shards)]:
+        row = find_artifact(session, inputs.key(shard))
+        if row is not None:
+            session.delete(row)
 
 
 def run(work: Work, spec: FindClusters) -> Run:

@@ -13,7 +13,7 @@ from engine.errors import CorpusError, EngineError
 from engine.events import Progress
 from engine.text.split import MAX_DOMAINS
 from jobs.attempt.work import Run, Work
-from jobs.kinds.shared.clusters.text import NONE, store_chosen
+from jobs.kinds.shared.clustered_text import NONE, store_chosen
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains

@@ -15,7 +15,7 @@ from engine.clusters.umap_projection import load_map
 from engine.errors import CorpusError
 from engine.events import Progress
 from jobs.attempt.work import Run, Work
-from jobs.kinds.shared.clusters.text import NONE, store_chosen
+from jobs.kinds.shared.clustered_text import NONE, store_chosen
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files

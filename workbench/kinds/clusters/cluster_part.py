@@ -30,4 +30,5 @@ KIND = Kind(
     reads=no_path,
     uses_gpu=embeds_with_model,
     sentence=_sentence,
+    runner="jobs.kinds.clusters.find_clusters:run_part",
 )

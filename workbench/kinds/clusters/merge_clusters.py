@@ -27,4 +27,5 @@ KIND = Kind(
     reads=no_path,
     command="cluster merge CLUSTERING",
     link=clusters_link("See the clusters", "Words & documents"),
+    runner="jobs.kinds.clusters.edits:merge",
 )

@@ -28,4 +28,5 @@ KIND = Kind(
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
     command="cluster pin CLUSTERING CLUSTER",
+    runner="jobs.kinds.clusters.edits:pin",
 )

@@ -50,4 +50,5 @@ KIND = Kind(
     uses_gpu=_embeds_with_model,
     command="cluster split CLUSTERING CLUSTER",
     link=clusters_link("See the clusters", "Words & documents"),
+    runner="jobs.kinds.clusters.edits:split",
 )

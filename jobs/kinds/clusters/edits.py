@@ -1,22 +1,34 @@
-"""Descriptions of clusterings, and edits of them: each edit replaces the clustering's artifact by a new one."""
+"""Merges, splits and pins: each edit replaces the clustering's artifact by a new one. Descriptions of clusterings."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sqlalchemy.orm import Session
 
+from engine.clusters import edits
 from engine.clusters.artifact import open_clustering
+from engine.clusters.centroids import squared_distances
+from engine.clusters.config import ClusterConfig
 from engine.clusters.describe import label_overlap
 from engine.clusters.documents import ClusteredDocuments, load_documents
-from engine.clusters.edits import Edited
-from engine.clusters.fitting import Fitted, words_of
-from jobs.attempt.work import Register, Work
+from engine.clusters.edits import Edited, Part
+from engine.clusters.fitting import Fitted, embed, find_apart, means, require_enough, words_of
+from engine.clusters.sources import write_sample
+from engine.events import Progress
+from engine.text.split_names import SPLITS
+from jobs.attempt.work import Events, Register, Run, Work
+from jobs.kinds.shared.clustered_text import folders_of
 from workbench.formatting.clustering_warnings import clustering_warnings
 from workbench.formatting.number_format import pluralize
+from workbench.kinds.clusters.merge_clusters import MergeClusters
+from workbench.kinds.clusters.pin_documents import PinDocuments
+from workbench.kinds.clusters.split_cluster import SplitCluster
 from workbench.registry.clusters.clusterings import (
     ClusterFacts,
     ClusteringFiles,
@@ -25,6 +37,33 @@ from workbench.registry.clusters.clusterings import (
     require_unedited,
 )
 from workbench.store import artifact_kinds
+
+
+def merge(work: Work, spec: MergeClusters) -> Run:
+    """Replaces several clusters by one."""
+    opened = open_to_edit(work, spec.clustering)
+    yield Progress(0, 1, "edits", "merging")
+    numbers = [opened.files.number(cluster) for cluster in spec.clusters]
+    return store_edit(work, opened, edits.merge(opened.fitted, opened.documents, numbers))
+
+
+def pin(work: Work, spec: PinDocuments) -> Run:
+    """Assigns documents to a cluster by hand."""
+    opened = open_to_edit(work, spec.clustering)
+    yield Progress(0, len(spec.documents), "documents", "pinning")
+    chosen, cluster = opened.documents.numbers(spec.documents), opened.files.number(spec.cluster)
+    return store_edit(work, opened, edits.pin(opened.fitted, opened.documents, chosen, cluster))
+
+
+def split(work: Work, spec: SplitCluster) -> Run:
+    """Replaces one cluster by several, which are found within it."""
+    opened = open_to_edit(work, spec.clustering, work.settings.device)
+    number = opened.files.number(spec.cluster)
+    members_M = opened.documents.members(number)
+    table = work.folder / "members.parquet"
+    yield from write_sample(folders_of(opened.files), opened.documents.ids_N[members_M], table, SPLITS)
+    part, num_divided = yield from _divide(table, opened.fitted, _to_fit(opened.documents, members_M, spec), spec)
+    return store_edit(work, opened, edits.split(opened.fitted, opened.documents, number, part), num_divided)
 
 
 def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence[str]) -> dict[str, Any]:
@@ -113,3 +152,28 @@ def _sentence(name: str, num_clusters: int, stale: list[str]) -> str:
     if not stale:
         return f"{size} No expert was trained on what changed."
     return f"{size} These experts are stale, since their documents changed: {', '.join(stale)}."
+
+
+def _to_fit(documents: ClusteredDocuments, members_M: np.typing.NDArray[np.intp], spec: SplitCluster) -> Any:
+    """The members that the new centres are fitted on: a sample of the training documents that are not pinned."""
+    may_M = (documents.splits_N[members_M] == SPLITS.index("train")) & ~documents.is_pinned_N[members_M]
+    chosen = np.random.default_rng(spec.seed).permutation(np.flatnonzero(may_M))[: spec.sample_size]
+    require_enough(len(chosen), spec.num_clusters)
+    return np.sort(chosen)
+
+
+def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Events[tuple[Part, int]]:
+    """Fits clusters on the chosen documents of a table and assigns the others to the nearest.
+
+    Also the number of documents that have the vector of a document of another part.
+    """
+    vectors_MD = yield from embed(table, fitted.clustering.embedder)
+    config = ClusterConfig(spec.method, spec.num_clusters, seed=spec.seed)
+    clusters, facts = yield from find_apart(vectors_MD[chosen], config, fitted.clustering.embedder)
+    labels_M = squared_distances(vectors_MD, clusters.centres_KD).argmin(1).astype(np.int32)
+    labels_M[chosen] = clusters.labels_N
+    words_PD = clusters.centres_KD
+    if fitted.words.embedder is not fitted.clustering.embedder:
+        in_words_MD = yield from embed(table, fitted.words.embedder)
+        words_PD = means(in_words_MD, labels_M, spec.num_clusters)
+    return Part(vectors_MD, labels_M, clusters.centres_KD, words_PD), facts.num_divided
