@@ -23,7 +23,7 @@ from jobs.attempt.job_log import begin_log, upload_log
 from jobs.attempt.leased_devices import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
 from jobs.attempt.reporting import Reporter, Throughput
-from jobs.attempt.tracking import tracked
+from jobs.attempt.tracking import Tracking
 from jobs.attempt.work import Claim, Events, Register, Result, Run, Work, append_to_log, load_runner, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLost, StorageError, StoreFailed
@@ -119,7 +119,7 @@ def attempt(
     `imported` is called once the job's function is imported: from then on the heartbeat keeps the lease.
     """
     work = Work(claim, settings)
-    with tracked(work) as tracking:
+    with closing(Tracking(work)) as tracking:
         try:
             reporter = Reporter(Throughput.load(work.folder / THROUGHPUT), tracking.add)
         except DamagedFile as damaged:  # mere statistics end no job

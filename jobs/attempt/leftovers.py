@@ -138,12 +138,14 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
         state, kind = session.execute(locked).one_or_none() or ("", "")
         if state not in FINISHED:
             return []
-        notes = _notes(folder)
+        notes = sorted((folder / MADE).iterdir()) if (folder / MADE).is_dir() else []
         unrecorded = [note.name for note in notes if not storage.records.is_live(note.name)]
         if state == "done" and unrecorded:
             write_records(session, storage, unrecorded)
         for note in notes:
-            removed += _asides(storage, note.name)
+            for cut_off in sorted(storage.folder.glob(aside_pattern(note.name))):
+                shutil.rmtree(cut_off, ignore_errors=True)
+                removed.append(cut_off)
             if state == "done" and (artifact := _unregistered(session, storage, note.name)) is not None:
                 removed.append(artifact)
             elif state != "done" and storage.place(note.name).exists():
@@ -172,17 +174,6 @@ def jobs_with_leftovers(settings: Settings) -> set[str]:
 
 def _in_state(session: Session, ids: set[str], *states: str) -> set[str]:
     return set(session.scalars(select(Job.id).where(Job.state.in_(states)))) & ids if ids else set()
-
-
-def _notes(folder: Path) -> list[Path]:
-    return sorted((folder / MADE).iterdir()) if (folder / MADE).is_dir() else []
-
-
-def _asides(storage: Storage, artifact_id: str) -> list[Path]:
-    cut_off = sorted(storage.folder.glob(aside_pattern(artifact_id)))
-    for aside in cut_off:
-        shutil.rmtree(aside, ignore_errors=True)
-    return cut_off
 
 
 def _unregistered(session: Session, storage: Storage, artifact_id: str) -> Path | None:

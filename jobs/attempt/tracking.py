@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 
 from engine.errors import Problem
@@ -28,8 +28,10 @@ LONGEST_REASON = 300  # characters
 class Tracking:
     """The trackers of one attempt. Adding points never waits for them."""
 
-    def __init__(self, work: Work, names: Sequence[str] = (), run: Run | None = None) -> None:
-        """`run` is what the trackers show, if there are any."""
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        names = work.settings.tracker_names
+        run = _run_of(work) if names else None
         self._threads = [_TrackerThread(name, run, work) for name in names if run]
         for thread in self._threads:
             thread.start()
@@ -41,8 +43,11 @@ class Tracking:
             for thread in self._threads:
                 thread.items.put((points[0][1], metrics))
 
-    def end(self, state: str) -> None:
-        """Ends all runs; a tracker that does not end in time is left behind."""
+    def close(self) -> None:
+        """Ends all runs with the state of the job's row; a tracker that does not end in time is left behind."""
+        if not self._threads:
+            return
+        state = _state_of(self._work)
         for thread in self._threads:
             thread.items.put(state)
         until = time.monotonic() + (DONE_SECONDS if state == "done" else END_SECONDS)
@@ -50,18 +55,6 @@ class Tracking:
             thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
                 thread.report("did not end in time; its last points may be missing.")
-
-
-@contextmanager
-def tracked(work: Work) -> Iterator[Tracking]:
-    """The trackers of a job while it runs; with the state of its row they end."""
-    names = work.settings.tracker_names
-    tracking = Tracking(work, names, _run_of(work)) if names else Tracking(work)
-    try:
-        yield tracking
-    finally:
-        if names:
-            tracking.end(_state_of(work))
 
 
 def _run_of(work: Work) -> Run:

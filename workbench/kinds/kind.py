@@ -47,8 +47,8 @@ class Kind(Generic[SpecType]):
     """A kind of job. Its name is the default of the field `kind` of its spec.
 
     `creates`, `requires` and `reads` have no default: use `nothing` and `no_path` for a kind that touches nothing.
-    The built-in kinds are run by `jobs.kinds`, in the module with the name of the spec's; so is the form of those that
-    have one on the page Train, in `ui.kinds`. Other packages name both.
+    The built-in kinds are run by `jobs.kinds`, in the module named as the spec's unless they name another; so is
+    the form of those that have one on the page Train, in `ui.kinds`. Other packages name both.
     """
 
     spec: type[SpecType]

@@ -1,4 +1,8 @@
-"""Find clusters, assign every document to one, compute the map and describe the clusters (C-BTM §2.1)."""
+"""Find clusters, assign every document to one, compute the map and describe the clusters (C-BTM §2.1).
+
+The fit, and each shard of documents, is an artifact with a key, so the first job that needs it makes it: a job of its
+own on any worker, or the job that needs them all. An existing artifact is never made again.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from workbench.schema.tables import Expert
 
 @dataclass(frozen=True)
 class WeighedExpert:
-    """An expert of several: its files, its base's files and its weight."""
+    """An expert that becomes a part of a new model: its files, its base's files and its weight."""
 
     id: str
     name: str

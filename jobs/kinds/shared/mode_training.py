@@ -108,53 +108,37 @@ def write_parts(active: ActiveExperts, expert_set: ExpertSet, tokenizer: Tokeniz
     return partial(save_parts, active.model, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
 
 
-def keep_parts(
+def store_step(
     work: Work,
+    spec: TrainMode | ComposeMode,
     expert_set: ExpertSet,
-    name: str,
     domains: Sequence[DomainFiles],
+    tokenizer: Tokenizer,
     write: Write,
     held_out: HeldOut,
     *,
     base_id: str,
-    tokenizer: Tokenizer,
-) -> NewExpert:
-    """Stores experts of MoDE as the parts of one expert, in an artifact that `write` fills."""
-    with work.storage.new(expert_set.id) as folder:
-        write(folder)
-        size = sum(part_sizes(folder).values())
-    kind = METHOD.artifact_kind
-    return NewExpert(expert_set.id, name, METHOD.name, tuple(domains), size, held_out, kind, base_id, tokenizer.sha256)
-
-
-def register_step(
-    work: Work,
-    spec: TrainMode | ComposeMode,
-    expert: NewExpert,
-    *,
     seed_id: str | None,
     parent_id: str | None,
     config: Mapping[str, Any],
 ) -> Register:
-    """Registers the expert and a mixture of only this one. A parent that was deleted meanwhile is recorded as none."""
-    trained = asdict(spec.training) if spec.domains else {}
+    """Stores the parts as one expert, in an artifact that `write` fills; registers it and a mixture of only this one.
+
+    A parent that was deleted meanwhile is recorded as none.
+    """
+    id, kind = expert_set.id, METHOD.artifact_kind
+    with work.storage.new(id) as folder:
+        write(folder)
+        size = sum(part_sizes(folder).values())
+    made = NewExpert(id, spec.expert, METHOD.name, tuple(domains), size, held_out, kind, base_id, tokenizer.sha256)
+    whole = (asdict(spec.training) if spec.domains else {}) | dict(config)
 
     def register(session: Session) -> dict[str, Any]:
         parent = session.get(Expert, parent_id) if parent_id else None
-        register_new_expert(
-            session,
-            work,
-            expert,
-            seed_id=seed_id,
-            parent_id=parent.id if parent else None,
-            config={**trained, **config},
-        )
-        create_mixture(session, MixtureSpec(name=spec.name, experts=[expert.name]))
-        return {
-            "mixture": spec.name,
-            "expert": expert.name,
-            "parts": [part["name"] for part in config["parts"]],
-            "num_parameters": expert.num_parameters,
-        }
+        known_parent = parent.id if parent else None
+        register_new_expert(session, work, made, seed_id=seed_id, parent_id=known_parent, config=whole)
+        create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert]))
+        parts = [part["name"] for part in config["parts"]]
+        return {"mixture": spec.name, "expert": spec.expert, "parts": parts, "num_parameters": size}
 
     return register

@@ -19,7 +19,7 @@ from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Run, Work
 from jobs.kinds.shared.expert_files import HeldOut
-from jobs.kinds.shared.mode_training import keep_parts, load, register_step, train_parts, write_parts
+from jobs.kinds.shared.mode_training import load, store_step, train_parts, write_parts
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, require_same
 from workbench.analysis.changes.retrained_baselines import name_now
@@ -67,9 +67,6 @@ def run(work: Work, spec: ComposeMode) -> Run:
         )
     else:
         write, losses = write_parts((yield from load(work, expert_set)), expert_set, tokenizer), HeldOut()
-    expert = keep_parts(
-        work, expert_set, spec.expert, inputs.known, write, losses, base_id=inputs.base_id, tokenizer=tokenizer
-    )
     config = {
         "shape": {"num_blocks": inputs.num_blocks},
         "parts": [asdict(part.trained_on(spec.domains)) for part in inputs.parts],
@@ -78,8 +75,19 @@ def run(work: Work, spec: ComposeMode) -> Run:
         "without": spec.without,
         "learning": learning if spec.domains else "nothing",
     }
-    parent_id = next(iter(inputs.experts))
-    return register_step(work, spec, expert, seed_id=inputs.seed_id, parent_id=parent_id, config=config)
+    return store_step(
+        work,
+        spec,
+        expert_set,
+        inputs.known,
+        tokenizer,
+        write,
+        losses,
+        base_id=inputs.base_id,
+        seed_id=inputs.seed_id,
+        parent_id=next(iter(inputs.experts)),
+        config=config,
+    )
 
 
 def _require_named(session: Session, stored: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Run, Work
-from jobs.kinds.shared.mode_training import keep_parts, register_step, train_parts
+from jobs.kinds.shared.mode_training import store_step, train_parts
 from jobs.kinds.shared.tokens import domain_files, require_same
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.seeds import seed_row
@@ -30,11 +30,21 @@ def run(work: Work, spec: TrainMode) -> Run:
     )
     expert_set = ExpertSet(work.stable_id("expert"), seed, inits)
     write, losses = yield from train_parts(work, expert_set, domains, retained, spec.training, tokenizer)
-    expert = keep_parts(work, expert_set, spec.expert, domains, write, losses, base_id=base_id, tokenizer=tokenizer)
     domain = spec.domains[0] if len(spec.domains) == 1 else None
     parts = [
         {"name": init.name, "domain": domain, "domains": spec.domains, "of": None, "shape": asdict(init.shape)}
         for init in inits
     ]
-    config = {"shape": asdict(spec.shape), "parts": parts, "learning": "experts"}
-    return register_step(work, spec, expert, seed_id=seed_id, parent_id=None, config=config)
+    return store_step(
+        work,
+        spec,
+        expert_set,
+        domains,
+        tokenizer,
+        write,
+        losses,
+        base_id=base_id,
+        seed_id=seed_id,
+        parent_id=None,
+        config={"shape": asdict(spec.shape), "parts": parts, "learning": "experts"},
+    )

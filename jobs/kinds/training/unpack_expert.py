@@ -45,14 +45,14 @@ _BASE, _EXPERT, _SEED = "base", "expert", "seed"
 
 @dataclass(frozen=True)
 class _Stored:
-    """An artifact of this workbench, or None for one that the file brings."""
+    """What this workbench has of an expert's origins; None for what the file must bring."""
 
     seed: ArtifactRef | None
     base: ArtifactRef | None
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _CheckedExpert:
     """An expert that computed on its base, and what its own files show of it: the list itself proves nothing."""
 
     method: Method
@@ -68,7 +68,7 @@ class _New:
     name: str
     source: str
     described: PackedExpert
-    checked: _Checked
+    checked: _CheckedExpert
     ids: dict[str, str]
 
 
@@ -87,7 +87,10 @@ def run(work: Work, spec: UnpackExpert) -> Run:
         folders = _unpack(packed, described, stored, aside)
         checked = _check(folders, described, stored)
         yield Progress(1, 2, "parts", "saving")
-        ids = {part: _store(work, part, folder) for part, folder in folders.items()}
+        ids = {part: work.stable_id(part) for part in folders}
+        for part, folder in folders.items():
+            with work.storage.new(ids[part]) as target:
+                shutil.copytree(folder, target, dirs_exist_ok=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     source = f"packed:{sha256_of(packed.path)}"
@@ -97,14 +100,11 @@ def run(work: Work, spec: UnpackExpert) -> Run:
 
 def _find_stored(session: Session, work: Work, described: PackedExpert, packed: Packed) -> _Stored:
     """The seed model and the base that are here; raises ModelError where the base is neither here nor packed."""
-    seed, base = _find_seed(session, described.seed), _find_base(session, described)
+    seed, base = _find_seed(session, described.seed), _find_artifact(session, described.base_sha256)
     is_packed = packed.names_in(_BASE) or (packed.names_in(_SEED) and _is_on_seed(described))
     if base is None and not is_packed:
         raise _missing_base(session, described)
-    return _Stored(
-        work.storage.kept(seed.artifact) if seed else None,
-        work.storage.kept(base) if base else None,
-    )
+    return _Stored(work.storage.kept(seed.artifact) if seed else None, work.storage.kept(base) if base else None)
 
 
 def _find_seed(session: Session, seed: PackedSeed | None) -> SeedModel | None:
@@ -113,8 +113,8 @@ def _find_seed(session: Session, seed: PackedSeed | None) -> SeedModel | None:
     return session.scalar(select(SeedModel).join(Artifact).where(Artifact.sha256 == seed.sha256).limit(1))
 
 
-def _find_base(session: Session, described: PackedExpert) -> Artifact | None:
-    return session.scalar(select(Artifact).where(Artifact.sha256 == described.base_sha256).limit(1))
+def _find_artifact(session: Session, sha256: str) -> Artifact | None:
+    return session.scalar(select(Artifact).where(Artifact.sha256 == sha256).limit(1))
 
 
 def _is_on_seed(described: PackedExpert) -> bool:
@@ -147,19 +147,17 @@ def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Pat
         hashes[_BASE] = described.base_sha256
     if stored.seed is None and described.seed is not None and packed.names_in(_SEED):
         hashes[_SEED] = described.seed.sha256
-    return {part: _unpack_part(packed, part, aside / part, sha256) for part, sha256 in hashes.items()}
-
-
-def _unpack_part(packed: Packed, part: str, folder: Path, sha256: str) -> Path:
-    folder.mkdir(parents=True)
-    packed.unpack(part, folder)
-    if write_manifest(folder) != sha256:
-        raise DamagedFile(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
-    return folder
+    folders = {part: aside / part for part in hashes}
+    for part, folder in folders.items():
+        folder.mkdir(parents=True)
+        packed.unpack(part, folder)
+        if write_manifest(folder) != hashes[part]:
+            raise DamagedFile(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
+    return folders
 
 
 @torch.no_grad()
-def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored) -> _Checked:
+def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored) -> _CheckedExpert:
     """Loads the expert on its base and computes with it; raises ModelError for one that does not fit."""
     expert = ArtifactRef(folders[_EXPERT], described.sha256)
     base = stored.base or ArtifactRef(folders.get(_BASE) or folders[_SEED], described.base_sha256)
@@ -173,20 +171,12 @@ def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored
     tokenizer = load_tokenizer(base.folder)
     if _SEED in folders:
         tokenizer.try_out()
-    return _Checked(
+    return _CheckedExpert(
         method,
         loaded.num_parameters("expert"),
         tokenizer.sha256,
         num_parameters(import_model(folders[_SEED]).lm) if _SEED in folders else 0,
     )
-
-
-def _store(work: Work, part: str, folder: Path) -> str:
-    """Copies a folder into an artifact of the job and returns its id."""
-    id = work.stable_id(part)
-    with work.storage.new(id) as target:
-        shutil.copytree(folder, target, dirs_exist_ok=True)
-    return id
 
 
 # registered ---------------------------------------------------------------------------------------
@@ -196,7 +186,9 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
     described, checked, ids = new.described, new.checked, new.ids
     new_seed = _register_seed(session, work, new) if _SEED in ids else None
     seed = new_seed or _find_seed(session, described.seed)
-    domain = _same_domain(session, described.data_sha256)
+    # The domain of this workbench whose text trained the expert; a name proves nothing.
+    same = select(Domain).where(Domain.data_sha256 == described.data_sha256).limit(1)
+    domain = session.scalar(same) if described.data_sha256 else None
     register_expert(
         session,
         id=ids[_EXPERT],
@@ -211,7 +203,7 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
         data_sha256=described.data_sha256,
         num_parameters=checked.num_parameters,
         config={
-            **_config(work.storage.path(ids[_EXPERT]), checked.method),
+            **_config_of_files(work.storage.path(ids[_EXPERT]), checked.method),
             **_training_texts(domain, described, has_new_base=_BASE in ids),
             IMPORTED: {"source": new.source, **described.model_dump(mode="json")},
         },
@@ -226,7 +218,7 @@ def _base(session: Session, work: Work, new: _New) -> Artifact:
     """The base of the expert; raises ModelError where it was deleted since it was checked."""
     if _BASE in new.ids:
         return work.register_artifact(session, new.ids[_BASE], artifact_kinds.BASE)
-    if (base := _find_base(session, new.described)) is None:
+    if (base := _find_artifact(session, new.described.base_sha256)) is None:
         raise _missing_base(session, new.described)
     return base
 
@@ -250,16 +242,9 @@ def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
     return session.get_one(SeedModel, card.id)
 
 
-def _config(folder: Path, method: Method) -> Mapping[str, Any]:
+def _config_of_files(folder: Path, method: Method) -> Mapping[str, Any]:
     """What the expert's own files say of its parts; the config in the packed file is only for people."""
     return config_of_card(json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8")) if method.has_parts else {})
-
-
-def _same_domain(session: Session, data_sha256: str) -> Domain | None:
-    """The domain of this workbench whose text trained the expert; a name proves nothing."""
-    if not data_sha256:
-        return None
-    return session.scalar(select(Domain).where(Domain.data_sha256 == data_sha256).limit(1))
 
 
 def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_base: bool) -> dict[str, Any]:
