@@ -120,7 +120,7 @@ def test_an_invalid_area_is_refused_immediately(areas: list[str], words: str) ->
 
 
 def test_a_taken_name_is_reported_before_any_text_is_read(topics: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make_domain, "read_documents", None)
+    monkeypatch.setattr(make_domain, "load_documents", None)
     with pytest.raises(BadSpec, match="sea"):
         topics({**SPEC, "name": "sea", "clusters": ["0"]})
 

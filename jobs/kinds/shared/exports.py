@@ -71,7 +71,7 @@ def write_expert(work: Work, expert: ExportedExpert, folder: Path) -> Events[Non
     if template_folder(expert.base.folder, expert.files.folder) != expert.base.folder:
         load_tokenizer(expert.base.folder).save(folder)
         copy_template(expert.files.folder, folder)
-    _write_card(expert.card, folder)
+    write_card(expert.card, folder)
 
 
 def write_model(
@@ -89,7 +89,7 @@ def write_model(
             yield from convert(converter, model, folder / GGUF)
     else:
         _save_model(save, expert, folder)
-    _write_card(card, folder)
+    write_card(card, folder)
 
 
 def _save_model(save: Callable[[Path], object], expert: Path, folder: Path) -> None:
@@ -99,7 +99,7 @@ def _save_model(save: Callable[[Path], object], expert: Path, folder: Path) -> N
     add_turn_ends(folder)
 
 
-def _write_card(card: CardFacts, folder: Path) -> None:
+def write_card(card: CardFacts, folder: Path) -> None:
     (folder / CARD).write_text(model_card(card), encoding="utf-8")
 
 
