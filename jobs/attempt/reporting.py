@@ -214,7 +214,11 @@ class Reporter:
                     if event.step < event.num_steps:
                         # No more steps follow, even if fewer than max_steps were made.
                         self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are saved")
-                        self._messages.append(JobMessage(_finished_message(event)))
+                        made = f"Made all {event.num_steps:,} steps"
+                        if event.num_steps < event.max_steps:
+                            made = f"Stopped early, after step {event.num_steps:,} of {event.max_steps:,}"
+                        text = f"{made}: the weights are those of step {event.step:,}, the best on held-out text."
+                        self._messages.append(JobMessage(text))
                     if event.worse:
                         self._messages.append(JobMessage(worse_sentence(event.worse)))
 
@@ -294,13 +298,6 @@ def points_of(event: Event) -> list[Point]:
 
 def _flops_per_second(event: Step) -> float:
     return event.num_flops * event.tokens_per_second / event.num_tokens
-
-
-def _finished_message(event: TrainingFinished) -> str:
-    how = f"Made all {event.num_steps:,} steps"
-    if event.num_steps < event.max_steps:
-        how = f"Stopped early, after step {event.num_steps:,} of {event.max_steps:,}"
-    return f"{how}: the weights are those of step {event.step:,}, the best on held-out text."
 
 
 def worse_sentence(worse: Mapping[str, tuple[float, float]]) -> str:

@@ -105,31 +105,25 @@ REDIS = {
 def make_app(settings: Settings) -> Celery:
     """A Celery application for these settings; made once per process and settings."""
     app = Celery("workbench", set_as_current=False)
-    app.conf.update(configuration(settings))
-    return app
-
-
-def configuration(settings: Settings) -> dict[str, Any]:
-    """Celery's settings for this machine."""
-    return {
+    app.conf.update(
         **_broker(settings),
-        "broker_connection_timeout": CONNECT_SECONDS,
-        "broker_connection_retry_on_startup": True,
-        "broker_connection_max_retries": None,  # a worker waits for its broker without limit
-        "result_backend": None,
-        "task_ignore_result": True,
-        "task_serializer": "json",
-        "accept_content": ["json"],
-        "task_default_queue": QUEUE,
-        # Acknowledged when it starts: the row, not the broker, brings a lost job back.
-        "task_acks_late": False,
-        "worker_prefetch_multiplier": 1,
-        "worker_pool": "threads",
-        "worker_concurrency": settings.worker_slots,
-        "worker_enable_remote_control": False,
-        "worker_send_task_events": False,
-        "worker_redirect_stdouts": False,
-    }
+        broker_connection_timeout=CONNECT_SECONDS,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,  # a worker waits for its broker without limit
+        result_backend=None,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        task_default_queue=QUEUE,
+        task_acks_late=False,  # acknowledged when it starts: the row, not the broker, brings a lost job back
+        worker_prefetch_multiplier=1,
+        worker_pool="threads",
+        worker_concurrency=settings.worker_slots,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_redirect_stdouts=False,
+    )
+    return app
 
 
 def _broker(settings: Settings) -> dict[str, Any]:

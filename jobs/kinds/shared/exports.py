@@ -104,10 +104,19 @@ def write_card(card: CardFacts, folder: Path) -> None:
 
 
 def write_output(work: Work, target: Path, fill: Callable[[Path], Iterator[Event]]) -> Events[int]:
-    """Fills a folder outside the store unless an earlier attempt did; returns its bytes."""
+    """Fills a folder outside the store, which gets its name and a manifest of hashes at the end; returns its bytes.
+
+    A folder that an earlier attempt of this job wrote stays, and what a killed one left is removed. Raises StorageError
+    for a target that exists, also one that appeared meanwhile, and DiskFull.
+    """
     yield Progress(0, 1, "folders", "writing")
     if not is_written(work, target, "folder"):
-        with output_folder(work, target) as folder:
+
+        def note(folder: Path) -> None:
+            write_inputs(work, _NOTE, sha256_of(folder / MANIFEST))
+
+        aside = new_folder(target, replace=False, mark=work.job_id, complete=note)
+        with _refusals(target, "folder"), aside as folder:
             yield from fill(folder)
     num_bytes = output_bytes(target)
     yield Progress(1, 1, "folders", "done")
@@ -144,23 +153,8 @@ def is_written(work: Work, target: Path, what: What) -> bool:
 
 
 @contextmanager
-def output_folder(work: Work, target: Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name and a manifest of hashes at the end.
-
-    What a killed attempt of this job left is removed. Raises StorageError for a target that exists, also one that
-    appeared meanwhile, and DiskFull.
-    """
-
-    def note(folder: Path) -> None:
-        write_inputs(work, _NOTE, sha256_of(folder / MANIFEST))
-
-    with _refusals(target, "folder"), new_folder(target, replace=False, mark=work.job_id, complete=note) as folder:
-        yield folder
-
-
-@contextmanager
 def output_file(work: Work, target: Path) -> Iterator[Path]:
-    """The path of a file to write, which gets its name at the end. Like `output_folder` otherwise."""
+    """The path of a file to write, which gets its name at the end. Like `write_output` otherwise."""
     with _refusals(target, "file"), new_file(target, replace=False, mark=work.job_id) as file:
         yield file
         write_inputs(work, _NOTE, sha256_of(file))
