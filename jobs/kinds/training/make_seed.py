@@ -23,8 +23,8 @@ from engine.text.chat.own_template import copy_template
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.attempt.work import Run, Work
-from jobs.kinds.shared.averages import WeighedExpert, weighed_expert
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from jobs.kinds.training.averages import WeighedExpert, weighed_expert
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import CHANGES, MADE_OF, register_seed

@@ -48,4 +48,5 @@ KIND = Kind(
     requires=lambda spec: [*named("expert", *spec.experts), *named("prior", spec.prior)],
     reads=no_path,
     probe=Probe,
+    runner="jobs.kinds.training.averages:average_experts",
 )

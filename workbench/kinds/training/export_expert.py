@@ -73,4 +73,5 @@ KIND = Kind(
     command="expert export EXPERT FOLDER",
     sentence=_sentence,
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:export",
 )

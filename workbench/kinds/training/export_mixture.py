@@ -79,4 +79,5 @@ KIND = Kind(
     command="mixture export MIXTURE FOLDER",
     sentence=_sentence,
     link=ResultLink("mixtures", "See the mixture", lambda result: {"mixture": result["mixture"]}),
+    runner="jobs.kinds.training.averages:export_mixture",
 )

@@ -55,4 +55,5 @@ KIND = Kind(
     command="expert pack EXPERT FILE",
     sentence=_sentence,
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:pack",
 )

@@ -65,4 +65,5 @@ KIND = Kind(
     command="expert push EXPERT REPOSITORY",
     sentence=lambda result: f"{result['expert']} is at {result['url']} (commit {result['commit']}).",
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:push",
 )

@@ -1,4 +1,4 @@
-"""Exports: what folders for other tools hold, and how outputs outside the store are written.
+"""Exports an expert to a folder, to the Hugging Face hub or into one packed file, and what such outputs hold.
 
 An output is complete or absent, and never replaces what is there. A job that is killed between the last byte and its
 row finds what it wrote when it starts again: the hash is noted in its folder just before the output gets its name.
@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,20 +19,137 @@ from engine.files import MANIFEST, ArtifactRef, aside_of, faults_in, new_file, n
 from engine.methods.base import Method
 from engine.methods.export import export_model
 from engine.methods.registry import method_of
+from engine.packed_file import write_packed
 from engine.text.chat.own_template import add_turn_ends, copy_template, template_folder
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Events, Work
+from jobs.attempt.work import Events, Run, Work
 from jobs.kinds.shared.gguf import convert, find_converter
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
-from workbench.errors import DiskFull, StorageError
+from workbench.errors import BadSpec, DiskFull, StorageError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts, Format, model_card
+from workbench.kinds.training.export_expert import ExportExpert
+from workbench.kinds.training.pack_expert import PackExpert
+from workbench.kinds.training.push_expert import PushExpert, push_complaints
 from workbench.registry.experts import expert_row
+from workbench.registry.packed_experts import describe_packed
 from workbench.specs.hub_names import hub_origin
 from workbench.specs.outputs import What, existing
 from workbench.store.storage import free_bytes, is_full_disk
 
 CARD, GGUF = "README.md", "model.gguf"
+_NOTE = "output"
+
+
+def export(work: Work, spec: ExportExpert) -> Run:
+    """Writes the folder and says what is in it."""
+
+    def fill(folder: Path) -> Iterator[Event]:
+        yield from write_expert(work, read_expert(work, spec.expert, spec.format), folder)
+
+    num_bytes = yield from write_output(work, Path(spec.folder), fill)
+    return {"expert": spec.expert, "folder": spec.folder, "format": spec.format, "num_bytes": num_bytes}
+
+
+def push(work: Work, spec: PushExpert) -> Run:
+    """Writes the export into the job's folder and uploads it; the token is read, and never stored."""
+    token = _token()
+    with work.reading() as session:
+        if complaints := push_complaints(session, spec):
+            raise BadSpec(complaints)
+    expert = read_expert(work, spec.expert, spec.format)
+    yield Progress(0, 1, "folders", "writing")
+    with scratch(work, "upload") as folder:
+        yield from write_expert(work, expert, folder)
+        yield Progress(0, 1, "folders", f"uploading to {spec.repository}")
+        url, commit = _upload(folder, spec, token)
+    yield Progress(1, 1, "folders", "done")
+    return {"expert": spec.expert, "url": url, "commit": commit, "format": spec.format}
+
+
+def _upload(folder: Path, spec: PushExpert, token: str) -> tuple[str, str]:
+    """The address of the repository and the new commit."""
+    with _hub_errors(spec.repository):
+        from huggingface_hub import HfApi
+
+        hub = HfApi(token=token)
+        repository = hub.create_repo(spec.repository, private=not spec.public, exist_ok=True)
+        commit = hub.upload_folder(
+            repo_id=repository.repo_id, folder_path=folder, commit_message="Upload with Expert Workbench"
+        )
+        return str(repository), str(commit.oid)
+
+
+def _token() -> str:
+    """The token of HF_TOKEN or of a login; raises StorageError without one."""
+    from huggingface_hub import get_token
+
+    if token := get_token():
+        return token
+    raise StorageError(
+        "Nothing can be uploaded to the Hugging Face hub without a token.",
+        "Set HF_TOKEN where the job runs, or log in with: hf auth login",
+    )
+
+
+@contextmanager
+def _hub_errors(repository: str) -> Iterator[None]:
+    """Turns the errors of the hub and of the network into one sentence."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    unreachable: tuple[type[Exception], ...] = HfHubHTTPError.__bases__
+    try:
+        yield
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else "no status"
+        raise StorageError(
+            f"The Hugging Face hub refused the upload to “{repository}” ({status}): {_reason(error)}",
+            "Check the repository's name, and that your token may write to it.",
+        ) from error
+    except unreachable as error:  # OSError, and the errors of the HTTP library of this version
+        raise StorageError(
+            f"The Hugging Face hub cannot be reached: {_reason(error)}", "Check the network, then retry the job."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    message = getattr(error, "server_message", None) or str(error)
+    return next((line.strip() for line in str(message).splitlines() if line.strip()), type(error).__name__)[:300]
+
+
+def pack(work: Work, spec: PackExpert) -> Run:
+    """Writes the file, unless an earlier attempt did."""
+    with work.reading() as session:
+        row = expert_row(session, spec.expert)
+        described = describe_packed(row)
+        folders = {"expert": work.storage.kept(row.artifact)}
+        is_on_seed = row.seed is not None and row.base_id == row.seed.artifact_id
+        if not is_on_seed:
+            folders["base"] = work.storage.kept(row.base)
+        if spec.with_seed and row.seed is not None:
+            folders["seed"] = work.storage.kept(row.seed.artifact)
+    if spec.with_seed and described.seed is None:
+        raise StorageError(f"“{spec.expert}” has no seed model here.", "Pack it without: its base is packed anyway.")
+    yield Progress(0, 1, "files", "writing")
+    target = Path(spec.file)
+    if not is_written(work, target, "file"):
+        about = described.model_dump(mode="json")
+        with output_file(work, target) as file:
+            write_packed(file, about, {name: _files_of(kept) for name, kept in folders.items()})
+    num_bytes = output_bytes(target)
+    yield Progress(1, 1, "files", "done")
+
+    return {"expert": spec.expert, "file": spec.file, "with_seed": spec.with_seed, "num_bytes": num_bytes}
+
+
+def _files_of(kept: ArtifactRef) -> dict[str, Path]:
+    """The files of an artifact by their names, every byte checked; its manifest follows from them."""
+    replace(kept, record=None).check()  # what is given away is hashed
+    files = (file for file in kept.folder.rglob("*") if file.is_file() and file.name != MANIFEST)
+    return {file.relative_to(kept.folder).as_posix(): file for file in files}
+
+
+# what a folder holds ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -103,6 +220,9 @@ def write_card(card: CardFacts, folder: Path) -> None:
     (folder / CARD).write_text(model_card(card), encoding="utf-8")
 
 
+# files and folders outside the store ---------------------------------------------------------------
+
+
 def write_output(work: Work, target: Path, fill: Callable[[Path], Iterator[Event]]) -> Events[int]:
     """Fills a folder outside the store, which gets its name and a manifest of hashes at the end; returns its bytes.
 
@@ -133,9 +253,6 @@ def scratch(work: Work, name: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-_NOTE = "output"
 
 
 def is_written(work: Work, target: Path, what: What) -> bool:
