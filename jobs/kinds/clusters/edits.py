@@ -23,7 +23,7 @@ from engine.clusters.sources import write_sample
 from engine.events import Progress
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Events, Register, Run, Work
-from jobs.kinds.shared.clustered_text import folders_of
+from jobs.kinds.clusters.domains import folders_of
 from workbench.formatting.clustering_warnings import clustering_warnings
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.clusters.merge_clusters import MergeClusters

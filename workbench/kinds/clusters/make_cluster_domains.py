@@ -30,4 +30,5 @@ KIND = Kind(
     creates_unnamed_domains=lambda _: True,
     command="cluster domains CLUSTERING",
     link=clusters_link("Train on them", "Train on them"),
+    runner="jobs.kinds.clusters.domains:make_cluster_domains",
 )

@@ -64,4 +64,5 @@ KIND = Kind(
     reads=no_path,
     command="cluster choose CLUSTERING NAME",
     link=ResultLink("train", "Train on it", _dense_training),
+    runner="jobs.kinds.clusters.domains:make_domain",
 )

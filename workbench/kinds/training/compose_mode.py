@@ -89,4 +89,5 @@ KIND = Kind(
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
+    runner="jobs.kinds.training.mode:compose",
 )

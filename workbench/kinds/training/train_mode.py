@@ -118,4 +118,5 @@ KIND = Kind(
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
+    runner="jobs.kinds.training.mode:train",
 )
