@@ -17,14 +17,14 @@ from engine.events import Event, Note, Requirements, Saved, Saving
 from engine.files import folder_size
 from engine.free_memory import megabytes
 from jobs.attempt.checkpoint_upload import CheckpointUpload
-from jobs.attempt.finish import STOPPED, Outcome, finish, finish_done, outcome_of
+from jobs.attempt.finish import STOPPED, AttemptOutcome, finish, finish_done, outcome_of
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.job_log import begin_log, upload_log
 from jobs.attempt.leased_devices import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
 from jobs.attempt.reporting import Reporter, Throughput
 from jobs.attempt.tracking import Tracking
-from jobs.attempt.work import Claim, Events, Register, Result, Run, Work, append_to_log, load_runner, log_path
+from jobs.attempt.work import Claim, Events, JobRun, Register, Result, Work, append_to_log, load_runner, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLost, StorageError, StoreFailed
 from workbench.integrity.damage import with_names
@@ -40,7 +40,9 @@ from workbench.store.storage import free_bytes
 
 POLL_SECONDS = 0.05
 THROUGHPUT = "throughput.json"  # next to the checkpoints
-LEFT = Outcome("paused", "It was interrupted at the terminal.", "Resume it: it continues from its last checkpoint.")
+LEFT = AttemptOutcome(
+    "paused", "It was interrupted at the terminal.", "Resume it: it continues from its last checkpoint."
+)
 
 
 class Stopped(Exception):
@@ -214,7 +216,7 @@ def _keep(work: Work, reporter: Reporter, *, upload: bool) -> None:
             work.checkpoints.save(work.folder)
 
 
-def _drive(work: Work, run: Run, heartbeat: Heartbeat, upload: CheckpointUpload | None) -> Events[Register | Result]:
+def _drive(work: Work, run: JobRun, heartbeat: Heartbeat, upload: CheckpointUpload | None) -> Events[Register | Result]:
     """Yields the events of the job's function and closes it when it must stop; returns what it returns."""
     reporter = heartbeat.reporter
     damaged = work.checkpoints.restore(work.folder) if work.checkpoints else []  # of an attempt on another machine

@@ -34,7 +34,7 @@ RESUME = "Free some space, then resume the job: it continues from its last check
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptOutcome:
     """A final state of an attempt, with one sentence for the cause and one for what to do."""
 
     state: Literal["queued", Ending]
@@ -45,35 +45,35 @@ class Outcome:
 
 
 STOPPED = {
-    "cancel": Outcome("cancelled"),
-    "pause": Outcome("paused"),
-    "shutdown": Outcome("queued", "Its worker was stopped.", attempt_counts=False),
+    "cancel": AttemptOutcome("cancelled"),
+    "pause": AttemptOutcome("paused"),
+    "shutdown": AttemptOutcome("queued", "Its worker was stopped.", attempt_counts=False),
 }
 
 
-def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
+def outcome_of(error: Exception, folder: Path, log: Path) -> AttemptOutcome:
     """The outcome of an exception of the work in `folder`; the traceback is in `log`."""
     if isinstance(error, DiskFull | StoreFailed):
-        return Outcome("paused", error.problem, error.next_step or RESUME)
+        return AttemptOutcome("paused", error.problem, error.next_step or RESUME)
     if is_full_disk(error, folder):
-        return Outcome("paused", disk_full(folder).problem, RESUME)
+        return AttemptOutcome("paused", disk_full(folder).problem, RESUME)
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return Outcome("failed", f"{error.filename or folder} cannot be used: {error.strerror}.", PERMIT)
+        return AttemptOutcome("failed", f"{error.filename or folder} cannot be used: {error.strerror}.", PERMIT)
     if is_out_of_memory(error):
-        return Outcome("paused", f"There is not enough memory ({_first_line(error)}).", SMALLER)
+        return AttemptOutcome("paused", f"There is not enough memory ({_first_line(error)}).", SMALLER)
     classes = {cls.__name__ for cls in type(error).__mro__}  # by name: this must not import torch
     if "AcceleratorError" in classes or (isinstance(error, RuntimeError) and "CUDA error" in str(error)):
-        return Outcome("failed", f"A GPU reported an error ({_first_line(error)}).", CHECK_GPU.format(log=log))
+        return AttemptOutcome("failed", f"A GPU reported an error ({_first_line(error)}).", CHECK_GPU.format(log=log))
     if isinstance(error, LostGpu):
-        return Outcome("queued", str(error), attempt_counts=False)
+        return AttemptOutcome("queued", str(error), attempt_counts=False)
     if isinstance(error, LostNode):
-        return Outcome("queued", error.problem)
+        return AttemptOutcome("queued", error.problem)
     if isinstance(error, LostRank) and error.lacks_memory:
-        return Outcome("paused", error.problem, SMALLER)
+        return AttemptOutcome("paused", error.problem, SMALLER)
     if isinstance(error, Problem):
         failure = Failure(code=code_of(error), line=getattr(error, "line", None))
-        return Outcome("failed", error.cause, error.next_step, failure=failure)
-    return Outcome(
+        return AttemptOutcome("failed", error.cause, error.next_step, failure=failure)
+    return AttemptOutcome(
         "failed",
         f"The job raised an unexpected error: {type(error).__name__}: {_first_line(error)}",
         f"The traceback is in the log {log}. Try again, or report the error with this log.",
@@ -84,7 +84,7 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "no message")[:500]
 
 
-def finish(claim: Claim, settings: Settings, outcome: Outcome, update: JobUpdate | None = None) -> None:
+def finish(claim: Claim, settings: Settings, outcome: AttemptOutcome, update: JobUpdate | None = None) -> None:
     """Ends an attempt that is not done; a stop that the row requests meanwhile is respected."""
 
     def write(session: Session) -> None:
@@ -143,7 +143,7 @@ def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> No
         leases.add_event(session, claim.job_id, message.text, kind=message.kind, data=message.data)
 
 
-def write_outcome(session: Session, claim: Claim, outcome: Outcome) -> None:
+def write_outcome(session: Session, claim: Claim, outcome: AttemptOutcome) -> None:
     """Writes an outcome to the row; raises LeaseLost when another worker has the job."""
     if outcome.state == "queued":
         leases.release(session, claim.job_id, claim.fence, outcome.problem, attempt_counts=outcome.attempt_counts)

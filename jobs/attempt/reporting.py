@@ -38,7 +38,7 @@ MAX_SPREAD = 5.0  # of the fastest piece to the slowest: units that differ more 
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeLeft:
     """Seconds left: at the mean, the fastest and the slowest recent speed."""
 
     seconds: float
@@ -46,7 +46,7 @@ class Estimate:
     latest: float
 
 
-class Pace:
+class JobPace:
     """Measures the speed of a job from its progress; a new phase or a step back restarts the measurement."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Pace:
             self._phase = phase
         self._samples.append((at, done))
 
-    def estimate(self, total: float) -> Estimate | None:
+    def estimate(self, total: float) -> TimeLeft | None:
         """The time until `total` units are done; None with too few samples, or where units are too unlike."""
         samples = list(self._samples)
         if len(samples) <= NUM_PIECES or samples[-1][0] - samples[0][0] < MIN_SECONDS:
@@ -71,7 +71,7 @@ class Pace:
         mean, left = _speed(samples[0], samples[-1]), max(total - samples[-1][1], 0.0)
         if mean <= 0 or min(speeds) <= 0 or max(speeds) > MAX_SPREAD * min(speeds):
             return None  # no progress for a while, or no basis yet
-        return Estimate(left / mean, left / max(speeds), left / min(speeds))
+        return TimeLeft(left / mean, left / max(speeds), left / min(speeds))
 
 
 def _speed(start: tuple[float, float], end: tuple[float, float]) -> float:
@@ -104,7 +104,7 @@ class JobUpdate:
 
     progress: float | None = None
     note: str | None = None
-    eta: Estimate | None = None
+    eta: TimeLeft | None = None
     metrics: tuple[Point, ...] = ()
     messages: tuple[JobMessage, ...] = ()
 
@@ -172,7 +172,7 @@ class Reporter:
     ) -> None:
         """`throughput` is that of previous attempts, which this one continues; `forward` gets each step's points."""
         self._lock = threading.Lock()
-        self._pace = Pace()
+        self._pace = JobPace()
         self._latest: Progress | Step | None = None
         self._metrics: list[Point] = []
         self._messages: list[JobMessage] = []

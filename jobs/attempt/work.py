@@ -76,8 +76,8 @@ def runner_path(kind: Kind[Any]) -> str:
 Result = dict[str, Any]  # JSON
 Register = Callable[[Session], Result]
 Events = Generator[Event, None, T]  # what a step does, and then its result
-Run = Events[Register | Result]
-Runner = Callable[..., Run]
+JobRun = Events[Register | Result]
+Runner = Callable[..., JobRun]
 
 
 @dataclass(frozen=True)

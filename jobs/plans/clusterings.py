@@ -61,7 +61,7 @@ def submit_find(spec: FindClusters, settings: Settings | None = None) -> list[st
 
 
 def submit_training(
-    spec: TrainClusters, settings: Settings | None = None, branches: Sequence[Branch] | None = None
+    spec: TrainClusters, settings: Settings | None = None, branches: Sequence[ClusterModel] | None = None
 ) -> list[str]:
     """Submits the jobs that train missing models and returns their ids, the one that composes the mixture last.
 
@@ -127,7 +127,7 @@ def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
 
 
 @dataclass(frozen=True)
-class Branch:
+class ClusterModel:
     """The model of one cluster and its parent.
 
     With `makes_domain` the `domain` is still to be made of the cluster's documents. `parent` is the expert to start
@@ -148,7 +148,7 @@ class Branch:
     shares: Shares
 
 
-def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list[Branch]:
+def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list[ClusterModel]:
     """The model of each cluster as `submit_training` would train it; nothing is queued.
 
     Raises BadSpec with all differences when existing models were trained with other settings.
@@ -167,7 +167,7 @@ def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list
         return branches
 
 
-def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[Branch]:
+def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[ClusterModel]:
     row = clustering_row(session, spec.clustering)
     wanted = domain_names(session, row)
     for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
@@ -178,7 +178,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
         existing = None if cluster.number in wanted else session.scalar(trained)
         expert = existing.name if existing else names[spec.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
-        yield Branch(
+        yield ClusterModel(
             cluster.name,
             cluster.num_documents,
             domain,
@@ -191,7 +191,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
         )
 
 
-def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> None:
+def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> None:
     """Raises BadSpec with all differences between the existing models and the spec.
 
     After clusters were edited, remaining models had other shares of the steps than new ones, and may have another
@@ -260,7 +260,7 @@ def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:
     return spec.model_copy(update={"branch_from": spec.branch_from and model_name(session, spec.branch_from)})
 
 
-def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
+def _train(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> Iterator[Step]:
     spec = _with_rate(session, _without_alias(session, spec), branches)
     row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
     new = [branch.domain for branch in branches if branch.makes_domain]
@@ -277,7 +277,7 @@ def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) ->
     yield Step("mixture", mixture, f"{spec.name}: compose the mixture", needed)
 
 
-def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> TrainClusters:
+def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> TrainClusters:
     """The spec with a learning rate: that of models which are there already, or the default for its start."""
     if spec.training.learning_rate is not None:
         return spec
@@ -289,7 +289,7 @@ def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[Branch]
     return spec.model_copy(update={"training": replace(spec.training, learning_rate=rate)})
 
 
-def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
+def _training(spec: TrainClusters, branch: ClusterModel) -> TrainJoint | TrainExpert:
     """The spec of a dense model from the seed, or of a full copy of an expert and its base."""
     name = branch.expert.removesuffix(f"/{_DENSE.only_expert}")
     training = replace(spec.training, num_steps=branch.num_steps)

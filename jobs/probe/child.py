@@ -26,7 +26,7 @@ from engine.training.inspection import observed_by
 from jobs.attempt.finish import outcome_of
 from jobs.attempt.reporting import sentence
 from jobs.attempt.work import load_runner
-from jobs.probe.measuring import CLAIM, Contents, GpuMemory, ProbeWork, Stopwatch, peak_bytes, resident_bytes
+from jobs.probe.measuring import CLAIM, GpuMemory, ProbeWork, Stopwatch, TrainingContents, peak_bytes, resident_bytes
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.job_records.devices import share_of_gpu
 from workbench.job_records.preconditions import kind_of
@@ -70,7 +70,7 @@ def measure(
     stopwatch = Stopwatch(loading_seconds)
     run = load_runner(probe.short.kind)
     process_bytes, gpu = resident_bytes(), GpuMemory(settings.device, share)
-    contents = Contents(work, probe.base)
+    contents = TrainingContents(work, probe.base)
     with observed_by(contents.see), closing(run(work, probe.short)) as events:
         for event in events:
             stopwatch.see(event)

@@ -33,19 +33,19 @@ from workbench.store.storage import free_bytes
 
 
 @dataclass(frozen=True)
-class Limits:
+class FreeBytes:
     """Bytes that are free."""
 
     memory_bytes: int
     disk_bytes: int
 
 
-def limits_now(settings: Settings) -> Limits:
+def limits_now(settings: Settings) -> FreeBytes:
     """Memory that is available, in a container what its limit leaves, and the disk of artifacts or of checkpoints."""
     memory = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):
         memory = min(memory, left_in_container())
-    return Limits(max(memory, 0), min(map(free_bytes, (settings.artifacts_folder, settings.root))))
+    return FreeBytes(max(memory, 0), min(map(free_bytes, (settings.artifacts_folder, settings.root))))
 
 
 MOST_SECONDS = 120.0  # of all probes of one forecast, without those in which one says that it has come further
@@ -72,7 +72,7 @@ class End:
 
 
 def forecast(
-    spec: Spec, settings: Settings | None = None, *, limits: Limits | None = None, max_seconds: float = MOST_SECONDS
+    spec: Spec, settings: Settings | None = None, *, limits: FreeBytes | None = None, max_seconds: float = MOST_SECONDS
 ) -> Generator[str, None, Forecast]:
     """Yields what the probe is at, in words, ten times a second, and returns the forecast. Closing it stops the probe.
 
@@ -132,7 +132,7 @@ def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast
             "time": TimeParts(**{part: value * num_jobs for part, value in single.time.model_dump().items()}),
         }
         measured = single.model_copy(update=taken)
-        limits = Limits(one.memory_free_bytes, one.disk_free_bytes)
+        limits = FreeBytes(one.memory_free_bytes, one.disk_free_bytes)
         misfit, doubt = _misfit(End(measured=measured), limits), _doubt(measured, limits)
         fits = False if misfit else None if doubt else True
         changes |= {"measured": measured, "problem": misfit or doubt, "fits": fits, "nearest": {}}
@@ -148,7 +148,7 @@ def _wait_for_others(until: float) -> Iterator[str]:
 
 
 def _end_of_probe(
-    spec: Spec, settings: Settings, limits: Limits, places: Places, until: float
+    spec: Spec, settings: Settings, limits: FreeBytes, places: Places, until: float
 ) -> Generator[str, None, End]:
     """How a probe ended, for the processes of the job and their machines. Only this one's memory can be too little."""
     end = yield from run_probe(spec, settings, limits, until)
@@ -165,7 +165,7 @@ def _end_of_probe(
     return end
 
 
-def run_probe(spec: Spec, settings: Settings, limits: Limits, until: float) -> Generator[str, None, End]:
+def run_probe(spec: Spec, settings: Settings, limits: FreeBytes, until: float) -> Generator[str, None, End]:
     """Runs one probe until its end, or until it takes more than there is.
 
     One that comes further, as a large model does slowly, has as much time again from there on.
@@ -275,7 +275,7 @@ def _home(settings: Settings) -> dict[str, str]:
     }
 
 
-def _runs_out(process: subprocess.Popen[bytes], folder: Path, limits: Limits) -> Literal["", "memory", "disk"]:
+def _runs_out(process: subprocess.Popen[bytes], folder: Path, limits: FreeBytes) -> Literal["", "memory", "disk"]:
     """The resource that a probe exhausts, so that it must end."""
     with suppress(psutil.Error, FileNotFoundError):  # it has just ended, or a file has just gone
         if psutil.Process(process.pid).memory_info().rss > limits.memory_bytes:
@@ -285,7 +285,7 @@ def _runs_out(process: subprocess.Popen[bytes], folder: Path, limits: Limits) ->
     return ""
 
 
-def _misfit(end: End, limits: Limits) -> str:
+def _misfit(end: End, limits: FreeBytes) -> str:
     """Why the job does not fit; empty where it does, and where that is not known."""
     if end.lacks:
         return end.problem
@@ -295,13 +295,13 @@ def _misfit(end: End, limits: Limits) -> str:
     return " ".join([*memory, *_too_little("disk", end.measured.disk_bytes, limits.disk_bytes)])
 
 
-def _doubt(measured: Measured | None, limits: Limits) -> str:
+def _doubt(measured: Measured | None, limits: FreeBytes) -> str:
     """Why it is not known whether the job fits: its processes divide what was measured; empty where that fits."""
     lacking = _too_little_memory(measured, limits) if measured and measured.is_undivided else []
     return " ".join([*lacking, _UNDIVIDED]) if lacking else ""
 
 
-def _too_little_memory(measured: Measured, limits: Limits) -> list[str]:
+def _too_little_memory(measured: Measured, limits: FreeBytes) -> list[str]:
     """Sentences about the memory of this machine and of its GPU; none where the GPUs are those of other machines."""
     lacking = _too_little("memory", measured.peak_bytes, limits.memory_bytes)
     if measured.num_on_node:
@@ -320,14 +320,14 @@ def _exceeds_share(measured: Measured) -> bool:
     return 0 < measured.gpu_share_bytes < measured.gpu_peak_bytes
 
 
-def _lacks_memory(end: End, limits: Limits) -> bool:
+def _lacks_memory(end: End, limits: FreeBytes) -> bool:
     if end.measured is None:
         return end.lacks == "memory"
     return not end.measured.is_undivided and bool(_too_little_memory(end.measured, limits))
 
 
 def _nearest(
-    spec: Any, smaller: Sequence[Any], end: End, settings: Settings, limits: Limits, places: Places, until: float
+    spec: Any, smaller: Sequence[Any], end: End, settings: Settings, limits: FreeBytes, places: Places, until: float
 ) -> Generator[str, None, Changes]:
     """The options of the first smaller job that fits; empty where none does before the time is over.
 
@@ -355,7 +355,7 @@ def _least(measured: Measured, spec: Any, smaller: Any) -> float:
     return measured.peak_bytes - measured.memory.rest * (1 - share)
 
 
-def _next_step(end: End, misfit: str, nearest: Changes, limits: Limits) -> str:
+def _next_step(end: End, misfit: str, nearest: Changes, limits: FreeBytes) -> str:
     if not misfit:
         return end.next_step
     if nearest:

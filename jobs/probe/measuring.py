@@ -149,7 +149,7 @@ class Stopwatch:
         return self._at - before
 
 
-class Contents:
+class TrainingContents:
     """Bytes of the tensors that a training holds and of its largest checkpoint, and its first batch."""
 
     def __init__(self, work: Work, base: RegistryObject | None) -> None:

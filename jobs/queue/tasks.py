@@ -32,7 +32,7 @@ from engine.device import process_environment
 from engine.errors import Problem
 from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
-from jobs.attempt.finish import SMALLER, Outcome, finish
+from jobs.attempt.finish import SMALLER, AttemptOutcome, finish
 from jobs.attempt.job_log import upload_log
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
@@ -270,11 +270,13 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     # A process killed by a signal could not print the cause: its last line is something else.
     cause += f": {end.last_line}" if end.code > 0 and end.last_line else "."
     if may_retry:
-        finish(claim, settings, Outcome("queued", cause))
+        finish(claim, settings, AttemptOutcome("queued", cause))
     elif end.has_started and end.code == -signal.SIGKILL:
-        finish(claim, settings, Outcome("paused", cause, SMALLER))
+        finish(claim, settings, AttemptOutcome("paused", cause, SMALLER))
     else:
-        finish(claim, settings, Outcome("failed", cause, f"See its log {log_path(settings, job_id)}, then retry."))
+        finish(
+            claim, settings, AttemptOutcome("failed", cause, f"See its log {log_path(settings, job_id)}, then retry.")
+        )
 
 
 def describe_exit(code: int) -> str:

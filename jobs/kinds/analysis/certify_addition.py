@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from engine.analysis.addition import add_and_compare
 from engine.events import Progress
 from engine.files import faults_in
-from jobs.attempt.work import Events, Run, Work
+from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.resume_guard import report_reproducible_from
 from jobs.kinds.shared.scoring import measure_missing, register_scores, score_missing
 from workbench.analysis.changes.additions import (
@@ -38,7 +38,7 @@ class _CheckedFolder:
     faults: list[str]
 
 
-def run(work: Work, spec: CertifyAddition) -> Run:
+def run(work: Work, spec: CertifyAddition) -> JobRun:
     """Hashes the existing files, then scores what is missing. The report is written whatever the result.
 
     Only files recorded before the addition are judged. A changed file is a finding, not a failure of the job, which

@@ -31,7 +31,7 @@ from engine.mixing.posterior import PosteriorGate
 from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Events, Run, Work
+from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.resume_guard import report_reproducible_from
 from jobs.kinds.shared.scoring import Experts, files_by_base, load_all, register_scores, score_missing
 from jobs.kinds.shared.tokens import DomainFiles, pack, read_domains
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class RemovalInputs:
     expert_id: str
     full: Experts
     without: tuple[str, ...]
@@ -54,7 +54,7 @@ class _Inputs:
     domains: tuple[DomainFiles, ...]  # the expert's own first
 
 
-def run(work: Work, spec: CertifyRemoval) -> Run:
+def run(work: Work, spec: CertifyRemoval) -> JobRun:
     """Scores what is missing, compares loaded models and tries to extract text; the report is written at the end.
 
     Scores are registered at once: they are worth keeping even if a later step fails.
@@ -82,12 +82,12 @@ def run(work: Work, spec: CertifyRemoval) -> Run:
     return register
 
 
-def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
+def _read(session: Session, work: Work, spec: CertifyRemoval) -> RemovalInputs:
     sides = sides_of(session, spec.mixture, spec.expert, spec.retrained)
     homes = [expert.domain.name for expert in sides.with_expert if expert.domain is not None]
     names = dict.fromkeys([sides.domain.name, *homes])
     removed = next(expert for expert in sides.with_expert if expert not in sides.without_expert)
-    return _Inputs(
+    return RemovalInputs(
         expert_id=removed.id,
         full=files_by_base(work.storage, sides.with_expert),
         without=tuple(expert.id for expert in sides.without_expert),
@@ -98,7 +98,7 @@ def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
     )
 
 
-def _pack(work: Work, spec: CertifyRemoval, inputs: _Inputs) -> Events[tuple[dict[str, Path], list[str]]]:
+def _pack(work: Work, spec: CertifyRemoval, inputs: RemovalInputs) -> Events[tuple[dict[str, Path], list[str]]]:
     """Folders of packed tokens by domain, the expert's own first, and the domains with enough dev text.
 
     Raises MixtureError before anything is computed if the expert's own domain is too short.
@@ -157,7 +157,7 @@ class _Comparison:
 
     work: Work
     spec: CertifyRemoval
-    inputs: _Inputs
+    inputs: RemovalInputs
     own: Row
     pieces: Pieces
 
@@ -222,7 +222,7 @@ def _last(events: Iterator[Event | T]) -> Events[T]:
 
 def _findings(
     spec: CertifyRemoval,
-    inputs: _Inputs,
+    inputs: RemovalInputs,
     rows: Sequence[Row],
     identity: Identity,
     extraction: Extraction,

@@ -33,7 +33,7 @@ from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from jobs.attempt.work import Events, Run, Work
+from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.classification_report import EpisodeFacts, MeasuredEpisode, findings
 from jobs.kinds.shared.resume_guard import report_reproducible_from
 from jobs.kinds.shared.scoring import load_experts
@@ -51,7 +51,7 @@ _LEAST_BLOCK = 2  # the shortest context, in tokens, that a model must support
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class ClassificationInputs:
     """The mixture, other experts to compare with, and the terms of the mixture's clusters by number."""
 
     mixture_id: str
@@ -97,7 +97,7 @@ class _PromptSet:
         return f"answers:{expert_id}:{self.sha256}"
 
 
-def run(work: Work, spec: Classify) -> Run:
+def run(work: Work, spec: Classify) -> JobRun:
     """Scores what is missing, base by base, then compares the routings; the report is written at the end."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
@@ -122,7 +122,7 @@ def run(work: Work, spec: Classify) -> Run:
     return register
 
 
-def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
+def _read(session: Session, work: Work, spec: Classify) -> ClassificationInputs:
     planned = plan(session, work.storage, spec.mixture)
     beside = [plan(session, work.storage, name) for name in spec.experts]
     if mismatched := with_another_tokenizer(planned, beside):
@@ -140,10 +140,12 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
         )
     others = {expert.id: expert for single in beside for expert in single.experts if expert.id not in planned.names}
     mixture_id = mixture_row(session, spec.mixture).id
-    return _Inputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
+    return ClassificationInputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
 
 
-def _prompt_sets(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Tokenizer) -> Iterator[_PromptSet]:
+def _prompt_sets(
+    spec: Classify, inputs: ClassificationInputs, tasks: Sequence[Task], tokenizer: Tokenizer
+) -> Iterator[_PromptSet]:
     """Yields one prompt set for every task and seed."""
     max_positions = min(read_limits(base.folder).max_positions for base in inputs.by_base())
     shots = Shots(spec.num_shots, spec.num_validation, spec.max_examples)
@@ -154,7 +156,7 @@ def _prompt_sets(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokeniz
             yield _PromptSet.of(task, options, partial(make_episode, task, tokenizer, shots, seed, max_tokens))
 
 
-def _score(work: Work, inputs: _Inputs, prompt_sets: Sequence[_PromptSet]) -> Events[dict[str, Path]]:
+def _score(work: Work, inputs: ClassificationInputs, prompt_sets: Sequence[_PromptSet]) -> Events[dict[str, Path]]:
     """Returns the folders of all answers by key. One base is in memory at a time, and only if an answer is missing."""
     folders: dict[str, Path] = {}
     done, total = 0, len(inputs.names) * sum(prompts.facts.num_prompts for prompts in prompt_sets)
@@ -222,7 +224,7 @@ class _Nearness:
 
 
 def _measure(
-    spec: Classify, inputs: _Inputs, prompts: _PromptSet, folders: Mapping[str, Path], nearness: _Nearness
+    spec: Classify, inputs: ClassificationInputs, prompts: _PromptSet, folders: Mapping[str, Path], nearness: _Nearness
 ) -> MeasuredEpisode:
     episode = prompts.make()
     answered = partial(_answered, spec, prompts, episode, folders)

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
-from jobs.attempt.work import Run, Work
+from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.scoring import measure_missing, register_scores, score_missing
 from workbench.analysis.perplexity_tables import is_scored, measure_for
 from workbench.answers.calibrations import EvidenceCalibration
@@ -20,7 +20,7 @@ from workbench.registry.cards import MixtureCard
 from workbench.registry.mixtures import get_mixture, save_calibration
 
 
-def run(work: Work, spec: Evaluate) -> Run:
+def run(work: Work, spec: Evaluate) -> JobRun:
     """Writes one folder of scores per expert and domain, for those without scores or for all.
 
     With `calibrate` it also fits the evidence, while nobody waits: the scores are registered before, so that an attempt

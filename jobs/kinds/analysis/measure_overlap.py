@@ -9,13 +9,13 @@ from sqlalchemy.orm import Session
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.overlap import NUM_BIGRAMS, SAMPLE_BYTES, Bigrams, domain_bigrams, overlap_matrix
-from jobs.attempt.work import Run, Work
+from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.tokens import read_domains
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.registry.reports import register_report
 
 
-def run(work: Work, spec: MeasureOverlap) -> Run:
+def run(work: Work, spec: MeasureOverlap) -> JobRun:
     """Counts the bigrams of each domain once, then compares all pairs. Each domain is one step of progress."""
     with work.reading() as session:
         domains = read_domains(session, work.storage, spec.domains)

@@ -8,11 +8,11 @@ from engine.events import Progress
 from engine.selfcheck.law import Checked
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.selfcheck.report import report
-from jobs.attempt.work import Run, Work
+from jobs.attempt.work import JobRun, Work
 from workbench.kinds.analysis.selfcheck import SelfCheck
 
 
-def run(work: Work, _: SelfCheck) -> Run:
+def run(work: Work, _: SelfCheck) -> JobRun:
     """Checks one law per step. A law that fails is a result; the job itself succeeds."""
     checked: list[Checked] = []
     for law in run_laws(work.settings.device):

@@ -23,7 +23,7 @@ from engine.text.corpus import Document
 from engine.text.parquet_rows import read_rows
 from engine.text.split import MAX_DOMAINS, store_documents
 from engine.text.split_names import SPLITS, Split
-from jobs.attempt.work import Events, Run, Work
+from jobs.attempt.work import Events, JobRun, Work
 from workbench.formatting.number_format import pluralize
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
@@ -40,7 +40,7 @@ BATCH = 1024  # rows looked up at once
 NONE = -1  # the number of a document that goes into no domain
 
 
-def make_domain(work: Work, spec: MakeDomain) -> Run:
+def make_domain(work: Work, spec: MakeDomain) -> JobRun:
     """Makes one corpus with one domain: the documents in the given areas and clusters."""
     with work.reading() as session:
         ensure_free(session, Domain, "domain", spec.name)
@@ -87,7 +87,7 @@ def _in_areas(spec: MakeDomain, folder: Path, num_documents: int) -> NDArray[np.
     return is_chosen_N
 
 
-def make_cluster_domains(work: Work, spec: MakeClusterDomains) -> Run:
+def make_cluster_domains(work: Work, spec: MakeClusterDomains) -> JobRun:
     """Makes one corpus with a domain for each cluster that needs one."""
     with work.reading() as session:
         row = clustering_row(session, spec.clustering)

@@ -22,7 +22,7 @@ from engine.clusters.fitting import Fitted, embed, find_apart, means, require_en
 from engine.clusters.sources import write_sample
 from engine.events import Progress
 from engine.text.split_names import SPLITS
-from jobs.attempt.work import Events, Register, Run, Work
+from jobs.attempt.work import Events, JobRun, Register, Work
 from jobs.kinds.clusters.domains import folders_of
 from workbench.formatting.clustering_warnings import clustering_warnings
 from workbench.formatting.number_format import pluralize
@@ -39,7 +39,7 @@ from workbench.registry.clusters.clusterings import (
 from workbench.store import artifact_kinds
 
 
-def merge(work: Work, spec: MergeClusters) -> Run:
+def merge(work: Work, spec: MergeClusters) -> JobRun:
     """Replaces several clusters by one."""
     opened = open_to_edit(work, spec.clustering)
     yield Progress(0, 1, "edits", "merging")
@@ -47,7 +47,7 @@ def merge(work: Work, spec: MergeClusters) -> Run:
     return store_edit(work, opened, edits.merge(opened.fitted, opened.documents, numbers))
 
 
-def pin(work: Work, spec: PinDocuments) -> Run:
+def pin(work: Work, spec: PinDocuments) -> JobRun:
     """Assigns documents to a cluster by hand."""
     opened = open_to_edit(work, spec.clustering)
     yield Progress(0, len(spec.documents), "documents", "pinning")
@@ -55,7 +55,7 @@ def pin(work: Work, spec: PinDocuments) -> Run:
     return store_edit(work, opened, edits.pin(opened.fitted, opened.documents, chosen, cluster))
 
 
-def split(work: Work, spec: SplitCluster) -> Run:
+def split(work: Work, spec: SplitCluster) -> JobRun:
     """Replaces one cluster by several, which are found within it."""
     opened = open_to_edit(work, spec.clustering, work.settings.device)
     number = opened.files.number(spec.cluster)

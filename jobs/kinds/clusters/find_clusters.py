@@ -29,7 +29,7 @@ from engine.events import Event, Progress, forward_progress
 from engine.files import MANIFEST, ArtifactRef
 from engine.text.split import count_documents
 from engine.text.split_names import SPLITS
-from jobs.attempt.work import Events, Register, Run, Work
+from jobs.attempt.work import Events, JobRun, Register, Work
 from jobs.kinds.clusters.edits import facts, measures
 from jobs.kinds.shared.tokens import DomainFiles, read_domains
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
@@ -111,7 +111,7 @@ def _cut(domain: DomainFiles, length: int, folder: Path) -> Iterator[Event]:
     yield from cut_documents(domain.documents(), length, folder)
 
 
-def run_part(work: Work, spec: ClusterPart) -> Run:
+def run_part(work: Work, spec: ClusterPart) -> JobRun:
     """Runs one step."""
     with work.reading() as session:
         inputs = read_inputs(session, work, spec)
@@ -169,7 +169,7 @@ def forget_parts(session: Session, inputs: ClusteringInputs) -> None:
             session.delete(row)
 
 
-def run(work: Work, spec: FindClusters) -> Run:
+def run(work: Work, spec: FindClusters) -> JobRun:
     """Runs the steps that no other job has run, and joins their results in one folder."""
     with work.reading() as session:
         inputs = read_inputs(session, work, spec)

@@ -18,14 +18,14 @@ from engine.text.local_sources import SOURCES, local_documents
 from engine.text.plain_text import document_characters
 from engine.text.split import store_documents
 from engine.text.streams import TextFile, find_files, size_on_disk
-from jobs.attempt.work import Run, Work
+from jobs.attempt.work import JobRun, Work
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.corpora import register_corpus
 from workbench.store import artifact_kinds
 
 
-def run(work: Work, spec: ImportCorpus) -> Run:
+def run(work: Work, spec: ImportCorpus) -> JobRun:
     """Writes one artifact with the documents of all domains. An error leaves neither row nor file."""
     report = Report()
     dataset = DatasetSource.parse(spec.dataset, spec.dataset_split).pinned() if spec.dataset else None

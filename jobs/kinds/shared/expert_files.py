@@ -38,7 +38,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Losses:
+class HeldOutLosses:
     """Held-out losses by domain: of the last evaluation, or with patience of the best, and before the first update."""
 
     after: Mapping[str, float]
@@ -49,7 +49,7 @@ class Losses:
         return HeldOut(_mean_loss(self.after, domains), _mean_loss(self.before, domains))
 
 
-def last_losses(events: Iterator[Event]) -> Events[Losses]:
+def last_losses(events: Iterator[Event]) -> Events[HeldOutLosses]:
     """Passes events on. Returns the losses of the weights that the training leaves, and those before it."""
     losses: dict[str, float] = {}
     before: Mapping[str, float] = {}
@@ -60,7 +60,7 @@ def last_losses(events: Iterator[Event]) -> Events[Losses]:
             if isinstance(event, TrainingFinished):
                 before = event.loss_at_start
             yield event
-    return Losses(losses, before)
+    return HeldOutLosses(losses, before)
 
 
 def _mean_loss(losses: Mapping[str, float], domains: Sequence[DomainFiles]) -> float | None:

@@ -24,7 +24,7 @@ from engine.models.multi_expert import MultiExpertModel
 from engine.text.chat.own_template import copy_template, template_folder
 from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Events, Run, Work
+from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import HeldOut, keep_expert, register_new_expert
 from jobs.kinds.shared.gguf import find_converter
 from jobs.kinds.shared.tokens import domain_files
@@ -44,7 +44,7 @@ from workbench.specs.gates import load_gate
 from workbench.specs.requests import MixtureSpec
 
 
-def average_experts(work: Work, spec: AverageExperts) -> Run:
+def average_experts(work: Work, spec: AverageExperts) -> JobRun:
     """Loads one expert after another, each with its base, and stores their average as a new model."""
     with work.reading() as session:
         rows = [expert_row(session, name) for name in spec.experts]
@@ -105,7 +105,7 @@ _MOE = (
 )
 
 
-def export_mixture(work: Work, spec: ExportMixture) -> Run:
+def export_mixture(work: Work, spec: ExportMixture) -> JobRun:
     """Loads one expert after another, merges them, and writes the folder."""
     if spec.format == "gguf":
         find_converter(work.settings)  # before anything is loaded

@@ -22,7 +22,7 @@ from engine.methods.registry import method_of
 from engine.packed_file import write_packed
 from engine.text.chat.own_template import add_turn_ends, copy_template, template_folder
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Events, Run, Work
+from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.gguf import convert, find_converter
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import BadSpec, DiskFull, StorageError
@@ -41,7 +41,7 @@ CARD, GGUF = "README.md", "model.gguf"
 _NOTE = "output"
 
 
-def export(work: Work, spec: ExportExpert) -> Run:
+def export(work: Work, spec: ExportExpert) -> JobRun:
     """Writes the folder and says what is in it."""
 
     def fill(folder: Path) -> Iterator[Event]:
@@ -51,7 +51,7 @@ def export(work: Work, spec: ExportExpert) -> Run:
     return {"expert": spec.expert, "folder": spec.folder, "format": spec.format, "num_bytes": num_bytes}
 
 
-def push(work: Work, spec: PushExpert) -> Run:
+def push(work: Work, spec: PushExpert) -> JobRun:
     """Writes the export into the job's folder and uploads it; the token is read, and never stored."""
     token = _token()
     with work.reading() as session:
@@ -117,7 +117,7 @@ def _reason(error: Exception) -> str:
     return next((line.strip() for line in str(message).splitlines() if line.strip()), type(error).__name__)[:300]
 
 
-def pack(work: Work, spec: PackExpert) -> Run:
+def pack(work: Work, spec: PackExpert) -> JobRun:
     """Writes the file, unless an earlier attempt did."""
     with work.reading() as session:
         row = expert_row(session, spec.expert)

@@ -16,7 +16,7 @@ from engine.methods.export import set_special_tokens
 from engine.methods.imports import import_expert
 from engine.models.hub import download_expert
 from engine.text.chat.own_template import save_template
-from jobs.attempt.work import Run, Work
+from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.expert_files import base_artifact, store_base
 from workbench.analysis.changes.retrained_baselines import OWN, sources_of
 from workbench.kinds.training.import_expert import ImportExpert
@@ -26,7 +26,7 @@ from workbench.registry.seeds import CHANGES, seed_row
 from workbench.specs.hub_names import HUB, hub_name, hub_origin, hub_source
 
 
-def run(work: Work, spec: ImportExpert) -> Run:
+def run(work: Work, spec: ImportExpert) -> JobRun:
     """Stores the expert, and its base where the seed model is not its base."""
     with work.reading() as session:
         row = seed_row(session, spec.seed_model)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from engine.events import Progress
 from engine.mixing.gates.cluster import ClusterGateConfig
-from jobs.attempt.work import Run, Work
+from jobs.attempt.work import JobRun, Work
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.mixtures import compose_mixture
@@ -16,7 +16,7 @@ from workbench.specs.gates import changed_gate
 from workbench.specs.requests import MixtureSpec
 
 
-def run(_: Work, spec: MakeMixture) -> Run:
+def run(_: Work, spec: MakeMixture) -> JobRun:
     """Registers the mixture. Nothing is computed."""
     yield Progress(0, 1, "mixtures", "composing")
 

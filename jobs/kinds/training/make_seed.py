@@ -22,7 +22,7 @@ from engine.path_kinds import require_kind
 from engine.text.chat.own_template import copy_template
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from jobs.attempt.work import Run, Work
+from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from jobs.kinds.training.averages import WeighedExpert, weighed_expert
 from workbench.kinds.training.make_seed import MakeSeed
@@ -34,7 +34,7 @@ from workbench.store import artifact_kinds
 _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
 
 
-def run(work: Work, spec: MakeSeed) -> Run:
+def run(work: Work, spec: MakeSeed) -> JobRun:
     """Writes config, weights and tokenizer into one folder that transformers can load, and loads it again."""
     with work.reading() as session:
         domains = [domain_files(session, work.storage, name) for name in spec.domains]

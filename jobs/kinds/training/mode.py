@@ -32,7 +32,7 @@ from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import PackedDomain
 from engine.training.memory.needs import require_memory_to_build
-from jobs.attempt.work import Events, Register, Run, Work
+from jobs.attempt.work import Events, JobRun, Register, Work
 from jobs.kinds.shared.expert_files import HeldOut, NewExpert, last_losses, register_new_expert
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
@@ -49,7 +49,7 @@ from workbench.specs.requests import MixtureSpec
 Write = Callable[[Path], None]  # fills the folder of an expert
 
 
-def train(work: Work, spec: TrainMode) -> Run:
+def train(work: Work, spec: TrainMode) -> JobRun:
     """Divides the backbone into blocks, trains the experts next to it, and stores only the experts."""
     with work.reading() as session:
         row = seed_row(session, spec.seed_model)
@@ -100,7 +100,7 @@ class _Composition:
     retained: tuple[DomainFiles, ...]
 
 
-def compose(work: Work, spec: ComposeMode) -> Run:
+def compose(work: Work, spec: ComposeMode) -> JobRun:
     """Loads the parts, trains them together if domains are given, and stores them as one expert."""
     stored = read_inputs(work, "experts")  # ids by name
     with work.reading() as session:

@@ -30,7 +30,7 @@ from engine.text.tokenizer import load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
 from engine.training.memory.needs import require_memory_to_build
-from jobs.attempt.work import Events, Run, Work
+from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, register_new_expert, store_base
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
 from jobs.kinds.shared.scoring import load_in_turn
@@ -173,7 +173,7 @@ class _CopyInputs:
     watched: WatchedDomains | None
 
 
-def run(work: Work, spec: TrainExpert) -> Run:
+def run(work: Work, spec: TrainExpert) -> JobRun:
     """Trains the new expert from its parent. No other file changes (law L8)."""
     with work.reading() as session:
         inputs = _read(session, work, spec)

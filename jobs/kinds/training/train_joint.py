@@ -30,8 +30,15 @@ from engine.training.layout import most_ranks
 from engine.training.loop import train
 from engine.training.memory.needs import require_memory_to_build
 from jobs.attempt.leased_devices import launcher_of, withdrawing_lost_hosts
-from jobs.attempt.work import Events, Run, Work
-from jobs.kinds.shared.expert_files import Losses, NewExpert, keep_expert, last_losses, register_new_expert, store_base
+from jobs.attempt.work import Events, JobRun, Work
+from jobs.kinds.shared.expert_files import (
+    HeldOutLosses,
+    NewExpert,
+    keep_expert,
+    last_losses,
+    register_new_expert,
+    store_base,
+)
 from jobs.kinds.shared.resume_guard import note_versions, order_of_rows
 from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
@@ -42,7 +49,7 @@ from workbench.registry.seeds import seed_row
 from workbench.specs.requests import MixtureSpec
 
 
-def run(work: Work, spec: TrainJoint) -> Run:
+def run(work: Work, spec: TrainJoint) -> JobRun:
     """Packs the text, trains all experts together, and stores base and experts separately."""
     with work.reading() as session:
         row = seed_row(session, spec.seed_model)
@@ -109,7 +116,7 @@ def _train(
     domains: Sequence[PackedDomain],
     retained: Mapping[str, EvalSample],
     num_processes: int,
-) -> Events[tuple[TrainableModel, Losses]]:
+) -> Events[tuple[TrainableModel, HeldOutLosses]]:
     """Trains in this process or on several. Returns the model and its last losses on held-out text.
 
     Domains to retain are evaluated with the single expert.

@@ -26,7 +26,7 @@ from engine.models.imported_model import import_model
 from engine.models.rows import Rows
 from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Run, Work
+from jobs.attempt.work import JobRun, Work
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.unpack_expert import UnpackExpert
@@ -72,7 +72,7 @@ class _New:
     ids: dict[str, str]
 
 
-def run(work: Work, spec: UnpackExpert) -> Run:
+def run(work: Work, spec: UnpackExpert) -> JobRun:
     """Registers the expert, and its base and seed model where they are new."""
     packed = open_packed(Path(spec.file))
     described = read_packed(packed.about)

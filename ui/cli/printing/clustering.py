@@ -14,7 +14,7 @@ from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.specs.requests import TrainClusters
 
 if TYPE_CHECKING:
-    from jobs.plans.clusterings import Branch
+    from jobs.plans.clusterings import ClusterModel
 
 SHOWN_TERMS = 8
 
@@ -118,7 +118,7 @@ def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
     return by_name[cluster]
 
 
-def print_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
+def print_branches(branches: Sequence[ClusterModel], spec: TrainClusters) -> None:
     """Prints a row for each cluster: its existing model, or what a new one starts from and its number of steps."""
     rows = [
         (
@@ -147,5 +147,5 @@ def _span(numbers: Sequence[int]) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
-def _start(branch: Branch, spec: TrainClusters) -> str:
+def _start(branch: ClusterModel, spec: TrainClusters) -> str:
     return branch.parent or spec.seed_model or f"the nearest of {spec.branch_from}, by its posterior"
