@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, partial
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from engine.analysis.fewshot.comparison import ROUTINGS, Answered, compare_routings
+from engine.analysis.fewshot.comparison import ROUTINGS, Accuracies, Answered, compare_routings
 from engine.analysis.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, max_prompt_tokens
 from engine.analysis.fewshot.routing import Answers, divisors
 from engine.analysis.fewshot.scoring import score_options
@@ -32,12 +34,14 @@ from engine.methods.row_registry import read_limits
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.expert_model import ExpertModel
+from engine.statistics.intervals import student_mean
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
-from jobs.kinds.shared.classification_report import EpisodeFacts, MeasuredEpisode, findings
 from jobs.kinds.shared.resume_guard import report_reproducible_from
 from jobs.kinds.shared.scoring import load_experts
+from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpec
+from workbench.formatting.number_format import pluralize
 from workbench.kinds.analysis.classify import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words
 from workbench.registry.mixtures import mixture_row
@@ -46,8 +50,11 @@ from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
 
-KIND = "classification"
 _LEAST_BLOCK = 2  # the shortest context, in tokens, that a model must support
+CONFIDENCE = 0.95  # of the intervals
+_TOP_CLUSTERS = 3  # of each task (table 10)
+_CUT_TO = 60  # characters of a label's word
+UPDATING = "Updating routing sees the correct answers of earlier test examples; no other routing does."
 
 
 @dataclass(frozen=True)
@@ -83,14 +90,19 @@ class _PromptSet:
     options: tuple[Ids, ...]
     make: Callable[[], Episode]
     sha256: str  # of all prompts and options, as tokens: they determine the answers
-    facts: EpisodeFacts
+    num_prompts: int
+    num_tests: int
+    num_cut: int  # prompts
+    mean_shots: float  # demonstrations that are left
 
     @classmethod
     def of(cls, task: Task, options: tuple[Ids, ...], make: Callable[[], Episode]) -> _PromptSet:
         episode, digest = make(), hashlib.sha256(repr(options).encode())
         for part, prompts in episode.parts.items():
             digest.update(repr((part, [prompt.ids for prompt in prompts])).encode())
-        return cls(task, options, make, digest.hexdigest(), EpisodeFacts.of(episode))
+        everything = list(chain(*episode.parts.values()))
+        num_cut, shots = sum(prompt.is_cut for prompt in everything), fmean(prompt.num_shots for prompt in episode.test)
+        return cls(task, options, make, digest.hexdigest(), len(everything), len(episode.test), num_cut, shots)
 
     def key(self, expert_id: str) -> str:
         """The key of an expert's answers."""
@@ -104,19 +116,29 @@ def run(work: Work, spec: Classify) -> JobRun:
     tasks = read_tasks(Path(spec.path))
     inputs.plan.base.check()
     tokenizer = load_tokenizer(inputs.plan.base.folder)
-    prompt_sets = list(_prompt_sets(spec, inputs, tasks, tokenizer))
+    max_positions = min(read_limits(base.folder).max_positions for base in inputs.by_base())
+    shots = Shots(spec.num_shots, spec.num_validation, spec.max_examples)
+    prompt_sets = []
+    for task in tasks:
+        options = encode_options(task, tokenizer)
+        max_tokens = max_prompt_tokens(task, options, max_positions)
+        for seed in range(spec.num_seeds):
+            make = partial(make_episode, task, tokenizer, shots, seed, max_tokens)
+            prompt_sets.append(_PromptSet.of(task, options, make))
     folders = yield from _score(work, inputs, prompt_sets)
     nearness = _Nearness(inputs.plan, tokenizer, work.settings.device)
     measured: list[MeasuredEpisode] = []
     for prompts in prompt_sets:
         measured.append(_measure(spec, inputs, prompts, folders, nearness))
         yield Progress(len(measured), len(prompt_sets), "comparisons")
-    report_findings = findings(spec, inputs.plan, inputs.names, measured, inputs.words)
+    report_findings = findings(spec, inputs, measured)
     report_findings["reproducible_from"] = report_reproducible_from(work)
 
     def register(session: Session) -> dict[str, Any]:
         title = f"Few-shot classification by {spec.mixture}"
-        report = register_report(session, KIND, title, report_findings, about_id=inputs.mixture_id, job_id=work.job_id)
+        report = register_report(
+            session, "classification", title, report_findings, about_id=inputs.mixture_id, job_id=work.job_id
+        )
         return {"mixture": spec.mixture, "report": report.id, "sentence": report_findings["sentence"]}
 
     return register
@@ -143,23 +165,10 @@ def _read(session: Session, work: Work, spec: Classify) -> ClassificationInputs:
     return ClassificationInputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
 
 
-def _prompt_sets(
-    spec: Classify, inputs: ClassificationInputs, tasks: Sequence[Task], tokenizer: Tokenizer
-) -> Iterator[_PromptSet]:
-    """Yields one prompt set for every task and seed."""
-    max_positions = min(read_limits(base.folder).max_positions for base in inputs.by_base())
-    shots = Shots(spec.num_shots, spec.num_validation, spec.max_examples)
-    for task in tasks:
-        options = encode_options(task, tokenizer)
-        max_tokens = max_prompt_tokens(task, options, max_positions)
-        for seed in range(spec.num_seeds):
-            yield _PromptSet.of(task, options, partial(make_episode, task, tokenizer, shots, seed, max_tokens))
-
-
 def _score(work: Work, inputs: ClassificationInputs, prompt_sets: Sequence[_PromptSet]) -> Events[dict[str, Path]]:
     """Returns the folders of all answers by key. One base is in memory at a time, and only if an answer is missing."""
     folders: dict[str, Path] = {}
-    done, total = 0, len(inputs.names) * sum(prompts.facts.num_prompts for prompts in prompt_sets)
+    done, total = 0, len(inputs.names) * sum(prompts.num_prompts for prompts in prompt_sets)
     for base, experts in inputs.by_base().items():
         model = cache(partial(load_experts, work, base, experts, _LEAST_BLOCK))
         for prompts in prompt_sets:
@@ -169,7 +178,7 @@ def _score(work: Work, inputs: ClassificationInputs, prompt_sets: Sequence[_Prom
                 fill = partial(_fill, model, expert_id, episode, prompts.options, start)
                 key = prompts.key(expert_id)
                 folders[key] = yield from work.cached_artifact(key, artifact_kinds.ANSWERS, fill)
-                done += prompts.facts.num_prompts
+                done += prompts.num_prompts
     return folders
 
 
@@ -239,7 +248,7 @@ def _measure(
     beside = [expert.id for expert in inputs.beside]
     others = answered(beside).test.is_right_EN.mean(1).tolist() if beside else []
     shares_E = None if squared_EN is None else nearness.log_weights(squared_EN, None).exp().mean(1).tolist()
-    return MeasuredEpisode(prompts.task, prompts.facts, accuracies, others, shares_E)
+    return MeasuredEpisode(prompts, accuracies, others, shares_E)
 
 
 def _answered(
@@ -254,3 +263,131 @@ def _answered(
         return Answers(scores_ENOT, labels_N, divisors(lengths_O, spec.normalise))
 
     return Answered(answers("test"), answers("permuted"), answers("validation"))
+
+
+# the report --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeasuredEpisode:
+    """One task and seed: the mixture's accuracies, those of other experts, and the mean cluster weights [E]."""
+
+    prompts: _PromptSet
+    accuracies: Accuracies
+    beside: list[float]
+    shares_E: list[float] | None
+
+
+def findings(spec: Classify, inputs: ClassificationInputs, measured: Sequence[MeasuredEpisode]) -> dict[str, Any]:
+    """The findings as JSON."""
+    planned = inputs.plan
+    by_task: dict[str, list[MeasuredEpisode]] = {}
+    for episode in measured:
+        by_task.setdefault(episode.prompts.task.name, []).append(episode)
+    # “way” is a stored name: how experts are chosen.
+    chances = {task: [1 / len(seed.prompts.task.labels) for seed in seeds] for task, seeds in by_task.items()}
+    rows = [_row({"way": "chance"}, chances)]
+    for number, name in enumerate(inputs.names.values()):
+        way = "alone" if number < len(planned.experts) else "beside"
+        accuracies = {
+            task: [[*seed.accuracies.by_expert, *seed.beside][number] for seed in seeds]
+            for task, seeds in by_task.items()
+        }
+        rows.append(_row({"way": way, "expert": name}, accuracies))
+    for routing in measured[0].accuracies.by_variant:
+        shares = {task: [seed.accuracies.by_variant[routing] for seed in seeds] for task, seeds in by_task.items()}
+        rows.append(_row({"way": routing.routing, "top_k": routing.top_k}, shares))
+    report = {
+        "mixture": spec.mixture,
+        "path": spec.path,
+        "num_shots": spec.num_shots,
+        "num_seeds": spec.num_seeds,
+        "num_validation": spec.num_validation,
+        "num_experts": len(planned.experts),
+        "normalise": spec.normalise,
+        "newest_weight": spec.newest_weight,
+        "confidence": CONFIDENCE,
+        "manifest": Manifest.of(planned).model_dump(),
+        "rows": rows,
+        "tasks": [_task_json(name, seeds, inputs) for name, seeds in by_task.items()],
+    }
+    return {**report, "notes": _notes(report), "sentence": _sentence(report)}
+
+
+def _row(what: Mapping[str, Any], shares: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Accuracies by task and their average (the paper's last column), each with its interval over the seeds."""
+    averages = [fmean(of_seed) for of_seed in zip(*shares.values(), strict=True)]
+    return {
+        "top_k": None,
+        "expert": "",
+        **what,
+        "average": asdict(student_mean(averages, CONFIDENCE)),
+        "tasks": {
+            task: {**asdict(student_mean(values, CONFIDENCE)), "seeds": list(values)} for task, values in shares.items()
+        },
+    }
+
+
+def _task_json(name: str, seeds: Sequence[MeasuredEpisode], inputs: ClassificationInputs) -> dict[str, Any]:
+    """One task as JSON: sizes, prompts that were cut, and the clusters with the largest weights (table 10)."""
+    task = seeds[0].prompts.task
+    return {
+        "name": name,
+        "labels": [label[:_CUT_TO] for label in task.labels],
+        "words": [word[:_CUT_TO] for word in task.words],
+        "template": task.template,
+        "num_train": len(task.train),
+        "num_test": seeds[0].prompts.num_tests,
+        "has_validation": bool(task.validation),
+        "num_prompts": sum(seed.prompts.num_prompts for seed in seeds),
+        "num_cut": sum(seed.prompts.num_cut for seed in seeds),
+        "mean_shots": fmean(seed.prompts.mean_shots for seed in seeds),  # every seed has the same test examples
+        "clusters": list(_clusters(seeds, inputs)),
+    }
+
+
+def _clusters(seeds: Sequence[MeasuredEpisode], inputs: ClassificationInputs) -> Iterator[dict[str, Any]]:
+    """The clusters with the largest mean weights over test examples and seeds."""
+    weighed = [seed.shares_E for seed in seeds if seed.shares_E is not None]
+    clusters = inputs.plan.clusters
+    if not weighed or clusters is None:
+        return
+    means_E = [fmean(of_expert) for of_expert in zip(*weighed, strict=True)]
+    for index in sorted(range(len(means_E)), key=lambda index: -means_E[index])[:_TOP_CLUSTERS]:
+        words_of_cluster = inputs.words[clusters[index]]
+        yield {
+            "expert": inputs.plan.experts[index].name,
+            "share": means_E[index],
+            "number": clusters[index],
+            "cluster": words_of_cluster.name,
+            "terms": list(words_of_cluster.terms),
+        }
+
+
+def _notes(report: Mapping[str, Any]) -> list[str]:
+    """Notes that a reader needs to interpret the numbers."""
+    methods = {row["way"] for row in report["rows"]}
+    notes = [
+        f"{task['name']}: {task['num_cut']} of {task['num_prompts']} prompts exceeded the context and were cut; "
+        f"{task['mean_shots']:.1f} of {report['num_shots']} demonstrations were left on average."
+        for task in report["tasks"]
+        if task["num_cut"]
+    ]
+    borrowed = [task["name"] for task in report["tasks"] if not task["has_validation"]]
+    if borrowed and "fixed-validation" in methods:
+        notes.append(f"Validation examples are training examples not used as demonstrations: {', '.join(borrowed)}.")
+    return [*notes, UPDATING] if "updating" in methods else notes
+
+
+def _sentence(report: Mapping[str, Any]) -> str:
+    routed = [row for row in report["rows"] if row["way"] not in ("chance", "alone", "beside", "equal")]
+    equal, chance = (next(row for row in report["rows"] if row["way"] == method) for method in ("equal", "chance"))
+    best = max(routed, key=lambda row: row["average"]["mean"])
+    kept = "all experts" if best["top_k"] is None else f"top-{best['top_k']}"
+    tasks, seeds = pluralize(len(report["tasks"]), "task"), pluralize(report["num_seeds"], "seed")
+    return (
+        f"{report['num_shots']} demonstrations, {tasks}, {seeds}: {best['way']} routing with {kept} gets "
+        f"{best['average']['mean']:.1%} correct, the best of all routings; equal "
+        f"weights {equal['average']['mean']:.1%}, "
+        f"chance {chance['average']['mean']:.1%}."
+    )
