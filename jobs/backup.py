@@ -20,7 +20,7 @@ from engine.errors import DamagedFile
 from engine.files import faults_in, new_folder, read_temporary
 from jobs.attempt.leftovers import MADE, WORK
 from jobs.uploads import uploads_folder
-from workbench.answers.integrity import WorkbenchBackup
+from workbench.answers.integrity import FaultyArtifact, WorkbenchBackup
 from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.integrity.check import See, faulty_artifact
 from workbench.registry import backups, database
@@ -51,9 +51,16 @@ def back_up(settings: Settings, folder: Path, see: See = lambda *_: None) -> Wor
         for job_id in job_ids:
             _copy_job(settings.jobs_folder / job_id, aside / JOBS / job_id)
         copy_tree(uploads_folder(settings.root), aside / UPLOADS)
-        made = _copy_artifacts(settings, copy, see)
-        made = made.model_copy(update={"folder": str(folder), "made_at": made_at})
+        num_artifacts, num_bytes, faulty = _copy_artifacts(settings, copy, see)
         database.close_engine(copy)
+        made = WorkbenchBackup(
+            folder=str(folder),
+            version=database.VERSION,
+            made_at=made_at,
+            num_artifacts=num_artifacts,
+            num_bytes=num_bytes,
+            faulty=faulty,
+        )
         (aside / CARD).write_text(made.model_dump_json(indent=1), encoding="utf-8")
     return made
 
@@ -96,7 +103,8 @@ def _require_possible(settings: Settings, folder: Path) -> None:
 # artifacts ----------------------------------------------------------------------------------------------
 
 
-def _copy_artifacts(settings: Settings, copy: Settings, see: See) -> WorkbenchBackup:
+def _copy_artifacts(settings: Settings, copy: Settings, see: See) -> tuple[int, int, list[FaultyArtifact]]:
+    """The number of artifacts, their bytes, and those that are damaged or missing."""
     source, target = get_storage(settings), get_storage(copy)
     target.records.folder.mkdir(parents=True)
     copy_tree(source.folder / OWNER, target.folder / OWNER)
@@ -115,14 +123,7 @@ def _copy_artifacts(settings: Settings, copy: Settings, see: See) -> WorkbenchBa
             faulty.append(fault)
         done += artifact.size_bytes
     see(len(artifacts), len(artifacts), total, total)
-    return WorkbenchBackup(
-        folder="",
-        version=database.VERSION,
-        made_at=0.0,
-        num_artifacts=len(artifacts),
-        num_bytes=total,
-        faulty=faulty,
-    )
+    return len(artifacts), total, faulty
 
 
 def _copy_artifact(source: Storage, target: Storage, artifact: Artifact) -> None:

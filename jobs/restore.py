@@ -33,12 +33,13 @@ from workbench.settings import Settings
 from workbench.store.row_copy import copy_rows, has_rows
 from workbench.store.storage import OWNER, RECORDS
 
-_ID = re.compile("[0-9a-f]{32}")
-_RECORD = re.compile(r"[0-9a-f]{32}\.json")
-_NAMES = {  # what lies in each folder of a backup
-    ARTIFACTS: re.compile(rf"[0-9a-f]{{32}}|{re.escape(OWNER)}"),
+_ID = "[0-9a-f]{32}"
+_KNOWN = {  # what lies in each folder of a backup
+    "": f"{re.escape(MANIFEST)}|{re.escape(CARD)}|{re.escape(REGISTRY)}",
+    ARTIFACTS: f"{_ID}|{re.escape(OWNER)}",
+    f"{ARTIFACTS}/{RECORDS}": rf"{_ID}\.json",
     JOBS: _ID,
-    UPLOADS: re.compile(r"[0-9a-f]{32}(\.json)?"),
+    UPLOADS: rf"{_ID}(\.json)?",
 }
 _MARK = "restore"  # of the temporary folder: the next restoration of this home removes what a killed one left
 _ANOTHER = "Take another backup, or keep what is undamaged with --keep-damaged."
@@ -100,29 +101,18 @@ def restore(
     )
 
 
-def _copy_known(backup: Path, aside: Path) -> list[str]:
+def _copy_known(backup: Path, aside: Path, inside: str = "") -> list[str]:
     """Copies what a backup has, by its name; returns the names of everything else."""
     left_out = []
-    for path in sorted(backup.iterdir()):
-        if path.name in (MANIFEST, CARD, REGISTRY) and path.is_file():
-            copy_tree(path, aside / path.name)
-        elif path.name in _NAMES and path.is_dir() and not path.is_symlink():
-            left_out += _copy_named(path, aside / path.name, _NAMES[path.name])
+    for path in sorted((backup / inside).iterdir()):
+        name = f"{inside}/{path.name}" if inside else path.name
+        if name in _KNOWN and path.is_dir() and not path.is_symlink():
+            (aside / name).mkdir()
+            left_out += _copy_known(backup, aside, name)
+        elif re.fullmatch(_KNOWN[inside], path.name) and not path.is_symlink() and (inside or path.is_file()):
+            copy_tree(path, aside / name)
         else:
-            left_out.append(path.name)
-    return left_out
-
-
-def _copy_named(folder: Path, target: Path, known: re.Pattern[str]) -> list[str]:
-    target.mkdir()
-    left_out = []
-    for path in sorted(folder.iterdir()):
-        if path.name == RECORDS and folder.name == ARTIFACTS and path.is_dir() and not path.is_symlink():
-            left_out += [f"{folder.name}/{name}" for name in _copy_named(path, target / path.name, _RECORD)]
-        elif known.fullmatch(path.name) and not path.is_symlink():
-            copy_tree(path, target / path.name)
-        else:
-            left_out.append(f"{folder.name}/{path.name}")
+            left_out.append(name)
     return left_out
 
 
@@ -244,7 +234,7 @@ def _changed_files(aside: Path) -> list[str]:
     sentences = []
     for name, fault in faults_in(aside):
         first, _, rest = name.partition("/")
-        is_known = first in (MANIFEST, CARD, REGISTRY) or (first in _NAMES and bool(rest))
+        is_known = first in _KNOWN if rest else re.fullmatch(_KNOWN[""], first)
         if is_known and (first != ARTIFACTS or "records" in name):
             sentences.append(f"{name} {fault}")
     return sentences

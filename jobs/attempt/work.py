@@ -28,7 +28,6 @@ from workbench.job_records import leases
 from workbench.kinds.catalog import kind_named
 from workbench.kinds.kind import Kind
 from workbench.registry import database
-from workbench.schema.names import Named, ensure_free
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 from workbench.store import tombstones
@@ -146,10 +145,6 @@ class Work:
     def log(self) -> Path:
         """The log file of the job, for the output of the processes that it starts."""
         return log_path(self.settings, self.job_id)
-
-    def ensure_free(self, session: Session, table: Named, what: str, name: str) -> None:
-        """Raises NameTaken when a row has the name of a result, BadSpec for one that the command line would misread."""
-        ensure_free(session, table, what, name)
 
     @cached_property
     def checkpoints(self) -> StoredCheckpoints | None:

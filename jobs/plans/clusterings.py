@@ -201,7 +201,9 @@ def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Clu
     existing = list(session.scalars(select(Expert).where(Expert.name.in_(names))))
     if not existing:
         return
-    edited = _was_edited(session, spec, names)
+    # After clusters were edited, models or domains are left over from when they were first trained on.
+    left = select(Expert.id).where(Expert.name.startswith(f"{spec.name}/", autoescape=True), Expert.name.not_in(names))
+    edited = former_domains(clustering_row(session, spec.clustering)) or session.scalar(left.limit(1)) is not None
     comparable = [expert for expert in existing if _has_parent_of(session, spec, expert)]
     continues = edited and len(existing) < len(branches)
     differences = _other_knobs(spec, comparable if continues else existing)
@@ -247,12 +249,6 @@ def _has_parent_of(session: Session, spec: TrainClusters, expert: Expert) -> boo
         .where(Mixture.name == spec.branch_from, MixtureMember.expert_id == expert.parent_id)
     )
     return session.scalar(is_member) is not None or expert.parent.name.startswith(f"{spec.branch_from}/")
-
-
-def _was_edited(session: Session, spec: TrainClusters, names: Sequence[str]) -> bool:
-    """True if clusters changed since they were first trained on: then models or domains are left over."""
-    left = select(Expert.id).where(Expert.name.startswith(f"{spec.name}/", autoescape=True), Expert.name.not_in(names))
-    return bool(former_domains(clustering_row(session, spec.clustering))) or session.scalar(left.limit(1)) is not None
 
 
 def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:

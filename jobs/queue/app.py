@@ -66,12 +66,6 @@ class Channel(filesystem.Channel):
     def _size(self, queue: str) -> int:
         return len(self._messages(queue))
 
-    def _purge(self, queue: str) -> int:
-        messages = self._messages(queue)
-        for message in messages:
-            message.unlink(missing_ok=True)
-        return len(messages)
-
     def _messages(self, queue: str) -> list[Path]:
         files = self.folder.glob(f"*.{queue}.msg")
         return sorted(file for file in files if not file.name.startswith("."))

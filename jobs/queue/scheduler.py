@@ -89,7 +89,6 @@ class Scheduler:
 
 
 def _forget_old(settings: Settings) -> None:
-    """Deletes the text of comparisons that is older than `history_days`."""
     with database.transaction(settings) as session:
         delete_history(session, older_than_days=settings.history_days)
 

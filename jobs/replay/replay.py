@@ -38,7 +38,6 @@ from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.experts import expert_row
 from workbench.registry.reproducible import ROW_ORDER
-from workbench.schema.names import Named
 from workbench.schema.tables import Artifact, Expert
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
@@ -57,9 +56,6 @@ class ReplayWork(ProbeWork):
         """A session whose changes are dropped, such as that damaged tokens lose their row to be made again."""
         with self.reading() as session:
             yield session
-
-    def ensure_free(self, session: Session, table: Named, what: str, name: str) -> None:
-        """The names are taken by the results that are compared."""
 
 
 See = Callable[[int, int, int], object]  # the step that was made, the one before the first, and the last

@@ -5,10 +5,10 @@ The expert stays in the registry. The report holds no text, since it may outlive
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy.orm import Session
 from torch import Tensor
@@ -25,7 +25,7 @@ from engine.analysis.extraction import (
 from engine.analysis.removal import Block, Identity, choose_blocks, compare_bits, write_distributions
 from engine.config import SamplingConfig
 from engine.errors import MixtureError, ScoresError
-from engine.events import Event
+from engine.events import forward_progress
 from engine.inference.ensemble import Ensemble
 from engine.mixing.posterior import PosteriorGate
 from engine.text.blocks import Tokens
@@ -39,8 +39,6 @@ from workbench.analysis.changes.unlearning import what_stays
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.questions.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
 from workbench.registry.reports import register_report
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -183,7 +181,7 @@ class _Comparison:
             for base, experts in self.inputs.full.items()
         }
         models = self._load({base: experts for base, experts in files.items() if experts})
-        return (yield from _last(compare_bits(models, without, gate, blocks, self.work.folder)))
+        return (yield from forward_progress(compare_bits(models, without, gate, blocks, self.work.folder)))
 
     def retrained(self) -> Events[dict[str, Tensor]]:
         """Continues the pieces with the mixture that was trained without the domain; empty if there is none."""
@@ -200,7 +198,7 @@ class _Comparison:
     def _continue_by(self, mixed: Mixed) -> Events[Tensor]:
         sampling = SamplingConfig(temperature=self.spec.temperature, seed=self.spec.seed)
         unused_rows = load_tokenizer(next(iter(self.inputs.full)).folder).unused_rows(mixed.models.vocab_size)
-        return (yield from _last(generate_continuations(mixed, self.pieces, sampling, unused_rows)))
+        return (yield from forward_progress(generate_continuations(mixed, self.pieces, sampling, unused_rows)))
 
     def _load(self, experts: Experts) -> Ensemble:
         return load_all(self.work, experts, self.spec.block_size)
@@ -209,15 +207,6 @@ class _Comparison:
         if column is None:
             raise ScoresError("The scores of this certificate were deleted while it was being made.", "Start it again.")
         return PosteriorGate(list(column.prior.values()), self.spec.evidence)
-
-
-def _last(events: Iterator[Event | T]) -> Events[T]:
-    """Passes events on and returns the result that follows them."""
-    for event in events:
-        if not isinstance(event, Event):
-            return event
-        yield event
-    raise AssertionError("the iterator must end with its result")
 
 
 def _findings(

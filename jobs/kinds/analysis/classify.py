@@ -347,7 +347,6 @@ def _task_json(name: str, seeds: Sequence[MeasuredEpisode], inputs: Classificati
 
 
 def _clusters(seeds: Sequence[MeasuredEpisode], inputs: ClassificationInputs) -> Iterator[dict[str, Any]]:
-    """The clusters with the largest mean weights over test examples and seeds."""
     weighed = [seed.shares_E for seed in seeds if seed.shares_E is not None]
     clusters = inputs.plan.clusters
     if not weighed or clusters is None:
@@ -365,7 +364,6 @@ def _clusters(seeds: Sequence[MeasuredEpisode], inputs: ClassificationInputs) ->
 
 
 def _notes(report: Mapping[str, Any]) -> list[str]:
-    """Notes that a reader needs to interpret the numbers."""
     methods = {row["way"] for row in report["rows"]}
     notes = [
         f"{task['name']}: {task['num_cut']} of {task['num_prompts']} prompts exceeded the context and were cut; "

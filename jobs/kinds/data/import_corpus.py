@@ -44,6 +44,9 @@ def run(work: Work, spec: ImportCorpus) -> JobRun:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
     cut = _cut_sentences(spec)
+    source = f"data set {dataset.name}, split {dataset.split}" if dataset else spec.path
+    if spec.local_source:
+        source = f"found on this machine: {SOURCES[spec.local_source].title}"
     kept = [report.kept_text(), report.fields_text(), *report.notes[:5]]
     if report.refused or len(report.notes) > 5:
         kept.append(f"List it: `{shell_command('corpus', 'report', spec.name)}`.")
@@ -53,7 +56,7 @@ def run(work: Work, spec: ImportCorpus) -> JobRun:
             session,
             name=spec.name,
             role=spec.role,
-            source=_source_name(spec, dataset),
+            source=source,
             artifact=work.register_artifact(session, artifact_id, artifact_kinds.DOCUMENTS),
             summary=summary,
             report=asdict(report),
@@ -109,9 +112,3 @@ def _cut_sentences(spec: ImportCorpus) -> str:
     if spec.piece_length:
         sentences.append(f"Longer documents were cut into pieces of at most {spec.piece_length:,} characters.")
     return " ".join(sentences)
-
-
-def _source_name(spec: ImportCorpus, dataset: DatasetSource | None) -> str:
-    if spec.local_source:
-        return f"found on this machine: {SOURCES[spec.local_source].title}"
-    return f"data set {dataset.name}, split {dataset.split}" if dataset else spec.path

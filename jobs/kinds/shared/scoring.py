@@ -148,7 +148,6 @@ def score_missing(
 
 
 def _template_folders(experts: Experts) -> Iterator[Path]:
-    """The folder of each expert's chat template."""
     for base, kept in experts.items():
         yield from (template_folder(base.folder, one.folder) for one in kept.values())
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.analysis.averaging import average
 from engine.errors import ModelError
-from engine.events import Event, Progress
+from engine.events import Event, forward_progress
 from engine.files import ArtifactRef
 from engine.methods.average.descriptor import METHOD as AVERAGE
 from engine.methods.export import save_model
@@ -176,11 +176,8 @@ def weighed_expert(work: Work, row: Expert, weight: float) -> WeighedExpert:
 
 def merge_experts(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Events[Any]:
     """Passes the progress of `merge(loaders, weights)` on and returns its model, a plain decoder."""
-    loaders = {part.name: part.load for part in parts}
-    for event in merge(loaders, {part.name: part.weight for part in parts}):
-        if isinstance(event, Progress):
-            yield event
-    return event
+    loaders, weights = {part.name: part.load for part in parts}, {part.name: part.weight for part in parts}
+    return (yield from forward_progress(merge(loaders, weights)))
 
 
 def require_one_template(parts: Sequence[WeighedExpert]) -> None:

@@ -128,7 +128,6 @@ def _source(spec: MakeSeed, folder: Path | None) -> str:
 def _parts(
     spec: MakeSeed, domains: list[DomainFiles], copied: WeighedExpert | None, folder: Path | None
 ) -> tuple[Tokenizer, ImportedModel]:
-    """Makes or loads the tokenizer and the model."""
     if copied is not None:
         return load_tokenizer(copied.base.folder), ImportedModel(copied.load(), ())
     if folder is not None:

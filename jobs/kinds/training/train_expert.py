@@ -6,35 +6,45 @@ a new base, so that the original model does not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from sqlalchemy.orm import Session
 
-from engine.analysis.parent_choice import Nearest, find_nearest, with_rate
-from engine.config import TrainingConfig
+from engine.analysis.parent_choice import Nearest, find_nearest, score_each, with_rate
+from engine.clusters.artifact import open_clustering
+from engine.clusters.distances import Distances, measure_distances, open_distances
+from engine.config import AdaptingConfig, TrainingConfig
 from engine.device import choose_device
 from engine.errors import TrainingError
-from engine.events import Event, Note, ParentChosen
+from engine.events import Event, Note, ParentChosen, Progress, forward_progress
 from engine.files import ArtifactRef
 from engine.inference.text_samples import TextSampler
+from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
+from engine.loading.plan import GenerationPlan
 from engine.methods.registry import get_method, method_of
+from engine.mixing.base import Gate
+from engine.mixing.cluster import Routing
+from engine.mixing.gate_registry import build_gate
 from engine.models.context_length import require_context
+from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
-from engine.text.tokenizer import load_tokenizer
+from engine.text.eval_sample import EvalSample
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+from engine.training.autocast import autocast_for
 from engine.training.data import DomainText
 from engine.training.loop import train
 from engine.training.memory.needs import require_memory_to_build
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, register_new_expert, store_base
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
-from jobs.kinds.shared.scoring import load_in_turn
-from jobs.kinds.shared.side_evaluation import WatchedDomains, start_watch
+from jobs.kinds.shared.scoring import load_all, load_in_turn
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
 from workbench.errors import NotFound
 from workbench.formatting.number_format import weight
@@ -100,7 +110,7 @@ def possible_parents(session: Session, storage: Storage, mixture: Mixture, name:
             f"“{chosen[0].name}” cannot be a parent: experts of {title} cannot be copied and trained.",
             "Train another expert next to the backbone (workbench train mode), then workbench mode compose.",
         )
-    return tuple(_parent(session, storage, member) for member in able)
+    return tuple(_as_parent(session, storage, member) for member in able)
 
 
 def choose_parent(work: Work, parents: Sequence[Parent], text: DomainText, block_size: int) -> Events[Choice]:
@@ -131,7 +141,7 @@ def require_parent(session: Session, parent: Parent) -> None:
         )
 
 
-def _parent(session: Session, storage: Storage, row: Expert) -> Parent:
+def _as_parent(session: Session, storage: Storage, row: Expert) -> Parent:
     first = first_of_line(row)
     return Parent(
         row.id,
@@ -158,11 +168,7 @@ def _find_nearest(work: Work, parents: Sequence[Parent], text: DomainText, block
             f"one block of {block_size} tokens.",
             "Import more text, or choose smaller blocks.",
         )
-    for result in find_nearest(models, ids, text.dev, block_size):
-        if isinstance(result, Nearest):
-            return result
-        yield result
-    raise AssertionError("find_nearest must end with its result")
+    return (yield from forward_progress(find_nearest(models, ids, text.dev, block_size)))
 
 
 @dataclass(frozen=True)
@@ -298,3 +304,83 @@ def _add_to_mixture(session: Session, spec: TrainExpert, mixture_id: str) -> str
     if not spec.join or mixture is None:
         return None
     return add_member(session, mixture.name, spec.expert).name
+
+
+Watch = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class WatchedDomains:
+    """The domains to evaluate, and the mixture that the new expert joins, with its weight there.
+
+    `cluster` is the new expert's cluster; None if it has none or the gate uses none.
+    """
+
+    domains: tuple[DomainFiles, ...]
+    mixture: GenerationPlan
+    weight: float
+    cluster: int | None = None
+
+    def gate(self) -> Gate:
+        """The mixture's gate with the new expert. Raises MixtureError if it cannot weigh that expert."""
+        route = self.mixture.route
+        routing = Routing((*route.clusters, self.cluster)) if route else None
+        return build_gate(
+            self.mixture.gate, [*(expert.weight for expert in self.mixture.experts), self.weight], routing
+        )
+
+
+def pack_watched(
+    work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, base: Path, config: AdaptingConfig
+) -> Events[dict[str, EvalSample]]:
+    """The held-out blocks of each domain, by name, that every evaluation measures."""
+    texts = {}
+    for domain in domains:
+        folder = yield from pack(work, domain, tokenizer, base, config.block_size)
+        dev = Tokens.open(folder, "dev")
+        texts[domain.name] = watched_blocks(domain.name, dev, config.block_size, config.evaluation_blocks)
+    return texts
+
+
+def start_watch(
+    work: Work,
+    spec: TrainExpert,
+    watched: WatchedDomains,
+    tokenizer: Tokenizer,
+    base: Path,
+    model: ExpertModel,
+    key: str,
+) -> Events[Watch]:
+    """Returns a function that gives each watched domain's current held-out loss (nats per token).
+
+    If the full model is trained, it is that model's loss. Otherwise it is that of the mixture with the new expert: the
+    existing experts do not change, so they are scored once, in the precision of the training.
+    """
+    texts = yield from pack_watched(work, watched.domains, tokenizer, base, spec.training)
+    size = spec.training.block_size
+    if spec.full_model:
+        return lambda: losses_of(model, key, texts)
+    gate = watched.gate()
+    distances = yield from _measure(work, watched.mixture, tokenizer, texts)
+    others, known = load_all(work, watched.mixture.files(), size), {}
+    for number, (name, text) in enumerate(texts.items()):
+        with autocast_for(spec.training.precision, model.device):
+            rows = dict(score_each(others, text))
+        known[name] = torch.stack([rows[expert.id] for expert in watched.mixture.experts])
+        yield Progress(number + 1, len(texts), "domains", "scoring watched domains", is_first=True)
+    return lambda: losses_mixed(gate, known, model, key, texts, distances)
+
+
+def _measure(
+    work: Work, mixture: GenerationPlan, tokenizer: Tokenizer, texts: Mapping[str, EvalSample]
+) -> Events[dict[str, Distances]]:
+    """The distances of each text to the gate's clusters; empty for a gate without clusters."""
+    distances: dict[str, Distances] = {}
+    if mixture.route is not None:
+        clustering = open_clustering(mixture.route.clustering, mixture.route.seed, work.settings.device)
+        for number, (name, text) in enumerate(texts.items()):
+            folder = work.folder / f"distances-{number}"
+            folder.mkdir(exist_ok=True)
+            yield from measure_distances(clustering, tokenizer, text, folder)
+            distances[name] = open_distances(folder)
+    return distances

@@ -40,8 +40,8 @@ from jobs.kinds.shared.expert_files import (
     store_base,
 )
 from jobs.kinds.shared.resume_guard import note_versions, order_of_rows
-from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
+from jobs.kinds.training.train_expert import pack_watched
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.reproducible import ROW_ORDER
