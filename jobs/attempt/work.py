@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -152,11 +152,9 @@ class Work:
         store = object_store(self.settings.store)
         return StoredCheckpoints(store, self.job_id, self.claim.fence) if store else None
 
-    @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> AbstractContextManager[Session]:
         """A short read transaction; nothing slow may happen inside."""
-        with database.reading(self.settings) as session:
-            yield session
+        return database.reading(self.settings)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:

@@ -134,8 +134,9 @@ def pack(work: Work, spec: PackExpert) -> JobRun:
     target = Path(spec.file)
     if not is_written(work, target, "file"):
         about = described.model_dump(mode="json")
-        with output_file(work, target) as file:
+        with _refusals(target, "file"), new_file(target, replace=False, mark=work.job_id) as file:
             write_packed(file, about, {name: _files_of(kept) for name, kept in folders.items()})
+            write_inputs(work, _NOTE, sha256_of(file))
     num_bytes = output_bytes(target)
     yield Progress(1, 1, "files", "done")
 
@@ -267,14 +268,6 @@ def is_written(work: Work, target: Path, what: What) -> bool:
         raise existing(target, what)
     aside_of(target, work.job_id).unlink(missing_ok=True)  # of a file that was killed between its two names
     return True
-
-
-@contextmanager
-def output_file(work: Work, target: Path) -> Iterator[Path]:
-    """The path of a file to write, which gets its name at the end. Like `write_output` otherwise."""
-    with _refusals(target, "file"), new_file(target, replace=False, mark=work.job_id) as file:
-        yield file
-        write_inputs(work, _NOTE, sha256_of(file))
 
 
 def output_bytes(target: Path) -> int:

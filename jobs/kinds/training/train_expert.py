@@ -27,7 +27,6 @@ from engine.inference.text_samples import TextSampler
 from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
 from engine.loading.plan import GenerationPlan
 from engine.methods.registry import get_method, method_of
-from engine.mixing.base import Gate
 from engine.mixing.cluster import Routing
 from engine.mixing.gate_registry import build_gate
 from engine.models.context_length import require_context
@@ -83,16 +82,6 @@ class Choice:
     posterior: dict[str, float]
     num_blocks: int
 
-    def explanation(self, block_size: int) -> str:
-        """A sentence that gives the reason for this parent; empty if there was only one."""
-        if not self.posterior:
-            return ""
-        share = weight(self.posterior.get(self.parent.name, 0))
-        return (
-            f"The parent is “{self.parent.name}”: its mean posterior is {share} "
-            f"over {self.num_blocks} held-out blocks of {block_size} tokens."
-        )
-
 
 def possible_parents(session: Session, storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
     """The experts of the mixture, or the requested one of them. Raises NotFound.
@@ -130,15 +119,6 @@ def choose_parent(work: Work, parents: Sequence[Parent], text: DomainText, block
         )
     shares = {by_id[id].name: share for id, share in nearest.posterior.items() if id in by_id}
     return Choice(by_id[nearest.key], shares, nearest.num_blocks)
-
-
-def require_parent(session: Session, parent: Parent) -> None:
-    """Raises TrainingError if the parent was deleted while its copy was trained."""
-    if session.get(Expert, parent.id) is None:
-        raise TrainingError(
-            f"The parent “{parent.name}” was deleted while its copy was trained.",
-            "Start a new job with another parent.",
-        )
 
 
 def _as_parent(session: Session, storage: Storage, row: Expert) -> Parent:
@@ -240,28 +220,27 @@ def _read(session: Session, work: Work, spec: TrainExpert) -> _CopyInputs:
     mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
     if spec.join and not spec.full_model:
         require_place(session, mixture.name, spec.name, domain.id)
-    return _CopyInputs(
-        domain=domain,
-        mixture_id=mixture.id,
-        parents=possible_parents(session, work.storage, mixture, spec.parent),
-        watched=_read_watched(session, work, spec, mixture, domain.id) if spec.watch else None,
-    )
-
-
-def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixture, domain_id: str) -> WatchedDomains:
-    domains = tuple(domain_files(session, work.storage, name) for name in spec.watch)
-    weight = average_weight([member.weight for member in mixture.members])
-    planned = plan(session, work.storage, mixture.name)
-    return WatchedDomains(
-        domains, planned, weight, cluster_numbers(session, clustering_of(planned.gate)).get(domain_id)
-    )
+    watched = None
+    if spec.watch:
+        planned = plan(session, work.storage, mixture.name)
+        watched = WatchedDomains(
+            tuple(domain_files(session, work.storage, name) for name in spec.watch),
+            planned,
+            average_weight([member.weight for member in mixture.members]),
+            cluster_numbers(session, clustering_of(planned.gate)).get(domain.id),
+        )
+    return _CopyInputs(domain, mixture.id, possible_parents(session, work.storage, mixture, spec.parent), watched)
 
 
 def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Iterator[Event]:
     """The parent, and notes about it and the learning rate that the job chose."""
     yield ParentChosen(choice.parent.id, choice.parent.name)
-    if sentence := choice.explanation(training.block_size):
-        yield Note(sentence)
+    if choice.posterior:
+        share = weight(choice.posterior.get(choice.parent.name, 0))
+        yield Note(
+            f"The parent is “{choice.parent.name}”: its mean posterior is {share} "
+            f"over {choice.num_blocks} held-out blocks of {training.block_size} tokens."
+        )
     if spec.training.learning_rate is None:
         reason = f"a tenth of what “{choice.parent.first}” was trained with"
         yield Note(f"The peak learning rate is {training.learning_rate:g}: {reason}.")
@@ -277,7 +256,11 @@ def _register(
     why: dict[str, Any],
     session: Session,
 ) -> dict[str, Any]:
-    require_parent(session, parent)
+    if session.get(Expert, parent.id) is None:
+        raise TrainingError(
+            f"The parent “{parent.name}” was deleted while its copy was trained.",
+            "Start a new job with another parent.",
+        )
     register_new_expert(
         session,
         work,
@@ -321,14 +304,6 @@ class WatchedDomains:
     weight: float
     cluster: int | None = None
 
-    def gate(self) -> Gate:
-        """The mixture's gate with the new expert. Raises MixtureError if it cannot weigh that expert."""
-        route = self.mixture.route
-        routing = Routing((*route.clusters, self.cluster)) if route else None
-        return build_gate(
-            self.mixture.gate, [*(expert.weight for expert in self.mixture.experts), self.weight], routing
-        )
-
 
 def pack_watched(
     work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, base: Path, config: AdaptingConfig
@@ -354,19 +329,21 @@ def start_watch(
     """Returns a function that gives each watched domain's current held-out loss (nats per token).
 
     If the full model is trained, it is that model's loss. Otherwise it is that of the mixture with the new expert: the
-    existing experts do not change, so they are scored once, in the precision of the training.
+    existing experts do not change, so they are scored once, in the precision of the training. Raises MixtureError if the
+    gate cannot weigh the new expert.
     """
     texts = yield from pack_watched(work, watched.domains, tokenizer, base, spec.training)
-    size = spec.training.block_size
     if spec.full_model:
         return lambda: losses_of(model, key, texts)
-    gate = watched.gate()
-    distances = yield from _measure(work, watched.mixture, tokenizer, texts)
-    others, known = load_all(work, watched.mixture.files(), size), {}
+    mixture, route = watched.mixture, watched.mixture.route
+    routing = Routing((*route.clusters, watched.cluster)) if route else None
+    gate = build_gate(mixture.gate, [*(expert.weight for expert in mixture.experts), watched.weight], routing)
+    distances = yield from _measure(work, mixture, tokenizer, texts)
+    others, known = load_all(work, mixture.files(), spec.training.block_size), {}
     for number, (name, text) in enumerate(texts.items()):
         with autocast_for(spec.training.precision, model.device):
             rows = dict(score_each(others, text))
-        known[name] = torch.stack([rows[expert.id] for expert in watched.mixture.experts])
+        known[name] = torch.stack([rows[expert.id] for expert in mixture.experts])
         yield Progress(number + 1, len(texts), "domains", "scoring watched domains", is_first=True)
     return lambda: losses_mixed(gate, known, model, key, texts, distances)
 
