@@ -88,7 +88,7 @@ def finish(claim: Claim, settings: Settings, outcome: AttemptOutcome, update: Jo
     """Ends an attempt that is not done; a stop that the row requests meanwhile is respected."""
 
     def write(session: Session) -> None:
-        stop_requested = renew_lease(session, claim, settings)
+        stop_requested = leases.renew(session, claim.job_id, claim.fence, settings.lease_seconds)
         write_update(session, claim, update)
         if stop_requested == "cancel" or (stop_requested == "pause" and outcome.state == "queued"):
             write_outcome(session, claim, STOPPED[stop_requested])
@@ -107,7 +107,7 @@ def finish_done(
     """
 
     def write(session: Session) -> bool:
-        stop_requested = renew_lease(session, claim, settings)
+        stop_requested = leases.renew(session, claim.job_id, claim.fence, settings.lease_seconds)
         write_update(session, claim, update)
         if stop_requested == "cancel":
             write_outcome(session, claim, STOPPED["cancel"])
@@ -118,11 +118,6 @@ def finish_done(
 
     with acting_as(Actor(f"job {claim.job_id}", Role.ADMIN)):
         return with_retries(settings, write)
-
-
-def renew_lease(session: Session, claim: Claim, settings: Settings) -> str:
-    """Renews the lease and locks the row until the commit; returns the requested stop. Raises LeaseLost."""
-    return leases.renew(session, claim.job_id, claim.fence, settings.lease_seconds)
 
 
 def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from jobs.attempt.finish import STOPPED, finish, renew_lease, write_update
+from jobs.attempt.finish import STOPPED, finish, write_update
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
 from jobs.attempt.work import Claim
 from workbench.errors import DiskFull, LeaseLost, RegistryUnavailable
@@ -127,7 +127,7 @@ class Heartbeat:
         """Writes the update and renews the lease in one transaction; returns the requested stop."""
         before = steady_seconds()
         with database.transaction(self._settings) as session:
-            stop_requested = renew_lease(session, self._claim, self._settings)
+            stop_requested = leases.renew(session, self._claim.job_id, self._claim.fence, self._settings.lease_seconds)
             write_update(session, self._claim, update)
         self._renewed_at = before
         return stop_requested

@@ -49,7 +49,12 @@ def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
         else:
             ids[step.key] = existing.id
             rows.wait_for(session, existing.id, restarted)
-            if _continue(session, existing.id):
+            state = rows.get_job(session, existing.id).state
+            if state == "paused":
+                rows.resume(session, existing.id)
+            elif state in UNSUCCESSFUL:
+                rows.retry(session, existing.id)
+            if state != "done":
                 forecast.expect(step.spec)
     return ids
 
@@ -63,13 +68,3 @@ def _is_reusable(forecast: RegistryForecast, spec: Spec, job: JobCard, is_outdat
     if job.state != "done":
         return True
     return all(map(forecast.holds, things)) if things else not is_outdated
-
-
-def _continue(session: Session, job_id: str) -> bool:
-    """Resumes or retries a stopped job, if that has not happened already; True unless the job is done."""
-    state = rows.get_job(session, job_id).state
-    if state == "paused":
-        rows.resume(session, job_id)
-    elif state in UNSUCCESSFUL:
-        rows.retry(session, job_id)
-    return state != "done"

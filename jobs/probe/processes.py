@@ -33,9 +33,7 @@ def with_processes(spec: Any, settings: Settings) -> Any:
     is_spread = kind_of(spec).uses_processes and "num_gpus" in type(spec).model_fields
     if not is_spread or spec.num_gpus or getattr(spec, "retain", None) or settings.processes <= 1:
         return spec
-    if share_of_gpu(spec, settings) < 1:
-        return spec
-    return spec.model_copy(update={"num_gpus": settings.processes})
+    return spec if share_of_gpu(spec, settings) < 1 else spec.model_copy(update={"num_gpus": settings.processes})
 
 
 def processes_of(spec: Any, settings: Settings) -> Literal["one", "several", "dividing"]:

@@ -62,7 +62,12 @@ def run(work: Work, spec: CertifyRemoval) -> JobRun:
     folders, long_enough = yield from _pack(work, spec, inputs)
     own_text = Tokens.open(folders[inputs.domains[0].name], "train")
     pieces = choose_pieces(own_text, spec.num_prefixes, spec.prefix_length, spec.continuation_length, spec.seed)
-    yield from _score(work, spec, long_enough)
+    for mixture in filter(None, (spec.mixture, spec.retrained)):
+        for split, least in ((spec.split, 0), ("dev", spec.num_blocks * spec.block_size)):
+            length = max(spec.max_tokens, least)
+            scores = yield from score_missing(work, mixture, long_enough, split, spec.block_size, length)
+            with work.transaction() as session:
+                register_scores(session, work, scores)
     with work.reading() as session:
         rows = [_row(session, work, spec, domain, domain in long_enough) for domain in folders]
     comparison = _Comparison(work, spec, inputs, rows[0], pieces)
@@ -119,15 +124,6 @@ def _pack(work: Work, spec: CertifyRemoval, inputs: RemovalInputs) -> Events[tup
                 "Use fewer blocks (`--blocks`) or shorter ones (`--block-size`), or import more text.",
             )
     return folders, long_enough
-
-
-def _score(work: Work, spec: CertifyRemoval, domains: Sequence[str]) -> Events[None]:
-    for mixture in filter(None, (spec.mixture, spec.retrained)):
-        for split, least in ((spec.split, 0), ("dev", spec.num_blocks * spec.block_size)):
-            length = max(spec.max_tokens, least)
-            scores = yield from score_missing(work, mixture, domains, split, spec.block_size, length)
-            with work.transaction() as session:
-                register_scores(session, work, scores)
 
 
 def _row(session: Session, work: Work, spec: CertifyRemoval, domain: str, is_long_enough: bool) -> Row:

@@ -69,21 +69,17 @@ def _choose(spec: MakeDomain, files: ClusteringFiles, documents: ClusteredDocume
     """Which documents are chosen. Raises CorpusError where none is, and for areas in a clustering without a map."""
     is_chosen_N = np.ones(len(documents), dtype=np.bool_)
     if spec.areas:
-        is_chosen_N = _in_areas(spec, files.kept.folder, len(documents))
+        folder = files.kept.folder
+        if not (folder / "map.safetensors").is_file():
+            problem = f"“{spec.clustering}” has no map, so areas cannot be used."
+            raise CorpusError(problem, "Choose clusters, or cluster again with a map size above 0.")
+        is_inside_M = lies_in_any(load_map(folder).coordinates_N2, spec.corners)
+        is_chosen_N[:] = False
+        is_chosen_N[load_mapped(folder).documents_M[is_inside_M]] = True
     if spec.clusters:
         is_chosen_N &= np.isin(documents.labels_N, [files.number(cluster) for cluster in spec.clusters])
     if not is_chosen_N.any():
         raise CorpusError("The selection contains no document.", "Draw a larger area on the map.")
-    return is_chosen_N
-
-
-def _in_areas(spec: MakeDomain, folder: Path, num_documents: int) -> NDArray[np.bool_]:
-    if not (folder / "map.safetensors").is_file():
-        problem = f"“{spec.clustering}” has no map, so areas cannot be used."
-        raise CorpusError(problem, "Choose clusters, or cluster again with a map size above 0.")
-    is_inside_M = lies_in_any(load_map(folder).coordinates_N2, spec.corners)
-    is_chosen_N = np.zeros(num_documents, dtype=np.bool_)
-    is_chosen_N[load_mapped(folder).documents_M[is_inside_M]] = True
     return is_chosen_N
 
 

@@ -62,7 +62,11 @@ def split(work: Work, spec: SplitCluster) -> JobRun:
     members_M = opened.documents.members(number)
     table = work.folder / "members.parquet"
     yield from write_sample(folders_of(opened.files), opened.documents.ids_N[members_M], table, SPLITS)
-    part, num_divided = yield from _divide(table, opened.fitted, _to_fit(opened.documents, members_M, spec), spec)
+    # The new centres are fitted on a sample of the training documents that are not pinned.
+    is_free_N = (opened.documents.splits_N == SPLITS.index("train")) & ~opened.documents.is_pinned_N
+    free = np.random.default_rng(spec.seed).permutation(np.flatnonzero(is_free_N[members_M]))[: spec.sample_size]
+    require_enough(len(free), spec.num_clusters)
+    part, num_divided = yield from _divide(table, opened.fitted, np.sort(free), spec)
     return store_edit(work, opened, edits.split(opened.fitted, opened.documents, number, part), num_divided)
 
 
@@ -152,14 +156,6 @@ def _sentence(name: str, num_clusters: int, stale: list[str]) -> str:
     if not stale:
         return f"{size} No expert was trained on what changed."
     return f"{size} These experts are stale, since their documents changed: {', '.join(stale)}."
-
-
-def _to_fit(documents: ClusteredDocuments, members_M: np.typing.NDArray[np.intp], spec: SplitCluster) -> Any:
-    """The members that the new centres are fitted on: a sample of the training documents that are not pinned."""
-    may_M = (documents.splits_N[members_M] == SPLITS.index("train")) & ~documents.is_pinned_N[members_M]
-    chosen = np.random.default_rng(spec.seed).permutation(np.flatnonzero(may_M))[: spec.sample_size]
-    require_enough(len(chosen), spec.num_clusters)
-    return np.sort(chosen)
 
 
 def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Events[tuple[Part, int]]:

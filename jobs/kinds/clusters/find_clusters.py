@@ -10,7 +10,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +100,14 @@ def with_pieces(work: Work, inputs: ClusteringInputs) -> Events[ClusteringInputs
         if domain.is_chat:
             folders.append(domain.documents())
             continue
+
+        def fill(folder: Path, domain: DomainFiles = domain) -> Iterator[Event]:
+            yield from cut_documents(domain.documents(), length, folder)
+
         key = pieces_key(domain.id, domain.data_sha256, length)
-        fill = partial(_cut, domain, length)
         folders.append((yield from work.cached_artifact(key, artifact_kinds.PIECES, fill)))
     num_documents = sum(count_documents(folder, split) for folder in folders for split in SPLITS)
     return replace(inputs, num_documents=num_documents, cut=tuple(folders))
-
-
-def _cut(domain: DomainFiles, length: int, folder: Path) -> Iterator[Event]:
-    yield from cut_documents(domain.documents(), length, folder)
 
 
 def run_part(work: Work, spec: ClusterPart) -> JobRun:

@@ -329,8 +329,9 @@ def start_watch(
     """Returns a function that gives each watched domain's current held-out loss (nats per token).
 
     If the full model is trained, it is that model's loss. Otherwise it is that of the mixture with the new expert: the
-    existing experts do not change, so they are scored once, in the precision of the training. Raises MixtureError if the
-    gate cannot weigh the new expert.
+    existing experts do not change, so they are scored once, in the precision of the training.
+
+    Raises MixtureError if the gate cannot weigh the new expert.
     """
     texts = yield from pack_watched(work, watched.domains, tokenizer, base, spec.training)
     if spec.full_model:
