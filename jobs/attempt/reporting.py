@@ -230,7 +230,11 @@ class Reporter:
             messages, self._messages = tuple(self._messages), []
         if latest is None:
             return JobUpdate(metrics=metrics, messages=messages)
-        done, total, phase = _measure(latest)
+        total: float | None
+        if isinstance(latest, Step):
+            done, total, phase = float(latest.step), latest.num_steps, "steps"
+        else:
+            done, total, phase = latest.done, latest.total, f"{latest.total} {latest.unit}"
         self._pace.see(monotonic(), done, phase)
         counts_for_total = isinstance(latest, Step) or not latest.is_first
         estimate = self._pace.estimate(total) if total and counts_for_total else None
@@ -260,12 +264,6 @@ class Reporter:
         with self._lock:
             self._metrics = [*update.metrics, *self._metrics]
             self._messages = [*update.messages, *self._messages]
-
-
-def _measure(event: Progress | Step) -> tuple[float, float | None, object]:
-    if isinstance(event, Step):
-        return event.step, event.num_steps, "steps"
-    return event.done, event.total, (event.unit, event.total)
 
 
 def points_of(event: Event) -> list[Point]:

@@ -14,10 +14,8 @@ from jobs.queue.submit import call_workers
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast, creates
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import Settings, get_settings
-from workbench.specs.base import Spec
 from workbench.specs.plan import Step
 
 
@@ -41,7 +39,12 @@ def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
     forecast = RegistryForecast(session)
     for step, existing in zip(steps, rows.find_by_specs(session, [step.spec for step in steps]), strict=True):
         restarted = [ids[key] for key in step.after if key in created]
-        if existing is None or not _is_reusable(forecast, step.spec, existing, bool(restarted)):
+        things = creates(step.spec)
+        # A done job is made again where its results are gone; one without named results, such as scores, where a job
+        # that it needs is made again.
+        if existing is None or (
+            existing.state == "done" and (not all(map(forecast.holds, things)) if things else restarted)
+        ):
             forecast.validate(step.spec)
             ids[step.key] = rows.create_job(session, step.spec, step.title, [ids[key] for key in step.after])
             forecast.expect(step.spec)
@@ -57,14 +60,3 @@ def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
             if state != "done":
                 forecast.expect(step.spec)
     return ids
-
-
-def _is_reusable(forecast: RegistryForecast, spec: Spec, job: JobCard, is_outdated: bool) -> bool:
-    """True if a job need not be submitted again: it is not done yet, or its results exist.
-
-    A job without named results, such as scores, is outdated when a job that it needs is created again.
-    """
-    things = creates(spec)
-    if job.state != "done":
-        return True
-    return all(map(forecast.holds, things)) if things else not is_outdated

@@ -76,7 +76,8 @@ def keep_lease_until_started(
 ) -> bool:
     """Renews the lease that a process claims as `owner`, until it has begun its work or is dead; False if it was ended.
 
-    A process that does not begin in START_SECONDS is ended.
+    A process that does not begin in START_SECONDS is ended. A job that was asked to stop is not kept: its process stops
+    it, or it is taken back. A registry that is away is tried again later.
     """
     started.drop_sink()
     until = time.monotonic() + START_SECONDS
@@ -86,19 +87,11 @@ def keep_lease_until_started(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             return False
-        _renew(settings, job_id, owner)
+        with suppress(NoRegistry, DiskFull, LeaseLost), database.transaction(settings) as session:
+            job = session.get(Job, job_id)
+            if job and (job.state, job.owner, job.stop_requested) == ("running", owner, ""):  # it has claimed the job
+                leases.renew(session, job_id, job.fence, settings.lease_seconds)
     return True
-
-
-def _renew(settings: Settings, job_id: str, owner: str) -> None:
-    """Renews the lease if the process has claimed the job; a registry that is away is tried again later.
-
-    A job that was asked to stop is not kept: its process does so, or it is taken back.
-    """
-    with suppress(NoRegistry, DiskFull, LeaseLost), database.transaction(settings) as session:
-        job = session.get(Job, job_id)
-        if job and (job.state, job.owner, job.stop_requested) == ("running", owner, ""):
-            leases.renew(session, job_id, job.fence, settings.lease_seconds)
 
 
 RUNNER = python_command("jobs.attempt.runner")
@@ -121,14 +114,10 @@ def run(job_id: str) -> None:
     except RegistryUnavailable as away:
         print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the scheduler sends another message
     except NoRegistry as problem:
-        end_worker(problem)
-
-
-def end_worker(problem: Problem) -> None:
-    """Stops this worker as SIGTERM does; it then ends with the problem, as one that starts would."""
-    _problems.append(problem)
-    if len(_problems) == 1:  # a second signal would not wait for the checkpoints of running jobs
-        os.kill(os.getpid(), signal.SIGTERM)
+        # Ends this worker as SIGTERM does; it then says the problem, as one that starts would.
+        _problems.append(problem)
+        if len(_problems) == 1:  # a second signal would not wait for the checkpoints of running jobs
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def raise_problem() -> None:

@@ -265,9 +265,6 @@ def _answered(
     return Answered(answers("test"), answers("permuted"), answers("validation"))
 
 
-# the report --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class MeasuredEpisode:
     """One task and seed: the mixture's accuracies, those of other experts, and the mean cluster weights [E]."""

@@ -150,9 +150,6 @@ def _files_of(kept: ArtifactRef) -> dict[str, Path]:
     return {file.relative_to(kept.folder).as_posix(): file for file in files}
 
 
-# what a folder holds ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ExportedExpert:
     """An expert to export: its base's files and its own, the commit of its seed on the hub if any, and its card."""
@@ -219,9 +216,6 @@ def _save_model(save: Callable[[Path], object], expert: Path, folder: Path) -> N
 
 def write_card(card: CardFacts, folder: Path) -> None:
     (folder / CARD).write_text(model_card(card), encoding="utf-8")
-
-
-# files and folders outside the store ---------------------------------------------------------------
 
 
 def write_output(work: Work, target: Path, fill: Callable[[Path], Iterator[Event]]) -> Events[int]:
