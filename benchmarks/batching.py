@@ -1,6 +1,6 @@
 """Goal: 16 streams of one mixture of 8 experts reach at least 5x the tokens per second of one stream on 2 cores, and
-each stream's tokens are those of a run of its own. Reached: 5.3x at width 512 by the clock of a machine that does nothing
-else; by processor time 5.05x at width 384 and 3.7x to 4.1x at width 512.
+each stream's tokens are those of a run of its own. Reached: 5.3x at width 512 by the clock of a machine that does
+nothing else; by processor time 5.05x at width 384 and 3.7x to 4.1x at width 512.
 
 Both are printed: what else the machine does counts little by processor time, but that does not see how much better the
 cores are used.
