@@ -3,11 +3,11 @@ each client only the tokens of its answer, lose none, and leave memory steady; a
 
 A server of its own (`python -m ui.api`) in a temporary home serves three kinds of models, trained for a few steps: a
 mixture of DEMix experts of width 256 on one base, a mixture over several bases (C-BTM), and an expert of MoDE. First
-each of some requests (mixture, prompt, seed, gate) is answered without the others. Then `--streams` clients send them in
-random order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and a mixture is
-created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold are sent at
-once. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows: the median of its last
-quarter may be at most 5 % and 16 MB above that of the second.
+each of some requests (mixture, prompt, seed, gate) is answered without the others. Then `--streams` clients send them
+in random order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and a
+mixture is created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold are
+sent at once. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows: the median of its
+last quarter may be at most 5 % and 16 MB above that of the second.
 Run: python benchmarks/load.py --minutes 10
 """
 

@@ -86,7 +86,7 @@ def test_damaged_statistics_end_no_job(servers: RunningWorkbench, job_id: str, d
     card = servers.card(job_id)
     assert (card.state, card.result["steps"], servers.num_effects(job_id)) == ("done", 100, 1)
     assert card.result["throughput"]["num_steps"] == 50  # since the damage
-    assert any("measured anew" in event and str(file) in event for event in servers.events(job_id))
+    assert any("measured again" in event and str(file) in event for event in servers.events(job_id))
 
 
 def test_a_done_job_leaves_its_log_and_no_checkpoints(servers: RunningWorkbench, job_id: str) -> None:
