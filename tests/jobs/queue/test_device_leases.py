@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 from tiny_kind import job_spec
-from world import HERE, RunningWorkbench, eventually
+from world import RunningWorkbench, eventually
 
 from engine import gpus
 from engine.gpus import Gpu, address_of, numbers_of
@@ -97,10 +97,8 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
     eventually(lambda: [one.is_there for one in devices(servers)] == [False] * 4 + [True] * 4)
 
 
-def test_a_job_sees_only_the_gpus_that_it_has_leased(
-    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
+@pytest.mark.usefixtures("tiny_runner")
+def test_a_job_sees_only_the_gpus_that_it_has_leased(servers: RunningWorkbench) -> None:
     ids = [create(), create(), create()]
     two = pretended(servers.settings, "5-6").model_copy(update={"worker_slots": 3})
     *_, last = run_jobs(ids, two)
@@ -111,10 +109,10 @@ def test_a_job_sees_only_the_gpus_that_it_has_leased(
     assert [one.is_there for one in devices(servers)] == [False, False]  # withdrawn at the end
 
 
+@pytest.mark.usefixtures("tiny_runner")
 def test_without_gpus_nothing_is_leased_and_nothing_is_hidden(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     *_, last = run_jobs([create()], servers.settings)
     assert [card.state for card in last] == ["done"]
@@ -334,7 +332,6 @@ def test_behind_a_number_there_may_be_another_gpu_but_not_behind_a_uuid(monkeypa
 def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their_numbers(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     visible = [Gpu(uuid, number, address=f"GPU-{uuid}") for uuid, number in (("ad", "2"), ("be", "3"))]
     job_id, settings = create(), servers.settings

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,46 +39,42 @@ def create() -> str:
         return rows.create_job(session, job_spec())
 
 
-def test_a_job_whose_import_outlasts_its_lease_is_not_taken_from_its_process(
-    servers: RunningWorkbench, pipe: int
-) -> None:
-    job_id, reaper, settings = create(), LeaseReaper(servers.settings), servers.settings
+@contextmanager
+def importing(servers: RunningWorkbench, pipe: int, job_id: str) -> Iterator[None]:
+    """A worker runs the job, whose process imports its work until the block ends."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(tasks.run, job_id)
         try:
             eventually(lambda: servers.row(job_id).state == "running")
-            first_until = servers.row(job_id).lease_until or 0.0
-
-            def has_outlasted_two_leases() -> bool:
-                reaper.reap()
-                row = servers.row(job_id)
-                assert row.state == "running", servers.events(job_id)
-                return (row.lease_until or 0.0) > first_until + 2 * settings.lease_seconds
-
-            eventually(has_outlasted_two_leases)
+            yield
         finally:
             os.write(pipe, b"...")
         running.result()
+
+
+def test_a_job_whose_import_outlasts_its_lease_is_not_taken_from_its_process(
+    servers: RunningWorkbench, pipe: int
+) -> None:
+    job_id, reaper, settings = create(), LeaseReaper(servers.settings), servers.settings
+    with importing(servers, pipe, job_id):
+        first_until = servers.row(job_id).lease_until or 0.0
+
+        def has_outlasted_two_leases() -> bool:
+            reaper.reap()
+            row = servers.row(job_id)
+            assert row.state == "running", servers.events(job_id)
+            return (row.lease_until or 0.0) > first_until + 2 * settings.lease_seconds
+
+        eventually(has_outlasted_two_leases)
     card = servers.card(job_id)
     assert (card.state, card.attempt, servers.num_starts(job_id)) == ("done", 1, 1)
 
 
 def test_a_job_that_is_cancelled_while_its_process_imports_is_cancelled(servers: RunningWorkbench, pipe: int) -> None:
     job_id, reaper = create(), LeaseReaper(servers.settings)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(tasks.run, job_id)
-        try:
-            eventually(lambda: servers.row(job_id).state == "running")
-            submit.request_stop(job_id, "cancel")
-
-            def is_cancelled() -> bool:
-                reaper.reap()
-                return servers.card(job_id).state == "cancelled"
-
-            eventually(is_cancelled)
-        finally:
-            os.write(pipe, b"...")
-        running.result()
+    with importing(servers, pipe, job_id):
+        submit.request_stop(job_id, "cancel")
+        eventually(lambda: reaper.reap() or servers.card(job_id).state == "cancelled")
     assert servers.num_starts(job_id) == 0
 
 

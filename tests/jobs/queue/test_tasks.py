@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 from tiny_kind import job_spec
-from world import HERE, RunningWorkbench
+from world import RunningWorkbench
 
 from jobs.queue import tasks
 from jobs.queue.choosing import chosen
@@ -24,13 +23,7 @@ from workbench.registry import database
 from workbench.schema.tables import Job
 from workbench.settings import Settings
 
-
-@pytest.fixture(autouse=True)
-def _tiny_runner(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    assert servers
-    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
-    yield
-    tasks._stopping.clear()
+pytestmark = pytest.mark.usefixtures("tiny_runner")
 
 
 def create(how: str = "count", **more: object) -> str:
