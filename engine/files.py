@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.shapes_only import is_shapes_only
 from engine.verified_files import remember, stats_of, was_verified
 
@@ -31,7 +31,7 @@ class ArtifactRef:
     record: Path | None = field(default=None, compare=False)  # of what was verified before; None: nothing is remembered
 
     def check(self) -> str:
-        """Verifies every file and returns the manifest's SHA-256; raises DamagedFile.
+        """Verifies every file and returns the manifest's SHA-256; raises DamagedFileError.
 
         With a `record` only files that changed since they were last verified.
         """
@@ -176,10 +176,10 @@ def write_manifest(folder: Path, hashes: Mapping[str, str] | None = None) -> str
 def verify_folder(folder: Path, sha256: str | None = None) -> str:
     """Checks every byte against the manifest (and the manifest against `sha256`); returns the manifest's SHA-256.
 
-    Raises DamagedFile that names the first file which is missing, cut short or changed.
+    Raises DamagedFileError that names the first file which is missing, cut short or changed.
     """
     for name, fault in faults_in(folder, sha256):
-        raise DamagedFile(f"{folder / name} {fault}", _RESTORE)
+        raise DamagedFileError(f"{folder / name} {fault}", _RESTORE)
     return sha256_of(folder / MANIFEST)
 
 

@@ -65,7 +65,7 @@ def sweep(settings: Settings) -> list[Path]:
 
     Returns the former paths of what it moved.
 
-    Deletes uploads that no unfinished job reads. Raises RegistryMismatch, and removes nothing, when the artifacts
+    Deletes uploads that no unfinished job reads. Raises RegistryMismatchError, and removes nothing, when the artifacts
     belong to another registry, or too many of them have no row; artifacts that have a row are recorded first, so that
     sweeps of the other registry leave them.
     """

@@ -34,7 +34,7 @@ from ui.cli.app import app
 from ui.cli.command_table import CommandTable
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.access.home_token import access_token
-from workbench.analysis.curves.training_history import training_history
+from workbench.analysis.training_curves import training_history
 from workbench.registry.database import reading
 from workbench.settings import Settings
 

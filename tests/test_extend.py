@@ -87,8 +87,7 @@ def test_the_clusterer_of_the_page_finds_clusters(tmp_path: Path) -> None:
     install(tmp_path, "toy_clusterer", clusterer, group, entry_point)
     run(use, tmp_path)
     run(
-        "from workbench.kinds.clusters.find_clusters import FindClusters\n"
-        "FindClusters(name='n', domains=['d'], method='sorted')",
+        "from workbench.kinds.clusters import FindClusters\nFindClusters(name='n', domains=['d'], method='sorted')",
         tmp_path,
     )
 

@@ -11,8 +11,9 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ui.addresses import REGISTRY_HEADER, api_address, registry_id
-from ui.errors import ServerDown, ServerRefused, ServerSlow
+from ui.errors import ServerDownError, ServerRefusedError, ServerSlowError
 from ui.server_proof import ELSEWHERE, ProvingTransport
+from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
 from workbench.kinds.parse_spec import parse_as
@@ -27,7 +28,6 @@ from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import AnswerType, Question
 from workbench.questions.removal import RemovalRequest
 from workbench.questions.token_comparison import ContrastRequest
-from workbench.registry.cards import PriorCard
 
 if TYPE_CHECKING:
     from ui.request_fields import CompletionFields, PosteriorFields
@@ -41,7 +41,7 @@ Fields = ParamSpec("Fields")
 
 
 def _asking(question: Callable[Fields, Question[AnswerType]]) -> Callable[Concatenate[Client, Fields], AnswerType]:
-    """A method that takes the fields of a question. Raises BadSpec for those that are wrong."""
+    """A method that takes the fields of a question. Raises BadSpecError for those that are wrong."""
 
     def method(self: Client, /, *_: Fields.args, **fields: Fields.kwargs) -> AnswerType:
         return self.ask(parse_as(cast(type[Question[AnswerType]], question), fields))
@@ -53,7 +53,7 @@ def _asking(question: Callable[Fields, Question[AnswerType]]) -> Callable[Concat
 class Client:
     """A client of the API server of one registry.
 
-    Raises ServerDown when it does not answer, ServerRefused with the server's message when it refuses.
+    Raises ServerDownError when it does not answer, ServerRefusedError with the server's message when it refuses.
     """
 
     def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
@@ -79,12 +79,12 @@ class Client:
         """Version, registry, device and loaded models of this workbench's server; refuses answers of other servers."""
         try:
             body = self._send("GET", "/healthz", timeout=CONNECT_SECONDS)
-        except ServerRefused as refusal:
+        except ServerRefusedError as refusal:
             if refusal.code:  # a message of a workbench
                 raise
             body = {}
         if body.get("registry") != self._registry:
-            raise ServerRefused(f"Another program listens at {self._http.base_url}.", ELSEWHERE)
+            raise ServerRefusedError(f"Another program listens at {self._http.base_url}.", ELSEWHERE)
         return _parsed(Health, body)
 
     def models(self) -> list[Model]:
@@ -148,12 +148,12 @@ def _explained(http: httpx.Client) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException:
-        raise ServerSlow(
+        raise ServerSlowError(
             f"The API server at {http.base_url} did not answer in time.",
             "It may be busy; try again in a moment.",
         ) from None
     except httpx.TransportError as error:
-        raise ServerDown(
+        raise ServerDownError(
             f"The API server at {http.base_url} does not answer ({error}).", "Start it with `workbench up`."
         ) from None
 
@@ -174,18 +174,18 @@ def _parsed(result: type[Result], body: dict[str, Any]) -> Result:
     try:
         return result.model_validate(body)
     except ValidationError:
-        raise ServerRefused(
+        raise ServerRefusedError(
             "The API server's answer does not match this version.",
             "It may run another version: restart it with `workbench up`.",
         ) from None
 
 
-def _refusal(error: Any, status: int) -> ServerRefused:
+def _refusal(error: Any, status: int) -> ServerRefusedError:
     if not isinstance(error, dict):
-        return ServerRefused(f"The API server answered with status {status} and no reason.", status=status)
+        return ServerRefusedError(f"The API server answered with status {status} and no reason.", status=status)
     code = str(error.get("code") or "")
     next_step = ELSEWHERE if code == "foreign_registry" else ""
-    return ServerRefused(str(error.get("message", "")), next_step, status=status, code=code)
+    return ServerRefusedError(str(error.get("message", "")), next_step, status=status, code=code)
 
 
 def _body(response: httpx.Response) -> dict[str, Any]:

@@ -38,18 +38,18 @@ from ui.present.jobs.job_failure import failure_of
 from ui.present.jobs.job_status import is_over, percent_of, sentence_of
 from ui.present.jobs.training_tokens import tokens_per_step
 from ui.present.text.calibration import proposal_words
-from workbench.analysis.curves.job_metrics import job_metrics
-from workbench.answers.calibrations import EvidenceCalibration
+from workbench.analysis.training_curves import job_metrics
+from workbench.answers.base import Answer
+from workbench.answers.cards import DomainCard, ExpertCard, JobCard, MixtureCard, SeedCard
 from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.posteriors import EvidenceCalibration
 from workbench.job_records import jobs
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_as
-from workbench.questions.calibration import calibrate_evidence
-from workbench.questions.new_mixtures import make_mixture, names_evidence
+from workbench.questions.calibration import calibrate_evidence, make_mixture, names_evidence
 from workbench.questions.perplexities import PerplexitiesRequest, mix_scores
 from workbench.questions.question import AnswerType, Question, ask
 from workbench.registry import corpora, experts, mixtures, seeds
-from workbench.registry.cards import Card, DomainCard, ExpertCard, JobCard, MixtureCard, SeedCard
 from workbench.registry.database import has_registry, migrate, reading, require_registry
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import read_settings
@@ -111,7 +111,7 @@ class Workbench:
         return self.run("evaluate", here=here, mixture=mixture, **settings)
 
     def run(self, kind: str, *, here: bool = True, **settings: Any) -> Job:
-        """A job of any kind, run here or queued. Raises BadSpec for options that are wrong, and why the job failed."""
+        """A job of any kind, run here or queued. Raises BadSpecError for wrong options, and why the job failed."""
         spec = spec_of_options(kind_named(kind).spec, _plain(settings))
         if not here:
             return Job(self, submit(spec, settings=self.settings))
@@ -188,7 +188,7 @@ class Shown:
     fields: ClassVar[tuple[str, ...]] = ()  # of the card that are shown
 
     def __post_init__(self) -> None:
-        _ = self.card  # raises NotFound
+        _ = self.card  # raises NotFoundError
 
     @property
     def card(self) -> Any:
@@ -354,7 +354,7 @@ class Job(Shown):
         return facts | {"result": result_sentence(card) or cause_of(card) or sentence_of(card)}
 
     def wait(self) -> Job:
-        """Waits until it has ended or is paused. Raises JobFailed if it failed or was cancelled."""
+        """Waits until it has ended or is paused. Raises JobFailedError if it failed or was cancelled."""
         for card in wait(self.name, REDRAW_SECONDS, settings=self.workbench.settings):
             self.show_progress(card)
         if card.state in UNSUCCESSFUL:
@@ -425,7 +425,7 @@ def _text(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
 
 
-def _frame(card: type[Card], cards: Sequence[Card]) -> pd.DataFrame:
+def _frame(card: type[Answer], cards: Sequence[Answer]) -> pd.DataFrame:
     frame = pd.DataFrame([one.model_dump() for one in cards], columns=list(card.model_fields))
     for column in (name for name in card.model_fields if name.endswith("_at")):
         frame[column] = pd.to_datetime(frame[column], unit="s", utc=True)

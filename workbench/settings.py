@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from engine.config import RequestedPrecision
 from engine.training.launchers.remote_shell import SSH
-from workbench.errors import BadSettings
+from workbench.errors import BadSettingsError
 
 LONGEST_SECONDS = 86_400.0
 SHORTEST_SECONDS = 0.001
@@ -193,7 +193,6 @@ class Settings(BaseSettings):
     @field_validator("home", "artifacts")
     @classmethod
     def _fits_file_system(cls, folder: Path | None) -> Path | None:
-        """Refuses a path that a file system, or one of the files to lie in it, is too long for."""
         if folder is None:
             return None
         try:
@@ -282,7 +281,6 @@ class Settings(BaseSettings):
     @field_validator("remote_shell", "slurm_options")
     @classmethod
     def _are_words(cls, command: str) -> str:
-        """Refuses an open quote."""
         try:
             words = shlex.split(command)
         except ValueError as error:
@@ -292,7 +290,6 @@ class Settings(BaseSettings):
     @field_validator("gpus")
     @classmethod
     def _are_numbers(cls, gpus: str) -> str:
-        """Refuses anything but numbers and ranges."""
         for one in _listed(gpus):
             match = _GPU_RANGE.fullmatch(one)
             if match is None or int(match[2] or match[1]) < int(match[1]):
@@ -349,13 +346,13 @@ class Settings(BaseSettings):
 
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
-    """The settings of this process, read once. Tests call `get_settings.cache_clear()`. Raises BadSettings."""
+    """The settings of this process, read once. Tests call `get_settings.cache_clear()`. Raises BadSettingsError."""
     return read_settings()
 
 
 def read_settings(home: Path | None = None) -> Settings:
-    """The settings as the environment has them, with another home if one is given. Raises BadSettings."""
+    """The settings as the environment has them, with another home if one is given. Raises BadSettingsError."""
     try:
         return Settings() if home is None else Settings(home=home)
     except ValidationError as error:
-        raise BadSettings(error.errors()) from None
+        raise BadSettingsError(error.errors()) from None

@@ -22,7 +22,7 @@ def add_and_compare(base: ArtifactRef, others: Mapping[str, ArtifactRef], key: s
     """Adds the new expert to a model of each other expert in turn, and compares every tensor's hash before and after.
 
     No more than two experts are in memory at a time.
-    Raises DamagedFile, and ModelError when the new expert was trained for another base.
+    Raises DamagedFileError, and ModelError when the new expert was trained for another base.
     """
     base = ArtifactRef(base.folder, base.check())
     names: set[str] = set()

@@ -24,25 +24,25 @@ from engine.clusters.embedders.base import AnyEmbedder, Vectors
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder, load_hidden_states
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, load_tfidf
 from engine.clusters.random_clusters import drawn_cluster
-from engine.errors import DamagedFile, EngineError
+from engine.errors import DamagedFileError, EngineError
 from engine.files import ArtifactRef
 
 
 def load_embedder(folder: Path, seed: Path | None = None, device: str = "cpu") -> AnyEmbedder:
     """Loads an embedder that gives bit-identical vectors on the same device.
 
-    `seed` is the model's folder for a hidden-state embedder, and `device` names where it computes. Raises DamagedFile
-    for an invalid or changed embedder.
+    `seed` is the model's folder for a hidden-state embedder, and `device` names where it computes. Raises
+    DamagedFileError for an invalid or changed embedder.
     """
     try:
         kind = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))["kind"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
+        raise DamagedFileError(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if kind == HiddenStateEmbedder.kind:
         return load_hidden_states(folder, seed, device)
     if kind == TfidfEmbedder.kind:
         return load_tfidf(folder)
-    raise DamagedFile(f"The embedder in {folder} is of an unknown kind: “{kind}”.", "Cluster again.")
+    raise DamagedFileError(f"The embedder in {folder} is of an unknown kind: “{kind}”.", "Cluster again.")
 
 
 _CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embedder"
@@ -119,12 +119,12 @@ def load_clustering(folder: Path, seed: ArtifactRef | None = None, device: str =
         )
         ids = tuple(row.tobytes().hex() for row in tensors["document_ids"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
+        raise DamagedFileError(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
     if seed is not None:
         seed.check()
     embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None, device)
     if embedder.sha256 != card["embedder_sha256"]:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"The embedder in {folder} is not the one that its clusters were fitted with.", "Cluster again."
         )
     return Clustering(clusters, embedder, ids)

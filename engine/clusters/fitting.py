@@ -25,7 +25,7 @@ from engine.clusters.describe import top_terms
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.tfidf_svd import BY_HIDDEN_STATES, TfidfEmbedder, fit_tfidf, load_tfidf
 from engine.clusters.words import UnspacedText
-from engine.errors import DamagedFile, EngineError
+from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress, forward_progress
 from engine.text.parquet_rows import num_rows, read_rows
 
@@ -92,7 +92,7 @@ def words_of(clustering: Clustering, folder: Path) -> Words:
     try:
         centres_KD = load_file(folder / "words" / "centres.safetensors")["centres_KD"]
     except (OSError, KeyError, SafetensorError) as error:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"The words of the clusters in {folder} cannot be read ({error}).", "Cluster again."
         ) from error
     return Words(load_tfidf(folder / "words"), centres_KD)

@@ -51,7 +51,7 @@ class Mixing:
     def feed(self, ids: Sequence[int]) -> None:
         """Appends tokens, computing only what the weights after them need.
 
-        Raises Cancelled between two passes once nobody waits for the answer.
+        Raises CancelledError between two passes once nobody waits for the answer.
         """
         if ids and list(ids) == self._ahead[:1]:
             del self._ahead[0]

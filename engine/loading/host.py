@@ -109,8 +109,8 @@ class Host:
         """The prompt for the next answer in a conversation, and the index of the first token of its first user.
 
         `values` are for its template. Loads no weights. Raises ChatTemplateError without a template, or for what it
-        refuses or does not read; MixtureError for experts whose templates differ; ContextLengthExceeded for messages
-        that cannot fit.
+        refuses or does not read; MixtureError for experts whose templates differ; ContextLengthExceededError for
+        messages that cannot fit.
         """
         template, tokenizer = self._template(plan), self._tokenizer(plan)
         content = "".join(str(message.get("content", "")) for message in messages)

@@ -17,7 +17,7 @@ class ModelFolder:
     """The limits and the tokenizer of a base, and the chat templates of its experts. Each file is read once."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises DamagedFile where the limits cannot be read."""
+        """Raises DamagedFileError where the limits cannot be read."""
         self._folder = folder
         self.limits = read_limits(folder)
         self.bytes_per_position = bytes_per_position(read_config(folder))  # of one expert's keys and values

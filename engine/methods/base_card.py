@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 
 CARD_METHOD = "demix"  # in the cards of all of them
 SHARED_FILE, BASE_CARD = "shared.safetensors", "base.json"
@@ -37,5 +37,5 @@ def base_card(base: Path) -> dict[str, Any]:
         card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         _ = card["experts_in"]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DamagedFile(f"{path} does not name the placement of experts.", "Restore it.") from error
+        raise DamagedFileError(f"{path} does not name the placement of experts.", "Restore it.") from error
     return card

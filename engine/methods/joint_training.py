@@ -60,8 +60,8 @@ def train_distributed(
 
     The weights are those of the last checkpoint. The processes run where the launcher starts them (None: here).
     `threads` are those of each process; 0 shares the cores out. What the processes print goes to `log`, or where this
-    process prints. Raises TrainingError when the layout or a text cannot be trained on, LostRank when a process dies,
-    and what the training itself raises.
+    process prints. Raises TrainingError when the layout or a text cannot be trained on, LostRankError when a process
+    dies, and what the training itself raises.
     """
     layout_of(domains, config.sequences_per_domain, num_processes)
     texts = [domain.open() for domain in domains]

@@ -15,7 +15,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.base_card import BASE_CARD, CARD_METHOD, SHARED_FILE, base_card, is_seed
 from engine.models.families import empty_model, load_model, load_weights, read_config
@@ -131,7 +131,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     try:
         card: dict[str, Any] = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
+        raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     return card
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.files import ArtifactRef
 from engine.methods.base_card import stored_placement
 from engine.methods.multi_expert_files import load_experts, read_card
@@ -41,13 +41,13 @@ def load_multi_expert(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> 
 
 
 def read_limits(base: Path) -> Limits:
-    """The limits of a base, without its tensors; raises DamagedFile where they cannot be read."""
+    """The limits of a base, without its tensors; raises DamagedFileError where they cannot be read."""
     try:
         config = read_config(base)
         longest = longest_context(config) - row_method(stored_placement({}, base)).extra_positions
         return Limits(longest, int(config.vocab_size))
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DamagedFile(
+        raise DamagedFileError(
             f"{base} has no valid base of a model ({reason}).", "Restore it from a copy, or train it again."
         ) from None

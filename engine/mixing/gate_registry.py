@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @cache
 def gate_types() -> dict[str, GateType]:
-    """All gates by name. Raises BadPlugin."""
+    """All gates by name. Raises BadPluginError."""
     return find_plugins("engine.mixing.gates", "expert_workbench.gates", "GATE", GateType, lambda one: one.name)
 
 

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from engine.config import MOST, Checked, knob
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate
@@ -62,7 +62,7 @@ class GateType:
     def __post_init__(self) -> None:
         incomplete = [one.name for one in fields(self.config) if one.default is MISSING or not _is_described(one)]
         if incomplete:
-            raise BadPlugin(
+            raise BadPluginError(
                 f"{self.config.__name__} has settings without a default or a description: {', '.join(incomplete)}.",
                 "Give `kind` a default, and make every other field with `engine.config.knob`.",
             )

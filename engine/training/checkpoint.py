@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
-from engine.errors import DamagedFile, TrainingError
+from engine.errors import DamagedFileError, TrainingError
 from engine.files import aside_of, aside_pattern, new_folder, verify_folder
 from engine.training.checkpoint_parts import (
     BEST,
@@ -181,7 +181,7 @@ def state_at(root: Path, step: int) -> dict[str, Tensor]:
 def _is_intact(folder: Path) -> bool:
     try:
         verify_folder(folder)
-    except DamagedFile:
+    except DamagedFileError:
         return False
     return True
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from engine.errors import LostRank
+from engine.errors import LostRankError
 from engine.models.trainable_model import TrainableModel
 from engine.training.layout import Layout
 from engine.training.local_parts import is_divided
@@ -182,11 +182,11 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def _peers() -> Iterator[None]:
-    """Raises LostRank when communication fails, which means that another process is gone."""
+    """Raises LostRankError when communication fails, which means that another process is gone."""
     try:
         yield
     except RuntimeError as error:
-        raise LostRank(
+        raise LostRankError(
             f"A process of the training is gone ({str(error).splitlines()[0]}).",
             "See the log of the other processes.",
         ) from error

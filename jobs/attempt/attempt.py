@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
 from engine.device import prepare_process
-from engine.errors import DamagedFile, DoesNotFit, Problem
+from engine.errors import DamagedFileError, DoesNotFitError, Problem
 from engine.events import Event, Note, Requirements, Saved, Saving
 from engine.files import folder_size
 from engine.free_memory import megabytes
@@ -26,13 +26,13 @@ from jobs.attempt.reporting import Reporter, Throughput
 from jobs.attempt.tracking import Tracking
 from jobs.attempt.work import Claim, Events, JobRun, Register, Result, Work, append_to_log, load_runner, log_path
 from jobs.uploads import with_uploads_here
-from workbench.errors import JobError, LeaseLost, StorageError, StoreFailed
-from workbench.integrity.damage import with_names
+from workbench.errors import JobError, LeaseLostError, StorageError, StoreFailedError
+from workbench.integrity.check import with_names
 from workbench.job_records import devices, leases
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool
 from workbench.job_records.preconditions import require_free_names
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
@@ -45,7 +45,7 @@ LEFT = AttemptOutcome(
 )
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The job must stop; the reason is that of the heartbeat."""
 
 
@@ -64,7 +64,7 @@ def take(
 ) -> Claim | None:
     """Claims a job and leases its GPUs of a worker's pool, both or neither.
 
-    None when it is not (or no longer) in the queue. Raises DevicesBusy when too few GPUs are free. Without a pool,
+    None when it is not (or no longer) in the queue. Raises DevicesBusyError when too few GPUs are free. Without a pool,
     nothing is leased. `log_start` is where the attempt's output begins in the log: at its end by default.
     """
     with database.transaction(settings) as session:
@@ -124,7 +124,7 @@ def attempt(
     with closing(Tracking(work)) as tracking:
         try:
             reporter = Reporter(Throughput.load(work.folder / THROUGHPUT), tracking.add)
-        except DamagedFile as damaged:  # mere statistics end no job
+        except DamagedFileError as damaged:  # mere statistics end no job
             reporter = Reporter(forward=tracking.add)
             reporter.add(Note(f"{damaged} The speed is measured again; checkpoints and weights are not affected."))
         yield from _attempt(work, Heartbeat(claim, settings, reporter, hard_exit, watch), imported)
@@ -147,20 +147,20 @@ def _attempt(work: Work, heartbeat: Heartbeat, imported: Callable[[], object]) -
                 measured = reporter.result()
                 if kind_named(spec.kind).replayed is not None:
                     measured["environment"] = work.environment
-            except (Stopped, GeneratorExit, KeyboardInterrupt) as stop:
+            except (StoppedError, GeneratorExit, KeyboardInterrupt) as stop:
                 _keep(work, reporter, upload=str(stop) != "cancel")  # while the lease holds: an upload takes time
                 raise
         is_done = finish_done(claim, settings, made, reporter.take(), measured)
-    except LeaseLost:
+    except LeaseLostError:
         raise
-    except Stopped as stopped:
+    except StoppedError as stopped:
         finish(claim, settings, STOPPED[str(stopped)], reporter.take())
     except (GeneratorExit, KeyboardInterrupt):
         finish(claim, settings, LEFT, reporter.take())
         raise
     except Exception as raised:
         append_to_log(settings, claim.job_id, traceback.format_exc())
-        error = with_names(settings, raised) if isinstance(raised, DamagedFile) else raised
+        error = with_names(settings, raised) if isinstance(raised, DamagedFileError) else raised
         outcome = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
         finish(claim, settings, outcome, reporter.take())
         if error is raised and isinstance(error, Problem):
@@ -189,7 +189,7 @@ def _uploading(work: Work, heartbeat: Heartbeat) -> Iterator[CheckpointUpload | 
     )
     try:
         yield upload
-    except (Stopped, LeaseLost, StoreFailed):
+    except (StoppedError, LeaseLostError, StoreFailedError):
         raise
     except Exception:
         with _noting_failed_upload(heartbeat.reporter):
@@ -252,16 +252,18 @@ def _wait_until_allowed(heartbeat: Heartbeat) -> None:
         if heartbeat.error is not None:
             raise heartbeat.error
         if heartbeat.stop == "silence":
-            raise LeaseLost("The registry did not respond for a full lease.", "The job starts again automatically.")
+            raise LeaseLostError(
+                "The registry did not respond for a full lease.", "The job starts again automatically."
+            )
         if heartbeat.stop:
-            raise Stopped(heartbeat.stop)
+            raise StoppedError(heartbeat.stop)
         if heartbeat.has_lease():
             return
         time.sleep(POLL_SECONDS)
 
 
 def require_disk(work: Work, needs: Requirements) -> None:
-    """Raises DoesNotFit where checkpoints, or the result, are larger than what is free on their disk.
+    """Raises DoesNotFitError where checkpoints, or the result, are larger than what is free on their disk.
 
     Checkpoints of an earlier attempt already take their space.
     """
@@ -273,7 +275,7 @@ def require_disk(work: Work, needs: Requirements) -> None:
         ("its result", needs.result_bytes, work.settings.artifacts_folder, another),
     ):
         if needed > (free := free_bytes(folder)):
-            raise DoesNotFit(
+            raise DoesNotFitError(
                 f"It takes at least {megabytes(needed)} of disk for {what}, and {megabytes(free)} are free.",
                 f"Free some space and retry it, or {change}.",
             )

@@ -21,7 +21,7 @@ from workbench.store.stored_checkpoints import StoredCheckpoints
 _SNAPSHOT = "upload"  # written aside in the job's folder, with which it goes; no backup copies it
 
 
-class _UploadStopped(Exception):
+class _UploadStoppedError(Exception):
     """Nothing more may be uploaded."""
 
 
@@ -76,14 +76,14 @@ class CheckpointUpload:
     def _upload(self, saved: Saved, snapshot: Path) -> Saved | None:
         try:
             self._checkpoints.save(snapshot, self._folder, self._require_lease)
-        except _UploadStopped:
+        except _UploadStoppedError:
             return None
         self._on_uploaded()
         return saved
 
     def _require_lease(self) -> None:
         if self._is_over or not self._may_upload():
-            raise _UploadStopped
+            raise _UploadStoppedError
 
 
 def _link_files(folder: Path, snapshot: Path) -> None:

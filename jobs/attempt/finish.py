@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
-from engine.errors import LostNode, LostRank, Problem, code_of, is_out_of_memory
+from engine.errors import LostNodeError, LostRankError, Problem, is_out_of_memory
 from jobs.attempt.reporting import JobUpdate
 from jobs.attempt.work import Claim, Register, Result, with_retries
 from workbench.access.actor import Actor, Role, acting_as
-from workbench.errors import DiskFull, LostGpu, StoreFailed
+from workbench.answers.cards import Failure
+from workbench.errors import DiskFullError, LostGpuError, StoreFailedError
 from workbench.job_records import leases
-from workbench.registry.cards import Failure
 from workbench.schema.job_states import Ending
 from workbench.settings import Settings
 from workbench.store.storage import disk_full, is_full_disk
@@ -53,7 +53,7 @@ STOPPED = {
 
 def outcome_of(error: Exception, folder: Path, log: Path) -> AttemptOutcome:
     """The outcome of an exception of the work in `folder`; the traceback is in `log`."""
-    if isinstance(error, DiskFull | StoreFailed):
+    if isinstance(error, DiskFullError | StoreFailedError):
         return AttemptOutcome("paused", error.problem, error.next_step or RESUME)
     if is_full_disk(error, folder):
         return AttemptOutcome("paused", disk_full(folder).problem, RESUME)
@@ -64,14 +64,14 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> AttemptOutcome:
     classes = {cls.__name__ for cls in type(error).__mro__}  # by name: this must not import torch
     if "AcceleratorError" in classes or (isinstance(error, RuntimeError) and "CUDA error" in str(error)):
         return AttemptOutcome("failed", f"A GPU reported an error ({_first_line(error)}).", CHECK_GPU.format(log=log))
-    if isinstance(error, LostGpu):
+    if isinstance(error, LostGpuError):
         return AttemptOutcome("queued", str(error), attempt_counts=False)
-    if isinstance(error, LostNode):
+    if isinstance(error, LostNodeError):
         return AttemptOutcome("queued", error.problem)
-    if isinstance(error, LostRank) and error.lacks_memory:
+    if isinstance(error, LostRankError) and error.lacks_memory:
         return AttemptOutcome("paused", error.problem, SMALLER)
     if isinstance(error, Problem):
-        failure = Failure(code=code_of(error), line=getattr(error, "line", None))
+        failure = Failure(code=error.error_code, line=getattr(error, "line", None))
         return AttemptOutcome("failed", error.cause, error.next_step, failure=failure)
     return AttemptOutcome(
         "failed",
@@ -121,7 +121,7 @@ def finish_done(
 
 
 def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> None:
-    """Writes an update to the row, its curves and events; raises LeaseLost when another worker has the job."""
+    """Writes an update to the row, its curves and events; raises LeaseLostError when another worker has the job."""
     if not update:
         return
     leases.record(
@@ -139,7 +139,7 @@ def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> No
 
 
 def write_outcome(session: Session, claim: Claim, outcome: AttemptOutcome) -> None:
-    """Writes an outcome to the row; raises LeaseLost when another worker has the job."""
+    """Writes an outcome to the row; raises LeaseLostError when another worker has the job."""
     if outcome.state == "queued":
         leases.release(session, claim.job_id, claim.fence, outcome.problem, attempt_counts=outcome.attempt_counts)
     else:

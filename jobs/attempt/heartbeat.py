@@ -18,7 +18,7 @@ from types import TracebackType
 from jobs.attempt.finish import STOPPED, finish, write_update
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
 from jobs.attempt.work import Claim
-from workbench.errors import DiskFull, LeaseLost, RegistryUnavailable
+from workbench.errors import DiskFullError, LeaseLostError, RegistryUnavailableError
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
@@ -112,10 +112,10 @@ class Heartbeat:
             is_due = steady_seconds() - self._renewed_at >= patience
             try:
                 stop_requested = self._write(update) if update or now or is_due else self._read()
-            except LeaseLost:
+            except LeaseLostError:
                 self._hard_exit()
                 raise
-            except (RegistryUnavailable, DiskFull):
+            except (RegistryUnavailableError, DiskFullError):
                 self.reporter.put_back(update)
                 if not self.has_lease():
                     self._request_stop("silence")

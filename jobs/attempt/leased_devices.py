@@ -8,18 +8,18 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from engine.errors import LostNode
+from engine.errors import LostNodeError
 from engine.gpus import Gpu, find_gpus
 from engine.training.launchers.base import Launcher, LocalLauncher, SlurmLauncher
 from engine.training.launchers.remote_shell import RemoteShellLauncher, hosts_of
 from jobs.attempt.work import Work
-from workbench.errors import BadSpec, LostGpu
+from workbench.errors import BadSpecError, LostGpuError
 from workbench.job_records import devices
 from workbench.settings import Settings
 
 
 def require_leased_gpus(work: Work) -> None:
-    """Raises LostGpu when a leased GPU is gone, after which it is not offered to jobs; pretended ones are left out."""
+    """Raises LostGpuError when a leased GPU is gone; jobs are not offered it any more. Pretended GPUs are left out."""
     leased = [gpu for gpu in work.claim.gpus if gpu.memory_bytes]
     if not leased or work.settings.launcher != "local":
         return
@@ -31,7 +31,7 @@ def require_leased_gpus(work: Work) -> None:
     with work.transaction() as session:
         devices.withdraw_lost(session, work.job_id, work.claim.fence, [gpu.uuid for gpu in lost])
     names = " and ".join(f"GPU {gpu.number} ({gpu.name})" for gpu in lost)
-    raise LostGpu(
+    raise LostGpuError(
         f"Its worker's {names} cannot be used any more.", "Check it with nvidia-smi, then restart the worker."
     )
 
@@ -61,16 +61,16 @@ def _bound_memory(share: float) -> None:
 
 
 def node_address(settings: Settings) -> str:
-    """The address of the setting or of this machine's name; raises BadSpec for one that only this machine reaches."""
+    """The address of the setting or of this machine's name. Raises BadSpecError for a loopback address."""
     name = settings.node_address or socket.gethostname()
     try:
         address = socket.gethostbyname(name)
     except OSError as error:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The name {name} of this machine has no address: {error}."], "Set WORKBENCH_NODE_ADDRESS."
         ) from None
     if ipaddress.ip_address(address).is_loopback:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The other machines cannot reach this one as {name}, which is {address} here."],
             "Set WORKBENCH_NODE_ADDRESS to an address that they reach.",
         )
@@ -81,7 +81,7 @@ _PRIVATE = ("WORKBENCH_", "AWS_")  # variables with addresses and keys of the da
 
 
 def launcher_of(work: Work) -> Launcher:
-    """What starts the processes of a job; raises BadSpec or TrainingError where the settings do not go together."""
+    """The launcher of a job's processes. Raises BadSpecError or TrainingError if the settings contradict each other."""
     settings = work.settings
     if settings.launcher == "local":
         return LocalLauncher()
@@ -90,7 +90,7 @@ def launcher_of(work: Work) -> Launcher:
         options = tuple(shlex.split(settings.slurm_options))
         return SlurmLauncher(address, settings.processes_per_node, settings.device != "cpu", options, _PRIVATE)
     if not work.claim.gpus:
-        raise BadSpec(
+        raise BadSpecError(
             ["A training on the hosts of a hostfile runs by a worker, which leases their slots."],
             "Submit it to the queue, and start a worker with WORKBENCH_LAUNCHER=ssh.",
         )
@@ -103,7 +103,7 @@ def withdrawing_lost_hosts(work: Work) -> Iterator[None]:
     """When the block loses a host, its slots are not offered again before it can be reached."""
     try:
         yield
-    except LostNode as lost:
+    except LostNodeError as lost:
         if lost.node:
             with work.transaction() as session:
                 devices.withdraw_host(session, lost.node)

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.files import aside_of, aside_pattern, folder_size, former_of, former_pattern
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.registry import database
 from workbench.schema.job_states import FINISHED
 from workbench.schema.tables import Artifact, Job

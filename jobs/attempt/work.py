@@ -18,15 +18,14 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy.orm import Session
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.events import Event, Note
 from engine.gpus import Gpu
 from engine.plugins import load_object
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
-from workbench.errors import DiskFull, RegistryUnavailable, StorageError, StoreFailed
+from workbench.errors import DiskFullError, RegistryUnavailableError, StorageError, StoreFailedError
 from workbench.job_records import leases
-from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind
+from workbench.kinds.kind import Kind, kind_named
 from workbench.registry import database
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings
@@ -56,20 +55,20 @@ def retried(settings: Settings, call: Callable[[], T]) -> T:
     while True:
         try:
             return call()
-        except (RegistryUnavailable, DiskFull):
+        except (RegistryUnavailableError, DiskFullError):
             if time.monotonic() >= until:
                 raise
             time.sleep(RETRY_SECONDS)
 
 
 def load_runner(kind: str) -> Runner:
-    """The generator function of a kind of job. Raises BadSpec for an unknown kind, BadPlugin where it has none."""
+    """The generator function of a kind of job. Raises BadSpecError for an unknown kind, BadPluginError without one."""
     return cast(Runner, load_object(runner_path(kind_named(kind))))
 
 
 def runner_path(kind: Kind[Any]) -> str:
-    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` named as its spec's."""
-    return kind.runner or kind.spec.__module__.replace("workbench.kinds", "jobs.kinds", 1) + ":run"
+    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` of its name."""
+    return kind.runner or f"jobs.kinds.{kind.module}:run"
 
 
 Result = dict[str, Any]  # JSON
@@ -122,7 +121,7 @@ class Work:
         return NotedStorage(self.settings.artifacts_folder, notes, shared, self._before_upload)
 
     def _before_upload(self, artifact_id: str) -> None:
-        """Notes a new artifact of the shared store, for garbage collection; raises LeaseLost."""
+        """Notes a new artifact of the shared store, for garbage collection; raises LeaseLostError."""
 
         def write(session: Session) -> None:
             leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
@@ -158,7 +157,7 @@ class Work:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A short write transaction that only the current lease holder can commit; raises LeaseLost."""
+        """A short write transaction that only the current lease holder can commit; raises LeaseLostError."""
         with database.transaction(self.settings) as session:
             leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
             yield session
@@ -170,8 +169,8 @@ class Work:
     def cached_artifact(self, key: str, kind: str, fill: Callable[[Path], Iterator[Event]]) -> Events[Path]:
         """The verified folder of the artifact that all jobs share by this key; `fill` writes it if there is none yet.
 
-        A damaged one loses its row, so that garbage collection takes it, and is made again. Raises StoreFailed while
-        a shared store is away, and DiskFull.
+        A damaged one loses its row, so that garbage collection takes it, and is made again. Raises StoreFailedError
+        while a shared store is away, and DiskFullError.
         """
         with self.reading() as session:
             if (existing := find_artifact(session, key)) is not None:
@@ -181,9 +180,12 @@ class Work:
                 kept = self.storage.kept(existing)
                 kept.check()
                 return kept.folder
-            except (StoreFailed, DiskFull):
+            except (StoreFailedError, DiskFullError):
                 raise
-            except (DamagedFile, StorageError) as damaged:  # the second: fetched now, and damaged in the shared store
+            except (
+                DamagedFileError,
+                StorageError,
+            ) as damaged:  # the second: fetched now, and damaged in the shared store
                 yield Note(f"{damaged.cause} It is made again.")
             with self.transaction() as session:
                 row = find_artifact(session, key)

@@ -16,35 +16,32 @@ from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.plans.plan import submit_plan
 from jobs.probe.forecast import forecast, several
 from workbench.answers.forecasts import Forecast
-from workbench.errors import BadSpec, NameTaken
+from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains
+from workbench.kinds.data import MakeDomain
 from workbench.kinds.training.default_rate import is_random
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.registry.aliases import model_name
 from workbench.registry.clusters.branching import Shares, best_parent, parent_candidates, shared_documents
-from workbench.registry.clusters.cluster_domains import domain_names, former_domains
+from workbench.registry.clusters.cluster_routing import domain_names, former_domains
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.corpora import training_domains
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import changed_gate, default_gate, load_gate
-from workbench.specs.plan import Step
-from workbench.specs.requests import TrainClusters
+from workbench.specs.requests import Step, TrainClusters
 from workbench.store.storage import get_storage
 
 
 def submit_selection(
     domain: MakeDomain, training: TrainExpert | TrainJoint, settings: Settings | None = None
 ) -> list[str]:
-    """Submits both jobs in one transaction and returns their ids. Raises BadSpec, and then submits neither."""
+    """Submits both jobs in one transaction and returns their ids. Raises BadSpecError, and then submits neither."""
     steps = [
         Step("domain", domain, title_of(domain)),
         Step("expert", training, title_of(training), ("domain",)),
@@ -66,8 +63,8 @@ def submit_training(
     """Submits the jobs that train missing models and returns their ids, the one that composes the mixture last.
 
     `branches` are the result of `plan_training`; None plans now. Submitted again under the same name it continues:
-    existing models stay, and those of changed clusters are trained again. Raises BadSpec when the mixture's name is
-    taken, or its models were trained with other settings.
+    existing models stay, and those of changed clusters are trained again. Raises BadSpecError when the mixture's name
+    is taken, or its models were trained with other settings.
     """
     planned = plan_training(spec, settings) if branches is None else branches
     return submit_plan(lambda session: list(_train(session, spec, planned)), settings)
@@ -78,12 +75,12 @@ def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> 
 
     The models differ only in their text. They are trained one after another as far as time and disk go, and as many at
     a time as a worker runs as far as memory goes. As long as clusters have no domains, the probe reads the text of the
-    largest domain that was clustered in their place. Raises BadSpec where no model is missing.
+    largest domain that was clustered in their place. Raises BadSpecError where no model is missing.
     """
     settings = settings or get_settings()
     missing = [branch for branch in plan_training(spec, settings) if not branch.is_there]
     if not missing:
-        raise BadSpec([f"Every model of “{spec.name}” exists: nothing would be trained."])
+        raise BadSpecError([f"Every model of “{spec.name}” exists: nothing would be trained."])
     longest = max(missing, key=lambda branch: branch.num_steps)
     if longest.makes_domain:
         longest = replace(longest, domain=_largest_source(spec, settings))
@@ -98,7 +95,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
         rows = select(Domain.name).where(Domain.name.in_(names)).order_by(Domain.num_bytes.desc(), Domain.name)
         largest = session.scalar(rows.limit(1))
     if largest is None:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The text of “{spec.clustering}” was deleted, so no model can be measured."], "Import it again."
         )
     return largest
@@ -109,7 +106,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
 
 def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
     """The fit, every shard, and the final job; only the final job if one shard is enough."""
-    ensure_free(session, Clustering, "clustering", spec.name)
+    ensure_free(session, Clustering, spec.name)
     names = spec.domains or training_domains(session)
     spec = spec.model_copy(update={"domains": names})  # so that all parts use the same text
     counted = session.scalar(select(func.sum(Domain.num_documents)).where(Domain.name.in_(names))) or 0
@@ -151,7 +148,7 @@ class ClusterModel:
 def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list[ClusterModel]:
     """The model of each cluster as `submit_training` would train it; nothing is queued.
 
-    Raises BadSpec with all differences when existing models were trained with other settings.
+    Raises BadSpecError with all differences when existing models were trained with other settings.
     """
     settings = settings or get_settings()
     storage = get_storage(settings)
@@ -192,7 +189,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
 
 
 def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> None:
-    """Raises BadSpec with all differences between the existing models and the spec.
+    """Raises BadSpecError with all differences between the existing models and the spec.
 
     After clusters were edited, remaining models had other shares of the steps than new ones, and may have another
     parent; then only those with the same kind of parent must have the settings of the spec.
@@ -217,7 +214,7 @@ def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Clu
             differences["num_steps"] = f"{trained_for} instead of {shared}"
     if differences:
         text = "; ".join(f"{name}: {value}" for name, value in differences.items())
-        raise BadSpec(
+        raise BadSpecError(
             [f"The models of “{spec.name}” were trained with other settings: {text}."],
             "Choose another name, delete its mixture and models, or use the same settings.",
         )
@@ -311,7 +308,7 @@ def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
 
 
 def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
-    """The mixture of an earlier training; raises BadSpec when it has other members than cluster models.
+    """The mixture of an earlier training; raises BadSpecError when it has other members than cluster models.
 
     These are called NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER.
     """
@@ -320,5 +317,5 @@ def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
         prefix, _, name = member.expert.name.partition(f"{spec.name}/")
         number, _, rest = name.partition("/")
         if prefix or rest not in (_DENSE.only_expert, f"{spec.clustering}/{number}"):
-            raise BadSpec([NameTaken("mixture", spec.name).problem], "Choose another name.")
+            raise BadSpecError([NameTakenError("mixture", spec.name).problem], "Choose another name.")
     return row

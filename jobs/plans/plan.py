@@ -16,13 +16,13 @@ from workbench.job_records.preconditions import RegistryForecast, creates
 from workbench.registry import database
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import Settings, get_settings
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 
 
 def submit_plan(steps: Callable[[Session], Sequence[Step]], settings: Settings | None = None) -> list[str]:
     """Submits all jobs of a plan in one transaction, notifies the workers, and returns the jobs' ids.
 
-    Raises BadSpec when a needed name is taken.
+    Raises BadSpecError when a needed name is taken.
     """
     settings = settings or get_settings()
     with database.transaction(settings) as session:

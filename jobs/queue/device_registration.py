@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from engine.gpus import Gpu, find_gpus
 from engine.training.launchers import remote_shell
 from jobs.attempt.attempt import host_name, new_owner
-from workbench.errors import BadSpec, DiskFull, NoRegistry
+from workbench.errors import BadSpecError, DiskFullError, NoRegistryError
 from workbench.job_records import devices
 from workbench.job_records.devices import DevicePool
 from workbench.registry import database
@@ -26,7 +26,7 @@ _WITHOUT_GPU = ("cpu", "mps", "meta")
 
 
 def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> list[Gpu]:
-    """The GPUs that a worker with these settings leases to jobs. Raises BadSpec for a number that is not there."""
+    """The GPUs that a worker with these settings leases to jobs. Raises BadSpecError for a number that is not there."""
     if settings.launcher != "local":
         return slots_of(settings)
     kind, _, only = settings.device.partition(":")
@@ -37,7 +37,7 @@ def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> li
         return [Gpu(f"pretended-{number}-{host_name()[:40]}", str(number)) for number in settings.gpu_numbers]
     missing = [str(number) for number in wanted if number >= len(present)]
     if missing:
-        raise BadSpec(
+        raise BadSpecError(
             [f"GPU {', '.join(missing)} does not exist: this process sees {len(present)}, numbered from 0."],
             "Correct WORKBENCH_GPUS or WORKBENCH_DEVICE.",
         )
@@ -49,9 +49,9 @@ def slots_of(settings: Settings) -> list[Gpu]:
     if settings.launcher == "slurm":
         return []
     if not settings.hostfile:
-        raise BadSpec(["WORKBENCH_LAUNCHER=ssh needs a hostfile."], "Set WORKBENCH_HOSTFILE.")
+        raise BadSpecError(["WORKBENCH_LAUNCHER=ssh needs a hostfile."], "Set WORKBENCH_HOSTFILE.")
     if shutil.which(shlex.split(settings.remote_shell)[0]) is None:
-        raise BadSpec([f"The remote shell “{settings.remote_shell}” is not here."], "Set WORKBENCH_REMOTE_SHELL.")
+        raise BadSpecError([f"The remote shell “{settings.remote_shell}” is not here."], "Set WORKBENCH_REMOTE_SHELL.")
     names = remote_shell.slots_of(remote_shell.read_hostfile(Path(settings.hostfile)))
     return [Gpu(uuid=name, number=name, name=devices.SLOT_NAME) for name in names]
 
@@ -126,7 +126,7 @@ def _heartbeat(settings: Settings, beat: Callable[[], None], withdraw: Callable[
         over.set()
         if thread.ident is not None:
             thread.join()
-        with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
+        with suppress(NoRegistryError, DiskFullError), database.transaction(settings) as session:
             withdraw(session)
 
 
@@ -134,5 +134,5 @@ def _write(settings: Settings, write: Callable[[Session], None]) -> None:
     try:
         with database.transaction(settings) as session:
             write(session)
-    except (NoRegistry, DiskFull) as problem:
+    except (NoRegistryError, DiskFullError) as problem:
         print(problem, file=sys.stderr, flush=True)

@@ -14,10 +14,10 @@ from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered_gpus
 from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.tasks import run_most_urgent, stop_runners
-from workbench.errors import RegistryUnavailable
+from workbench.answers.cards import JobCard
+from workbench.errors import RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema.job_states import FINISHED
 from workbench.settings import Settings, get_settings
 
@@ -62,7 +62,7 @@ def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[l
                 if not any(runner.is_alive() for runner in runners):
                     return
                 if time.monotonic() - reaped_at >= settings.reconcile_seconds:  # no scheduler may be running
-                    with suppress(RegistryUnavailable):
+                    with suppress(RegistryUnavailableError):
                         reaper.reap()
                     reaped_at = time.monotonic()
         except BaseException:
@@ -78,7 +78,7 @@ def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) ->
     """Runs jobs one after another until `over` is set, also after a registry that did not respond for a while."""
     while not over.is_set():
         has_run = False
-        with suppress(RegistryUnavailable):  # `watch` raises where it stays away
+        with suppress(RegistryUnavailableError):  # `watch` raises where it stays away
             has_run = run_most_urgent(settings, ids)
         if not has_run:  # waiting jobs depend on one that runs, here or elsewhere
             over.wait(POLL_SECONDS)

@@ -37,7 +37,7 @@ from jobs.attempt.job_log import upload_log
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
 from jobs.queue.choosing import chosen, gpu_options
-from workbench.errors import DiskFull, LeaseLost, NoRegistry, RegistryUnavailable
+from workbench.errors import DiskFullError, LeaseLostError, NoRegistryError, RegistryUnavailableError
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.registry.database import require_registry
@@ -87,7 +87,7 @@ def keep_lease_until_started(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             return False
-        with suppress(NoRegistry, DiskFull, LeaseLost), database.transaction(settings) as session:
+        with suppress(NoRegistryError, DiskFullError, LeaseLostError), database.transaction(settings) as session:
             job = session.get(Job, job_id)
             if job and (job.state, job.owner, job.stop_requested) == ("running", owner, ""):  # it has claimed the job
                 leases.renew(session, job_id, job.fence, settings.lease_seconds)
@@ -111,9 +111,9 @@ def run(job_id: str) -> None:
         require_registry(settings)  # it may have been upgraded while this worker ran
         while not _stopping.is_set() and run_most_urgent(settings):
             pass
-    except RegistryUnavailable as away:
+    except RegistryUnavailableError as away:
         print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the scheduler sends another message
-    except NoRegistry as problem:
+    except NoRegistryError as problem:
         # Ends this worker as SIGTERM does; it then says the problem, as one that starts would.
         _problems.append(problem)
         if len(_problems) == 1:  # a second signal would not wait for the checkpoints of running jobs

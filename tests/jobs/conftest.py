@@ -18,7 +18,7 @@ from tiny_kind import tiny_evaluate
 from world import HERE, RunningWorkbench
 
 from jobs.queue import tasks
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.settings import get_settings
 
 QUICK = {

@@ -16,14 +16,13 @@ import torch
 
 from jobs.kinds.shared import scoring
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.retrained_baselines import candidates
-from workbench.analysis.changes.unlearning import what_stays
-from workbench.errors import InUse
+from workbench.analysis.changes.retrained_baselines import candidates, what_stays
+from workbench.answers.cards import JobCard, ReportCard
+from workbench.errors import InUseError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions.removal import RemovalRequest
 from workbench.registry import corpora, experts, mixtures, reports
-from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction
 from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
@@ -274,5 +273,5 @@ def test_an_expert_that_is_to_be_certified_is_not_deleted_meanwhile(trained: Do)
     with transaction() as session:
         mixtures.remove_member(session, "small", "small/court")
         jobs.create_job(session, CertifyRemoval(expert="small/court", mixture="small"))
-    with pytest.raises(InUse, match="job “Certify removal small/court”"), transaction() as session:
+    with pytest.raises(InUseError, match="job “Certify removal small/court”"), transaction() as session:
         experts.delete_expert(session, "small/court")

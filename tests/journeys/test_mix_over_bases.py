@@ -25,6 +25,7 @@ from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
+from workbench.answers.cards import JobCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.job_records import jobs
@@ -37,7 +38,6 @@ from workbench.questions.cluster_grid import (
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures, reports
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.requests.planning import plan

@@ -20,9 +20,9 @@ from tests.journeys.conftest import SHAPE, Do, done, work, write_domain
 from tests.journeys.test_export import IDS, LORA, our_logits
 from ui.cli.app import main
 from workbench.analysis.changes.retrained_baselines import unknown, unknown_by_base
-from workbench.errors import BadSpec
+from workbench.answers.cards import ExpertCard, JobCard
+from workbench.errors import BadSpecError
 from workbench.registry import experts, seeds
-from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
@@ -271,7 +271,7 @@ def test_nothing_is_overwritten_and_places_are_checked_immediately(tmp_path: Pat
         ({"kind": "unpack-expert", "file": str(tmp_path / "nowhere")}, "no file or folder"),
         ({"kind": "unpack-expert", "file": str(tmp_path / "there"), "name": "small/court"}, "small/court"),
     ):
-        with pytest.raises(BadSpec, match=words):
+        with pytest.raises(BadSpecError, match=words):
             submit(spec)
     assert (tmp_path / "there").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

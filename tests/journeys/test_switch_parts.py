@@ -19,7 +19,7 @@ from engine.methods.mode.files import open_backbone, save_parts
 from ui.cli.app import main
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
@@ -121,10 +121,10 @@ def test_with_all_parts_off_the_seed_model_speaks() -> None:
 
 
 def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:
-    with pytest.raises(NotFound, match=r"no part of “apps/composed” called “sea”. Known: court, kitchen"):
+    with pytest.raises(NotFoundError, match=r"no part of “apps/composed” called “sea”. Known: court, kitchen"):
         planned(["sea"])
     with reading() as session:
-        with pytest.raises(NotFound, match="no expert in “apps” called “small/court”"):
+        with pytest.raises(NotFoundError, match="no expert in “apps” called “small/court”"):
             planning.plan(session, get_storage(), MixtureRequest("apps", parts={"small/court": []}))
         with pytest.raises(MixtureError, match="has no parts: its method is “demix”"):
             planning.plan(session, get_storage(), MixtureRequest("small", parts={"small/court": []}))

@@ -20,12 +20,12 @@ from engine.methods import registry
 from jobs.queue.submit import run_now
 from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
-from workbench.errors import BadSpec
+from workbench.answers.cards import JobCard
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_spec
-from workbench.questions.costs import mixture_costs
+from workbench.questions.costs import CostRequest
 from workbench.registry import corpora, experts
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
@@ -99,7 +99,7 @@ def test_it_is_trained_scored_opened_and_used_like_the_built_in_methods(seeded: 
         assert all(row.config["options"] == {"strength": 2.0} and row.base.kind == "seed" for row in rows)
         assert all(row.num_parameters == 2 * 32 for row in rows)
         assert (get_storage().path(rows[0].artifact_id) / EXPERT_CARD).is_file()
-        costs = mixture_costs(session, get_storage(), "toys", context=32)
+        costs = CostRequest(mixture="toys", context=32).answer(session, get_storage())
     assert costs.adapting < costs.training
 
     do({"kind": "evaluate", "mixture": "toys", "block_size": 32, "max_tokens": 300})
@@ -119,13 +119,13 @@ def test_it_is_trained_scored_opened_and_used_like_the_built_in_methods(seeded: 
 
 def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
     for options, words in (({"strength": -1}, "Strength must be above 0"), ({"size": 2}, "It takes: strength")):
-        with pytest.raises(BadSpec, match=words):
+        with pytest.raises(BadSpecError, match=words):
             parse_spec({**TRAIN, "options": options})
-    with pytest.raises(BadSpec, match="has no options"):
+    with pytest.raises(BadSpecError, match="has no options"):
         parse_spec({**TRAIN, "method": "domain-token"})
-    with pytest.raises(BadSpec, match="set lora instead"):
+    with pytest.raises(BadSpecError, match="set lora instead"):
         parse_spec({**TRAIN, "method": "lora"})
-    with pytest.raises(BadSpec, match=r"there is no such method; choose one of demix, .*toy"):
+    with pytest.raises(BadSpecError, match=r"there is no such method; choose one of demix, .*toy"):
         parse_spec({**TRAIN, "method": "nothing"})
 
 

@@ -16,7 +16,7 @@ from tests.ui.studio.visits import STUDIO
 from ui.cli.app import main
 from ui.cli.command_table import CommandTable
 from ui.pages.catalog import all_pages, pages_of
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 
 FOLDER = Path(__file__).parent
 

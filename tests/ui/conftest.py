@@ -15,7 +15,7 @@ import uvicorn
 from sqlalchemy.orm import Session
 
 from engine.config import SamplingConfig
-from engine.errors import ContextLengthExceeded
+from engine.errors import ContextLengthExceededError
 from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
 from engine.inference.prompt import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
@@ -70,7 +70,7 @@ class FakeHost:
     def require_readable(self, _: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
         """Its context is a thousand characters, or ids."""
         if len(prompt) + num_new > 1000:
-            raise ContextLengthExceeded(f"{len(prompt)} are too many.", "Shorten it.")
+            raise ContextLengthExceededError(f"{len(prompt)} are too many.", "Shorten it.")
 
     def prompt_ids(self, _: GenerationPlan, prompt: Prompt) -> list[int]:
         """One for each word, its length."""

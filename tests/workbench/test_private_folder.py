@@ -10,7 +10,7 @@ import pytest
 
 from jobs.queue import worker
 from jobs.queue.app import Channel, make_app
-from workbench.errors import BadSettings, StorageError
+from workbench.errors import BadSettingsError, StorageError
 from workbench.registry import database
 from workbench.settings import Settings, read_settings
 from workbench.store.private_folder import private_folder
@@ -106,7 +106,7 @@ def test_a_path_that_is_too_long_is_refused_before_anything_is_opened(
     variable: str, path: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, path)
-    with pytest.raises(BadSettings, match=f"{variable} .*{words}"):
+    with pytest.raises(BadSettingsError, match=f"{variable} .*{words}"):
         read_settings()
 
 

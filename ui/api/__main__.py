@@ -65,7 +65,7 @@ def main() -> int:
 def _settings() -> Settings:
     from engine.device import prepare_process
     from workbench.settings import get_settings
-    from workbench.store.temporary_files import keep_temporary_files
+    from workbench.store.private_folder import keep_temporary_files
 
     settings = get_settings()
     keep_temporary_files(settings)  # before Gradio reads where they go

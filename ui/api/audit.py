@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from ui.api.deps import State, read
 from workbench.access import audit
-from workbench.registry.card_lists import AuditList
+from workbench.answers.card_lists import AuditList
 
 router = APIRouter(prefix="/v1/workbench")
 MOST = 1000  # of one answer

@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, read, unless_gone, write, write_by_viewer
+from ui.api.deps import GoneError, State, read, unless_gone, write, write_by_viewer
 from ui.present.ratings_csv import ratings_csv
 from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import (
@@ -22,8 +22,7 @@ from workbench.answers.history import (
     OpenedLink,
 )
 from workbench.registry import comparisons
-from workbench.requests import permalinks
-from workbench.requests.verification import ComparisonVerification, verify_comparison
+from workbench.requests.verification import ComparisonVerification, linked_comparison, verify_comparison
 
 router = APIRouter(prefix="/v1/workbench/comparisons")
 ratings = APIRouter(prefix="/v1/workbench/ratings")
@@ -87,7 +86,7 @@ def delete_comparison(id: str, state: State) -> HistoryDeletion:
 @router.get("/{id}/link")
 def open_link(id: str, state: State) -> OpenedLink:
     """What a link to a comparison opens: the request that makes each text again, and what of it differs today."""
-    return permalinks.open_link(show_comparison(id, state), state.generations.plan)
+    return linked_comparison(show_comparison(id, state), state.generations.plan)
 
 
 @router.post("/{id}/verify", response_model=ComparisonVerification)
@@ -97,7 +96,7 @@ async def verify(id: str, request: Request, state: State) -> ComparisonVerificat
     host = state.generations
     try:
         return await unless_gone(request, state.slots.call(verify_comparison, stored, host.plan, host.stream))
-    except Gone:
+    except GoneError:
         return Response(status_code=CLIENT_LEFT)
 
 

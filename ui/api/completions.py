@@ -18,10 +18,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from engine.config import SamplingConfig
-from engine.errors import ContextLengthExceeded
+from engine.errors import ContextLengthExceededError
 from engine.events import Done, Echo, Token
 from ui.api.answer_builders import AnswerBuilder, ChatBuilder, Chunk, CompletionBuilder, Piece, Result, Scored
-from ui.api.deps import Gone, State, unless_gone
+from ui.api.deps import GoneError, State, unless_gone
 from ui.api.event_stream import EventStream, events, let_go
 from ui.api.operations import bounded
 from ui.api.schema import EVENTS
@@ -82,7 +82,7 @@ async def _respond(
     if not answer.body.stream:
         try:
             return await unless_gone(request, answer.result(pieces))
-        except Gone:
+        except GoneError:
             await pieces.aclose()
             return Response(status_code=CLIENT_LEFT)
     first = asyncio.ensure_future(anext(pieces))
@@ -91,7 +91,7 @@ async def _respond(
         await unless_gone(request, asyncio.wait({first}, timeout=QUIET_SECONDS))
     except BaseException as error:
         await let_go(first, pieces)
-        if isinstance(error, Gone):
+        if isinstance(error, GoneError):
             return Response(status_code=CLIENT_LEFT)
         raise
     if first.done():
@@ -119,7 +119,7 @@ def _echoes(
     for place, prompt in enumerate(body.prompt):
         try:
             echo = generations.echo(plan, prompt, body.logprobs or 0)
-        except ContextLengthExceeded as problem:
+        except ContextLengthExceededError as problem:
             raise numbered(problem, place, len(body.prompt)) from problem
         prompt_ids = _prompt_ids(generations, plan, body, prompt)
         text = prompt if isinstance(prompt, str) else "".join(echo.tokens)
@@ -149,7 +149,7 @@ def _answer(
         with closing(generations.stream(plan, prompt, own, body.phrases())) as tokens:
             for one in tokens:
                 yield _piece(place * body.n + number, one, prompt_ids)
-    except ContextLengthExceeded as problem:
+    except ContextLengthExceededError as problem:
         raise numbered(problem, place, body.num_choices // body.n) from problem
 
 

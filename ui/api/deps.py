@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Gone(Exception):
+class GoneError(Exception):
     """The client has disconnected."""
 
 
@@ -49,12 +49,12 @@ def write_by_viewer(
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """The result of some work; when the client leaves first, the work is cancelled and Gone is raised."""
+    """The result of some work; when the client leaves first, the work is cancelled and GoneError is raised."""
     task, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_leaving(request))
     try:
         await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise Gone
+            raise GoneError
         return task.result()
     finally:
         leaving.cancel()

@@ -11,40 +11,40 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import Scope
 
-from engine.errors import DamagedFile, Problem, code_of
+from engine.errors import DamagedFileError, Problem
 from engine.foreign_files import short
 from ui.api.schemas.generation import MEANT
-from ui.errors import AnswerTimeout, RateLimitExceeded, ServiceUnavailable
+from ui.errors import AnswerTimeoutError, RateLimitExceededError, ServiceUnavailableError
 from ui.present.next_step_text import problem_text
 from workbench.errors import (
-    BadSpec,
-    ChangedMeanwhile,
-    DiskFull,
-    Forbidden,
-    InUse,
+    BadSpecError,
+    ChangedMeanwhileError,
+    DiskFullError,
+    ForbiddenError,
+    InUseError,
     JobError,
-    NameTaken,
-    NoModel,
-    NoRegistry,
-    NotFound,
+    NameTakenError,
+    NoModelError,
+    NoRegistryError,
+    NotFoundError,
     validation_message,
 )
 from workbench.requests.body import FieldError
 
 STATUS: dict[type[Problem], int] = {
-    NotFound: 404,
-    NameTaken: 409,
-    InUse: 409,
-    Forbidden: 403,
+    NotFoundError: 404,
+    NameTakenError: 409,
+    InUseError: 409,
+    ForbiddenError: 403,
     JobError: 409,
-    ChangedMeanwhile: 412,
-    BadSpec: 422,
-    NoRegistry: 503,
-    DamagedFile: 500,
-    DiskFull: 507,
-    RateLimitExceeded: 429,
-    ServiceUnavailable: 503,
-    AnswerTimeout: 504,
+    ChangedMeanwhileError: 412,
+    BadSpecError: 422,
+    NoRegistryError: 503,
+    DamagedFileError: 500,
+    DiskFullError: 507,
+    RateLimitExceededError: 429,
+    ServiceUnavailableError: 503,
+    AnswerTimeoutError: 504,
 }
 
 NOT_SERVED = {  # routes of OpenAI's that clients ask for, with what to do
@@ -79,8 +79,8 @@ def error_body(problem: Exception) -> dict[str, Any]:
     """The error object of a problem. An unexpected error shows no details."""
     if not isinstance(problem, Problem):
         return _body("The server raised an unexpected error. See its log.", "server_error", "internal_error")
-    kind = "rate_limit_error" if isinstance(problem, RateLimitExceeded) else _kind(status_of(problem))
-    code = _what_is_missing(problem) if isinstance(problem, NotFound) else code_of(problem)
+    kind = "rate_limit_error" if isinstance(problem, RateLimitExceededError) else _kind(status_of(problem))
+    code = _what_is_missing(problem) if isinstance(problem, NotFoundError) else problem.error_code
     return _body(problem_text(problem), kind, code)
 
 
@@ -88,9 +88,9 @@ def _kind(status: int) -> str:
     return "invalid_request_error" if status < 500 else "server_error"
 
 
-def _what_is_missing(problem: NotFound) -> str:
+def _what_is_missing(problem: NotFoundError) -> str:
     """`model_not_found`, as OpenAI's clients know it; of other things than models: `part_not_found`, …"""
-    what = "model" if isinstance(problem, NoModel) else problem.what
+    what = "model" if isinstance(problem, NoModelError) else problem.what
     return f"{what.replace(' ', '_')}_not_found"
 
 
@@ -104,7 +104,7 @@ def add_handlers(app: FastAPI) -> None:
 
 async def _answer_problem(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, Problem)
-    wait = {"retry-after": str(problem.retry_after)} if isinstance(problem, RateLimitExceeded) else None
+    wait = {"retry-after": str(problem.retry_after)} if isinstance(problem, RateLimitExceededError) else None
     return JSONResponse(error_body(problem), status_of(problem), wait)
 
 

@@ -13,7 +13,7 @@ from fastapi import Header
 from starlette.responses import Response
 
 from ui.api.deps import State, write
-from workbench.registry.cards import MixtureCard
+from workbench.answers.cards import MixtureCard
 from workbench.registry.mixtures import require_version
 
 P = ParamSpec("P")
@@ -40,7 +40,7 @@ def write_if(
     *arguments: P.args,
     **options: P.kwargs,
 ) -> T:
-    """Changes a mixture in one transaction. Raises ChangedMeanwhile if it is none of those that the header names."""
+    """Changes a mixture in one transaction. Raises ChangedMeanwhileError if the header does not name it."""
 
     def changed(session: Any) -> T:
         if if_match is not None and if_match.strip() != "*":

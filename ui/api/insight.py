@@ -10,14 +10,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone, write
+from ui.api.deps import GoneError, State, unless_gone, write
 from ui.api.schemas.mixed import Mixed
 from ui.serving.security import MAX_BODY_BYTES
+from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import Question, ask, known_questions
 from workbench.registry import priors
-from workbench.registry.cards import PriorCard
 
 router = APIRouter(prefix="/v1/workbench")
 
@@ -37,7 +37,7 @@ async def posterior(body: PosteriorRequest, request: Request, state: State) -> P
     work = state.slots.call(state.generations.posterior, plan, body.text)
     try:
         answer = await unless_gone(request, work)
-    except Gone:
+    except GoneError:
         return Response(status_code=CLIENT_LEFT)
     return PosteriorAnswer(**vars(answer), manifest=Manifest.of(plan))
 

@@ -16,7 +16,7 @@ from engine.errors import Problem
 from jobs.attempt.job_log import last_lines
 from jobs.queue import submit
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone, write
+from ui.api.deps import GoneError, State, unless_gone, write
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
 from ui.api.schemas.jobs import ForecastRequest, JobPriority, JobRequest
@@ -25,12 +25,12 @@ from ui.kinds.catalog import screen_of
 from ui.present.forms.job_forecast import forecast_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.metrics_csv import HEADER, csv_rows
-from workbench.analysis.curves.job_metrics import JobMetrics, MetricTail, job_metrics
+from workbench.analysis.training_curves import JobMetrics, MetricTail, job_metrics
+from workbench.answers.card_lists import JobDeletion, JobHistory, JobList, JobLog
+from workbench.answers.cards import JobCard
 from workbench.answers.forecasts import Forecast
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import kind_of
-from workbench.registry.card_lists import JobDeletion, JobHistory, JobList, JobLog
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.schema.job_states import STOPPED, ShownState
 from workbench.settings import Settings
@@ -76,7 +76,7 @@ async def forecast_job(body: ForecastRequest, request: Request, state: State) ->
     command = screen_of(kind_of(body.spec).name).command
     try:
         return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
-    except Gone:
+    except GoneError:
         return Response(status_code=CLIENT_LEFT)
 
 

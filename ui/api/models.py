@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from ui.api.deps import State
 from ui.generation.known_models import known_models
 from workbench.answers.server import Model, ModelList
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 
 router = APIRouter()
 
@@ -24,5 +24,5 @@ def show_model(name: str, state: State) -> Model:
     models = {model.id: model for model in known_models(state.settings)}
     models = {alias: model for model in models.values() for alias in model.aliases} | models
     if name not in models:
-        raise NotFound("model", name, models)
+        raise NotFoundError("model", name, models)
     return models[name]

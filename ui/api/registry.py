@@ -12,16 +12,16 @@ from ui.api.deps import State, read, write
 from ui.api.etags import tagged
 from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress
 from ui.generation.mix_names import with_clustering_id
-from workbench.answers.documents import TextChanges
+from workbench.answers.card_lists import DeviceList, ListAnswer, ReportList, ViewList
+from workbench.answers.cards import AliasCard, MixtureCard, ReportCard, ViewCard
+from workbench.answers.posteriors import TextChanges
 from workbench.job_records import devices
 from workbench.kinds.parse_spec import parse_as
-from workbench.questions import new_mixtures
+from workbench.questions import calibration
 from workbench.registry import aliases, mixtures, reports, views
-from workbench.registry.card_lists import DeviceList, ListAnswer, ReportList, ViewList
-from workbench.registry.cards import AliasCard, MixtureCard, ReportCard, ViewCard
 from workbench.registry.clusters import cluster_documents
 from workbench.registry.things import THINGS, Thing
-from workbench.requests.gate_changes import gate_changes
+from workbench.requests.body import gate_changes
 from workbench.specs.gates import changed_gate, default_gate, dump_gate
 from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
@@ -36,7 +36,7 @@ def show_mixture(name: str, state: State, response: Response) -> MixtureCard:
 
 
 @router.post("/mixtures", status_code=201)
-def make_mixture(body: MixtureToMake, state: State) -> new_mixtures.NewMixture:
+def make_mixture(body: MixtureToMake, state: State) -> calibration.NewMixture:
     """Makes a mixture; where dev text of its training domains is scored, calibrated evidence is proposed with its gain.
 
     Novel and test text are not read.
@@ -44,8 +44,8 @@ def make_mixture(body: MixtureToMake, state: State) -> new_mixtures.NewMixture:
     changes = gate_changes(body.gate)
     gate = dump_gate(changed_gate(default_gate(), with_clustering_id(changes, state.settings)))
     spec = parse_as(MixtureSpec, {**body.model_dump(include={"name", "experts", "weights"}), "gate": gate})
-    has_evidence = new_mixtures.names_evidence(changes)
-    return new_mixtures.make_mixture(spec, calibrate=body.calibrate, has_evidence=has_evidence, settings=state.settings)
+    has_evidence = calibration.names_evidence(changes)
+    return calibration.make_mixture(spec, calibrate=body.calibrate, has_evidence=has_evidence, settings=state.settings)
 
 
 @router.post("/mixtures/{name:path}/copy", status_code=201)
@@ -112,7 +112,7 @@ def _add_routes(kind: str, thing: Thing) -> None:
     list_type: Any = create_model(
         f"{kind.title()}List",
         __base__=ListAnswer,
-        __doc__=f"All {thing.nouns}.",
+        __doc__=f"All {thing.plural}.",
         data=(list[thing.card], ...),  # type: ignore[name-defined]
     )
 
@@ -125,7 +125,7 @@ def _add_routes(kind: str, thing: Thing) -> None:
     def delete(name: str, state: State) -> Any:
         return write(state, thing.delete_one, name)
 
-    path, shown = thing.path or thing.nouns, thing.shown or f"One {thing.noun}, by its name."
+    path, shown = thing.path or thing.plural, thing.shown or f"One {thing.noun}, by its name."
     for verb, method, route, name, sentence, answer, function in (
         ("list", "GET", f"/{path}", f"list_{path}", thing.listed, list_type, list_things),
         ("show", "GET", f"/{path}/{{name:path}}", f"show_{kind}", shown, thing.card, show),

@@ -20,20 +20,20 @@ from ui.api.schemas.registry import (
     NewMember,
     PriorWeights,
 )
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.errors import NotFound
-from workbench.questions import calibration
-from workbench.registry import experts, mixtures, priors
-from workbench.registry.cards import (
+from workbench.answers.cards import (
     ClusteringCard,
     ExpertCard,
     MixtureCard,
     PriorCard,
     ReportCard,
 )
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.errors import NotFoundError
+from workbench.questions import calibration
+from workbench.registry import experts, mixtures, priors
 from workbench.registry.clusters import clusterings
 from workbench.registry.things import THINGS
-from workbench.requests.gate_changes import gate_changes
+from workbench.requests.body import gate_changes
 from workbench.specs.gates import changed_gate, load_gate
 from workbench.store.storage import get_storage
 
@@ -106,7 +106,7 @@ def _change_mixture(session: Any, name: str, body: MixtureChange) -> MixtureCard
         members = [member.expert for member in card.members]
         for expert in (*(active or ()), *weights):
             if expert not in members:
-                raise NotFound("expert", expert, members, where=f"in “{card.name}”")
+                raise NotFoundError("expert", expert, members, where=f"in “{card.name}”")
         if active is None:
             active = [member.expert for member in card.members if member.active]
         card = mixtures.arrange(session, name, active, weights)

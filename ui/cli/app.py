@@ -15,7 +15,7 @@ from engine.errors import Problem
 from engine.plugins import missing_package
 from ui.cli.command_table import CommandTable
 from ui.cli.output import print_note, print_problem, say
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 
 PROBLEM = 2
 INTERRUPTED = 130
@@ -95,7 +95,7 @@ def _require_unicode(arguments: Sequence[str]) -> None:
     for word in arguments:
         readable = word.encode("utf-8", "replace").decode()
         if word != readable and not Path(word).exists():
-            raise BadUsage(f"The argument “{readable}” is not valid Unicode.", "Type it in UTF-8.")
+            raise BadUsageError(f"The argument “{readable}” is not valid Unicode.", "Type it in UTF-8.")
 
 
 def _run(arguments: list[str]) -> Any:
@@ -105,9 +105,9 @@ def _run(arguments: list[str]) -> Any:
         raise _usage(error, arguments) from None
 
 
-def _usage(error: typer.TyperException, arguments: Sequence[str]) -> BadUsage:
+def _usage(error: typer.TyperException, arguments: Sequence[str]) -> BadUsageError:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "workbench"
     message = error.format_message().strip().replace("Value error, ", "", 1)  # Typer's word before a wrong choice
     missing = missing_package(arguments[0]) if path == "workbench" and arguments else ""
-    return BadUsage(message, missing or f"See `{path} --help`.")
+    return BadUsageError(message, missing or f"See `{path} --help`.")

@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 
 BUILT_IN = "ui.cli.commands"
 ENTRY_POINTS = "expert_workbench.commands"
@@ -62,7 +62,9 @@ def find_commands() -> dict[str, str]:
     modules = {name.rpartition(".")[2].replace("_", "-"): name for name in names}
     for point in _plugins():
         if point.name in modules:
-            raise BadPlugin(f"The plug-in {point.value} offers the command “{point.name}”, which exists.", "Rename it.")
+            raise BadPluginError(
+                f"The plug-in {point.value} offers the command “{point.name}”, which exists.", "Rename it."
+            )
         modules[point.name] = point.value
     return dict(sorted(modules.items()))
 
@@ -86,7 +88,7 @@ def _source(name: str, module: str) -> str:
         loader: Any = getattr(find_spec(module), "loader", None)
         source: str = loader.get_source(module)
     except (ImportError, AttributeError) as error:
-        raise BadPlugin(
+        raise BadPluginError(
             f"The module {module} of the command “{name}” cannot be read.", "Repair or uninstall it."
         ) from error
     return source
@@ -99,7 +101,7 @@ def load_command(name: str, module: str) -> Command:
     except ImportError as error:
         if module.startswith(f"{BUILT_IN}."):
             raise
-        raise BadPlugin(f"The command “{name}” ({module}) cannot be imported: {error}", "Uninstall it.") from error
+        raise BadPluginError(f"The command “{name}” ({module}) cannot be imported: {error}", "Uninstall it.") from error
     parent = typer.Typer()
     if hasattr(source, "app"):
         parent.add_typer(source.app, name=name)

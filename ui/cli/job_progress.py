@@ -17,7 +17,7 @@ from ui.present.text.formatting import duration
 from workbench.schema.job_states import UNSUCCESSFUL
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import JobCard
+    from workbench.answers.cards import JobCard
     from workbench.specs.base import Spec
 
 REDRAW_SECONDS = 0.5
@@ -50,7 +50,7 @@ def _advice(spec: Spec) -> list[str]:
 
 
 def report(card: JobCard, as_json: bool) -> None:
-    """Prints the state of a job; raises JobFailed if it failed or was cancelled.
+    """Prints the state of a job; raises JobFailedError if it failed or was cancelled.
 
     The command exits with code 1 if the job is done and reports that a check failed.
     """
@@ -60,7 +60,7 @@ def report(card: JobCard, as_json: bool) -> None:
 
 
 def exit_as(card: JobCard) -> None:
-    """Raises JobFailed if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
+    """Raises JobFailedError if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
     if card.state in UNSUCCESSFUL:
         from ui.present.jobs.job_failure import failure_of
 

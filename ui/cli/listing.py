@@ -12,7 +12,7 @@ import typer
 from engine.config import MOST
 from ui.cli.options import Command, Json
 from ui.cli.output import print_json, print_note, print_table, shown
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.present.text.formatting import newest_of, pluralize
 
 
@@ -54,7 +54,7 @@ class Selection:
     limit: int | None = None
 
     def apply(self, items: Iterable[Any], columns: Sequence[Column]) -> list[Any]:
-        """The items that match every filter, sorted; --limit is applied later. Raises BadUsage."""
+        """The items that match every filter, sorted; --limit is applied later. Raises BadUsageError."""
         rows = list(items)
         for text in self.filters:
             matches = _matcher(text, columns)
@@ -90,7 +90,7 @@ def _column(name: str, columns: Sequence[Column]) -> Column:
     for column in columns:
         if column.key == key:
             return column
-    raise BadUsage(f"The list has no column “{name}”.", f"Choose one of {', '.join(one.key for one in columns)}.")
+    raise BadUsageError(f"The list has no column “{name}”.", f"Choose one of {', '.join(one.key for one in columns)}.")
 
 
 _Filter = Annotated[

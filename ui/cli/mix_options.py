@@ -16,7 +16,7 @@ from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
 from ui.cli.options import Knob, group_knobs, option_name, plain_type
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.generation.mix_names import find_member, with_clustering_id
 from workbench.answers.mixture_request import MixtureRequest
 
@@ -79,7 +79,7 @@ def with_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
     parts = [one.name for one in fields(EvidenceRule)]
     rule = _given(**{part: settings.get(f"{_EVIDENCE}_{part}") for part in parts})
     if rule and _EVIDENCE in settings:
-        raise BadUsage("Give --evidence or a decay and a power of it, not both.", "Leave one of them out.")
+        raise BadUsageError("Give --evidence or a decay and a power of it, not both.", "Leave one of them out.")
     left = {name: value for name, value in settings.items() if not name.startswith(f"{_EVIDENCE}_")}
     return {**left, **({_EVIDENCE: rule} if rule else {})}
 
@@ -144,7 +144,7 @@ def mix_request(
     if left_out:
         active = [name for name in (members.active if active is None else active) if name not in left_out]
     if prior and weights:
-        raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
+        raise BadUsageError("Give weights or --prior, not both.", "Name the experts without weights.")
     changes = with_clustering_id(gate)
     return MixtureRequest(model, active, weights, changes, prior, active_parts(members.domains, parts))
 
@@ -167,7 +167,7 @@ def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, 
     for one in given:
         expert, colon, parts = one.rpartition(":")
         if not colon:
-            raise BadUsage(
+            raise BadUsageError(
                 f"“{one}” does not name parts as EXPERT:PART,PART.",
                 "Write them as in apps/composed:code,math.",
             )
@@ -180,7 +180,7 @@ def weight_of(pair: str) -> tuple[str, float]:
     name, _, value = pair.rpartition("=")
     weight = number(value) if name else None
     if weight is None:
-        raise BadUsage(f"“{pair}” is not of the form EXPERT=WEIGHT.", "Write it as in python=2.")
+        raise BadUsageError(f"“{pair}” is not of the form EXPERT=WEIGHT.", "Write it as in python=2.")
     return name.strip(), weight
 
 
@@ -191,9 +191,9 @@ def number(value: str) -> float | None:
     try:
         weight = float(value)
     except ValueError:
-        raise BadUsage(f"The weight “{value}” is not a number.", "Write it as in a=0.5,b=0.5.") from None
+        raise BadUsageError(f"The weight “{value}” is not a number.", "Write it as in a=0.5,b=0.5.") from None
     if wanted := absurdity(weight):
-        raise BadUsage(f"The weight “{value}” is not {wanted}.", "Choose another.")
+        raise BadUsageError(f"The weight “{value}” is not {wanted}.", "Choose another.")
     return weight
 
 

@@ -130,8 +130,9 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
 
 def _has_probe(spec: type[Spec]) -> bool:
     """Whether a spec is that of a kind of job with a probe; its descriptor stands in the module of the spec."""
-    kind = getattr(sys.modules[spec.__module__], "KIND", None)
-    return kind is not None and kind.spec is spec and kind.probe is not None
+    found = getattr(sys.modules[spec.__module__], "KIND", ())
+    kinds = found if isinstance(found, tuple) else (found,)
+    return any(kind.spec is spec and kind.probe is not None for kind in kinds)
 
 
 def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:
@@ -152,12 +153,12 @@ def build(
     Complaints name the options and arguments; `flags` are those of fields whose option has another name.
     """
     from ui.present.forms.spec_of_options import spec_of_options
-    from workbench.errors import BadSpec
+    from workbench.errors import BadSpecError
 
     try:
         return spec_of_options(spec, {name: _parse(value) for name, value in given.items() if value is not None})
-    except BadSpec as bad:
-        raise BadSpec([_as_typed(one, arguments, flags or {}) for one in bad.given], bad.next_step) from None
+    except BadSpecError as bad:
+        raise BadSpecError([_as_typed(one, arguments, flags or {}) for one in bad.given], bad.next_step) from None
 
 
 def _as_typed(complaint: str | Complaint, arguments: Sequence[str], flags: Mapping[str, str]) -> str | Complaint:
@@ -169,7 +170,7 @@ def _as_typed(complaint: str | Complaint, arguments: Sequence[str], flags: Mappi
 
 
 def parse_mixture(**given: Any) -> MixtureSpec:
-    """The spec of a mixture; raises BadSpec with all errors."""
+    """The spec of a mixture; raises BadSpecError with all errors."""
     from workbench.kinds.parse_spec import parse_as
     from workbench.specs.requests import MixtureSpec
 

@@ -14,7 +14,7 @@ from ui.present.text.formatting import duration
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from workbench.registry.cards import JobCard
+    from workbench.answers.cards import JobCard
 
 
 def show_progress(ids: Sequence[str], in_process: bool, quiet: bool) -> None:

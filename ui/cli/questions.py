@@ -14,7 +14,7 @@ from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.cli.mix_options import with_rule
 from ui.cli.options import Command, Json, Knob, build, group_knobs, knobs, split_commas
 from ui.cli.output import print_fields, print_json, print_rows
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from workbench.answers.base import Answer
 from workbench.questions.question import Question, ask, known_questions
 
@@ -108,5 +108,5 @@ def _pair(text: str) -> tuple[str, str]:
     """The name and the value in `law=seven`."""
     name, _, value = text.rpartition("=")
     if not name.strip() or not value.strip():
-        raise BadUsage(f"“{text}” is not NAME=VALUE.", "Write it as in law=seven.")
+        raise BadUsageError(f"“{text}” is not NAME=VALUE.", "Write it as in law=seven.")
     return name.strip(), value.strip()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def get_card(kind: ThingKind, name: str) -> Any:
-    """The card of one thing. Raises NotFound."""
+    """The card of one thing. Raises NotFoundError."""
     from workbench.registry.database import reading
     from workbench.registry.things import THINGS
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ui.errors import RateLimitExceeded, ServiceUnavailable
+from ui.errors import RateLimitExceededError, ServiceUnavailableError
 
 MOST_FOLLOWERS = 32  # each reads the registry twice a second
 
 
 class Followers:
-    """Counts who follows. Raises RateLimitExceeded when all places are taken, ServiceUnavailable once it is closed."""
+    """Counts who follows. Raises RateLimitExceededError when all are taken, ServiceUnavailableError once closed."""
 
     def __init__(self, num_places: int = MOST_FOLLOWERS) -> None:
         self._num_free, self._closed = num_places, False
@@ -24,7 +24,7 @@ class Followers:
         """A place as long as the block lasts."""
         self.require_open()
         if not self._num_free:
-            raise RateLimitExceeded(0)
+            raise RateLimitExceededError(0)
         self._num_free -= 1
         try:
             yield
@@ -32,9 +32,9 @@ class Followers:
             self._num_free += 1
 
     def require_open(self) -> None:
-        """Raises ServiceUnavailable when the server stops."""
+        """Raises ServiceUnavailableError when the server stops."""
         if self._closed:
-            raise ServiceUnavailable
+            raise ServiceUnavailableError
 
     def close(self) -> None:
         """Whoever follows ends at the next look."""

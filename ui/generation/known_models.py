@@ -10,7 +10,7 @@ from workbench.answers.server import Model
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from workbench.registry.cards import ExpertCard, MemberCard, MixtureCard
+    from workbench.answers.cards import ExpertCard, MemberCard, MixtureCard
     from workbench.settings import Settings
 
 

@@ -30,7 +30,7 @@ from ui.playground.theme import theme
 from ui.playground.view import CONTINUES, hint_html
 from ui.present.charts.token_view import CSS, DRAW
 from ui.present.forms.option_help import SAMPLING_HELP
-from workbench.store.temporary_files import GRADIO, temporary_folder
+from workbench.store.private_folder import GRADIO, temporary_folder
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

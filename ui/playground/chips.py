@@ -13,8 +13,8 @@ from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.palette import look_of
 
 if TYPE_CHECKING:
+    from workbench.answers.cards import ExpertCard, MixtureCard
     from workbench.answers.posteriors import Manifest
-    from workbench.registry.cards import ExpertCard, MixtureCard
 
 HEAVIEST = 2  # of the sliders in chips.html
 MOST_CHIPS = 64  # more experts than anybody switches by hand; a request without changes still takes all of them

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Json, TypeAdapter, ValidationError
 
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.view import Answer
 
@@ -47,7 +47,7 @@ class Round:
                 for name, value in given
             }
         except (TypeError, ValueError, OverflowError):
-            raise BadUsage("A sampling setting is not a number.") from None
+            raise BadUsageError("A sampling setting is not a number.") from None
         panes = [pane_of(*rest[3 * place : 3 * place + 3]) for place in range(count_of(count))]
         return cls(str(prompt or ""), sampling, panes, answer_format, bool(is_blind), bool(without))
 
@@ -75,20 +75,20 @@ _PARTS = TypeAdapter(list[Json[tuple[str, str]]])
 
 
 def pane_of(model: Any, chips: Any, parts: Any) -> PaneRequest:
-    """The request of one pane. Raises BadUsage for values of another shape than the page sends."""
+    """The request of one pane. Raises BadUsageError for values of another shape than the page sends."""
     try:
         _Chips.model_validate(chips or {"experts": []})
         _PARTS.validate_python(parts or [])
     except ValidationError:
-        raise BadUsage("The switches of a pane cannot be read.", "Reload the page.") from None
+        raise BadUsageError("The switches of a pane cannot be read.", "Reload the page.") from None
     return PaneRequest(model if isinstance(model, str) else None, chips or {"experts": []}, parts or [])
 
 
 def count_of(panes: Any) -> int:
-    """How many panes are shown. Raises BadUsage for more or fewer than there can be."""
+    """How many panes are shown. Raises BadUsageError for more or fewer than there can be."""
     if type(panes) is int and 1 <= panes <= NUM_PANES:
         return panes
-    raise BadUsage(f"There are 2 to {NUM_PANES} panes.", "Reload the page.")
+    raise BadUsageError(f"There are 2 to {NUM_PANES} panes.", "Reload the page.")
 
 
 @dataclass(frozen=True)

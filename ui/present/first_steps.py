@@ -10,7 +10,7 @@ from ui.present.jobs.job_status import is_over, percent_of, sentence_of
 from ui.present.jobs.pending_jobs import by_turn
 from ui.present.next_steps import Holdings
 from ui.present.text.formatting import listed, pluralize
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 
 StepState = Literal["done", "now", "later"]
 TRAININGS = ("train-joint", "train-expert")

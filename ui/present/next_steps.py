@@ -10,7 +10,7 @@ from ui.present.jobs.pending_jobs import coming, coming_words
 from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
 from ui.present.text.formatting import listed, pluralize
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import StorageError
-from workbench.store.private_files import create_private, write_private
-from workbench.store.private_folder import private_folder
+from workbench.store.private_folder import create_private, private_folder, write_private
 
 if TYPE_CHECKING:
     from workbench.settings import Settings

@@ -157,7 +157,6 @@ def _table(domain: str, ballots: Sequence[_Ballot]) -> RatingTable:
 
 
 def _labels(players: Iterable[_Player]) -> dict[_Player, str]:
-    """The label of each player, with its setup where two have the same."""
     plain = {player: label(player.model, player.variant) for player in players}
     number = Counter(plain.values())
     return {
@@ -246,7 +245,6 @@ def _row(
 
 
 def _why(num_votes: int, wins: int, losses: int, ties: int) -> str:
-    """Why a player has no rating."""
     if num_votes < LEAST_VOTES:
         return f"not enough votes: {num_votes} of {LEAST_VOTES}"
     if not ties and not losses:
@@ -257,7 +255,6 @@ def _why(num_votes: int, wins: int, losses: int, ties: int) -> str:
 
 
 def _without_ratings(players: Sequence[_Player], labels: dict[_Player, str], ballots: Sequence[_Ballot]) -> str:
-    """The answer where no two players can be rated."""
     if len(ballots) < LEAST_VOTES or len(players) > 2:
         return f"Not enough votes to rate two models: each needs {LEAST_VOTES}, and wins and losses"
     winner = max(players, key=lambda player: sum(one.winner == player for one in ballots))

@@ -1,15 +1,18 @@
-"""Held-out text to try a mixture on."""
+"""Held-out text: to try a mixture on, and with labels to make tasks of."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from engine.text.split_names import HeldOutSplit
-from workbench.registry.corpora import preview_documents
+from engine.text.split_names import HELD_OUT_SPLITS, HeldOutSplit
+from workbench.errors import StorageError
+from workbench.registry.corpora import domain_row, preview_documents
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.schema.tables import Expert, Mixture
@@ -51,7 +54,6 @@ def _readers(mixture: Mixture) -> Sequence[Expert]:
 
 
 def _as_long_as_fits(cut: Callable[[float], str], storage: Storage, experts: Sequence[Expert]) -> str:
-    """The longest share of a text that all experts can read."""
     bases = {storage.path(expert.base_id) for expert in experts}
     share = 1.0
     while (text := cut(share)) and (fits := min(_fitting(base, text) for base in bases)) < 1:
@@ -71,3 +73,34 @@ def _fitting(base: Path, text: str) -> float:
     settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
     longest = settings.get("max_position_embeddings") or settings.get("n_positions")
     return 1.0 if longest is None else (longest - _OF_ITS_OWN) / max(1, len(load_tokenizer(base).encode(text)))
+
+
+Label = Literal["domain", "source"]
+_HASH = re.compile("[0-9a-f]{64}")  # the group of the pieces of one document
+
+
+def labelled_text(
+    session: Session, storage: Storage, domains: Sequence[str], by: Label = "domain"
+) -> Iterator[tuple[str, str]]:
+    """Text and label of the held-out documents of these domains: the domain's name, or the `source` of the record.
+
+    Documents without a source have no label by it. Raises NotFoundError for an unknown domain.
+    """
+    folders: dict[str, Path] = {}
+    for name in domains:
+        row = domain_row(session, name)
+        folders[name] = storage.path(row.artifact_id) / row.folder
+        if not folders[name].is_dir():
+            raise StorageError(f"The text of “{name}” is not in {folders[name]}.", "Import it again.")
+    return _documents(folders, by)
+
+
+def _documents(folders: dict[str, Path], by: Label) -> Iterator[tuple[str, str]]:
+    from engine.text.split import read_split  # here, because only this needs Arrow
+
+    for name, folder in folders.items():
+        for split in sorted(HELD_OUT_SPLITS):
+            for document in read_split(folder, split):
+                label = name if by == "domain" else document["group"]
+                if label and not _HASH.fullmatch(label):
+                    yield document["text"], " ".join(label.split())

@@ -66,7 +66,6 @@ def _sets(
     block_size: int | None = None,
     max_tokens: int | None = None,
 ) -> dict[Measure, dict[str, Evaluation]]:
-    """The scores of the model's members on each text, by expert."""
     query = (
         select(Domain.name, Evaluation)
         .join(Evaluation.domain)
@@ -184,7 +183,6 @@ def load_distances(session: Session, storage: Storage, planned: GenerationPlan, 
 def _distances(
     session: Session, storage: Storage, planned: GenerationPlan, evaluations: Sequence[Evaluation]
 ) -> list[ArtifactRef]:
-    """Of each scored text."""
     assert planned.route is not None
     keys = [key_of(planned.route, one, planned.tokenizer_sha256) for one in evaluations]
     artifacts = find_distances(session, keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,3 +15,9 @@ class Answer(BaseModel):
     """A frozen result; its field names are those of its JSON. Fields that it does not know are ignored when read."""
 
     model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def of_row(cls, row: object, **computed: Any) -> Self:
+        """One whose fields are a row's columns of these names, or computed; a field that is neither has its default."""
+        names = [name for name in cls.model_fields if name not in computed and hasattr(row, name)]
+        return cls(**{name: getattr(row, name) for name in names}, **computed)

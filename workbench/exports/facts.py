@@ -21,7 +21,7 @@ from workbench.registry.experts import IMPORTED, domains_of, parameters_of
 from workbench.registry.reports import list_reports
 from workbench.registry.reproducible import reproducible_from
 from workbench.schema.tables import Domain, Evaluation, Expert
-from workbench.specs.hub_names import hub_origin
+from workbench.specs.base import hub_origin
 
 _DATASET = "data set "  # begins the source of a corpus that was downloaded
 _NO_OPTIONS = ("domains", "full_model", IMPORTED)  # of an expert's config: named elsewhere, or a path of this machine

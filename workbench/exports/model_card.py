@@ -100,7 +100,6 @@ def _body(facts: CardFacts) -> Iterator[str]:
 
 
 def _seed_model(one: ExpertFacts) -> Iterator[str]:
-    """The explanation of the placeholder SEED_MODEL."""
     if one.seed_on_hub:
         yield f"SEED_MODEL is {plain(one.seed_on_hub)}, the seed model on the hub."
         return

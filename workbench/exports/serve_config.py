@@ -18,12 +18,12 @@ from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
 from workbench.answers.base import Answer
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.formatting.shell_command import shell_command
 from workbench.registry.experts import SEED, expert_or_seed
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.schema.tables import Expert
-from workbench.specs.outputs import output_complaints
+from workbench.specs.base import output_complaints
 from workbench.store.storage import Storage
 
 
@@ -75,14 +75,14 @@ def write_serve_config(session: Session, storage: Storage, mixture: str, folder:
 
     Needs a session that writes: a seed model with adapters becomes an expert, too.
 
-    Raises NotFound, and BadSpec for a folder that exists and a mixture of which vLLM can serve nothing.
+    Raises NotFoundError, and BadSpecError for a folder that exists and a mixture of which vLLM can serve nothing.
     """
     if complaints := output_complaints(str(folder), "folder"):
-        raise BadSpec(complaints)
+        raise BadSpecError(complaints)
     config = serve_config(storage, mixture, taking_part(mixture_row(session, mixture)), folder.resolve())
     if not config.servers:
         because = " ".join(f"“{one.expert}” {one.because}." for one in config.left_out)
-        raise BadSpec([f"vLLM can serve no expert of “{mixture}”. {because}".strip()])
+        raise BadSpecError([f"vLLM can serve no expert of “{mixture}”. {because}".strip()])
     for server in config.servers:
         expert_or_seed(session, server.model)  # a seed model can be exported when it is an expert, too
     folder.mkdir(parents=True)
@@ -121,7 +121,6 @@ def _why_not(storage: Storage, expert: Expert) -> str:
 
 
 def _rank(storage: Storage, expert: Expert) -> int:
-    """The largest rank of an adapter's maps."""
     from safetensors import safe_open
 
     ranks = [1]

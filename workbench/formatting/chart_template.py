@@ -134,7 +134,6 @@ def _name_of(line: Any) -> str:
 
 
 def _end(line: Any) -> tuple[Any, float] | None:
-    """The last point of a line with a value."""
     x = line.x if line.x is not None else range(len(line.y))
     points = [(at, value) for at, value in zip(x, line.y, strict=True) if value is not None]
     return points[-1] if points else None

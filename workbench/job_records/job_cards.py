@@ -8,16 +8,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, String, case, literal, select
 from sqlalchemy.orm import Session
 
+from workbench.answers.cards import DeviceCard, JobCard
 from workbench.job_records.devices import list_devices, need_of, waits_for
 from workbench.job_records.leases import has_expired, is_expired
 from workbench.kinds.parse_spec import unreadable_reason
-from workbench.registry.cards import DeviceCard, JobCard
 from workbench.schema import database_clock
 from workbench.schema.job_states import ACTIVE, UPLOAD
 from workbench.schema.tables import Job, JobDependency, JobEvent
 from workbench.settings import get_settings
-
-_COMPUTED = ("state", "after", "gpus", "waits_for")  # fields of a card that are no columns
 
 
 def shown_state(now: float) -> ColumnElement[str]:
@@ -96,5 +94,4 @@ def _upload_hosts(session: Session, queued: list[Job]) -> dict[str, str]:
 
 
 def _card(job: Job, now: float, **computed: Any) -> JobCard:
-    same = {name: getattr(job, name) for name in JobCard.model_fields if name not in _COMPUTED}
-    return JobCard(**same, state="interrupted" if is_expired(job, now) else job.state, **computed)
+    return JobCard.of_row(job, state="interrupted" if is_expired(job, now) else job.state, **computed)

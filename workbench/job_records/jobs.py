@@ -12,14 +12,14 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench.access import audit
-from workbench.errors import BadSpec, JobError, NotFound
+from workbench.answers.cards import EventCard, JobCard, MetricPoint
+from workbench.errors import BadSpecError, JobError, NotFoundError
 from workbench.job_records.devices import DeviceNeed, need_of
 from workbench.job_records.job_cards import cards_of, shown_state
 from workbench.job_records.leases import add_event, end_waiting, is_expired, stop_without_worker, waits
 from workbench.job_records.preconditions import advice_on, settled
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import plain
 from workbench.schema import database_clock
 from workbench.schema.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState
@@ -41,9 +41,6 @@ from workbench.specs.base import Spec
 
 StopRequest = Literal["cancel", "pause"]
 NEWEST = 200  # jobs in a list, unless a limit is given
-
-
-# creating -----------------------------------------------------------------------------------------
 
 
 def create_job(
@@ -165,7 +162,7 @@ def _row(session: Session, job_id: str, lock: bool = False) -> Job:
     job = session.get(Job, job_id, populate_existing=True, with_for_update=lock)
     if job is None:
         known = session.scalars(select(Job.id).order_by(Job.created_at.desc()).limit(12))
-        raise NotFound("job", job_id, known)
+        raise NotFoundError("job", job_id, known)
     return job
 
 
@@ -205,9 +202,6 @@ def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
     return list(session.scalars(never_started))
 
 
-# waking workers -----------------------------------------------------------------------------------
-
-
 def due(session: Session, now: float, resend_seconds: float | None = None) -> list[str]:
     """Ids of queued jobs that could start and were not sent to the broker recently, the most urgent first.
 
@@ -237,9 +231,6 @@ def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
     """Records that these jobs were sent to the broker."""
     statement = update(Job).where(Job.id.in_(list(job_ids)), Job.state == "queued").values(sent_at=now)
     session.execute(statement.execution_options(synchronize_session=False))
-
-
-# reading ------------------------------------------------------------------------------------------
 
 
 def get_job(session: Session, job_id: str) -> JobCard:
@@ -275,7 +266,7 @@ def _canonical_spec(job: Job) -> str:
     """The spec of a job as JSON; a field added in a later version has its default."""
     try:
         return str(parse_spec(job.spec).identity())
-    except BadSpec:
+    except BadSpecError:
         return ""
 
 
@@ -313,18 +304,14 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     """The events of a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
-    return [_event_card(one) for one in rows]
+    return [EventCard.of_row(one) for one in rows]
 
 
 def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
     """The newest event of a job that has this kind."""
     statement = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.kind == kind)
     event = session.scalar(statement.order_by(JobEvent.id.desc()).limit(1))
-    return _event_card(event) if event else None
-
-
-def _event_card(event: JobEvent) -> EventCard:
-    return EventCard(**{name: getattr(event, name) for name in EventCard.model_fields})
+    return EventCard.of_row(event) if event else None
 
 
 def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
@@ -335,4 +322,4 @@ def metrics(session: Session, job_id: str, name: str | None = None, after_step: 
     if name is not None:
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))
-    return [MetricPoint(name=one.name, step=one.step, value=one.value) for one in rows]
+    return [MetricPoint.of_row(one) for one in rows]

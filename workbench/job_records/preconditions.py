@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 
 from engine.foreign_files import what_is
 from engine.text.streams import printable
-from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind
+from workbench.errors import BadSpecError, NameTakenError, NotFoundError
+from workbench.kinds.kind import Kind, kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED
@@ -37,19 +36,19 @@ TABLES: dict[What, Named] = {
 
 
 def validate_against_registry(session: Session, spec: Spec) -> None:
-    """Raises BadSpec with every name that is taken, unknown or invalid on the command line, and a missing path."""
+    """Raises BadSpecError with every name that is taken, unknown or invalid on the command line, and a missing path."""
     RegistryForecast(session).validate(spec)
 
 
 def require_free_names(session: Session, spec: Spec) -> None:
-    """Raises NameTaken when a row has the name of what a job will create, BadSpec for one that the CLI would misread.
+    """Raises NameTakenError when a row has the name of what a job will create, BadSpecError for an invalid one.
 
     Names of domains are checked when they are registered: the job may have been asked for those that are there already.
     """
     kind = kind_of(spec)
     for what, name in [] if kind.may_replace(spec) else kind.creates(spec):
         if what != "domain":
-            ensure_free(session, TABLES[what], what, name)
+            ensure_free(session, TABLES[what], name)
 
 
 class RegistryForecast:
@@ -60,7 +59,7 @@ class RegistryForecast:
         self._coming: set[RegistryObject] = set()
         self._any_domain = False
         for job in session.scalars(select(Job).where(Job.state.in_(UNFINISHED))):
-            with suppress(BadSpec):  # of a plug-in that is no longer installed
+            with suppress(BadSpecError):  # of a plug-in that is no longer installed
                 self.expect(parse_spec(job.spec))
 
     def expect(self, spec: Spec) -> None:
@@ -74,7 +73,7 @@ class RegistryForecast:
         return thing in self._coming or _exists(self._session, thing)
 
     def validate(self, spec: Spec) -> None:
-        """Raises BadSpec with all complaints of `validate_against_registry`."""
+        """Raises BadSpecError with all complaints of `validate_against_registry`."""
         kind = kind_of(spec)
         taken = self._taken(kind, spec)
         complaints = [*taken, *self._unknown(kind, spec)]
@@ -85,21 +84,21 @@ class RegistryForecast:
         if not complaints and kind.complaints is not None:
             complaints = kind.complaints(self._session, spec)
         if complaints and complaints == taken:
-            raise BadSpec(complaints, "Choose another name, or continue with what exists.")
+            raise BadSpecError(complaints, "Choose another name, or continue with what exists.")
         if complaints:
-            raise BadSpec(complaints)
+            raise BadSpecError(complaints)
 
     def _taken(self, kind: Kind[Spec], spec: Spec) -> list[str]:
         things = sorted(set(kind.creates(spec)))
         taken = [] if kind.may_replace(spec) else [thing for thing in things if self.holds(thing)]
-        complaints = [NameTaken(*thing).problem for thing in taken]
+        complaints = [NameTakenError(*thing).problem for thing in taken]
         if refused := sorted((thing for thing in things if not_a_cli_name(*thing)), key=lambda thing: len(thing[1])):
             complaints.append(not_a_cli_name(*refused[0]))  # the names of the others begin with it
         return complaints
 
     def _unknown(self, kind: Kind[Spec], spec: Spec) -> list[str]:
         return [
-            str(NotFound(what, name, _known(self._session, what, self._coming)))
+            str(NotFoundError(what, name, _known(self._session, what, self._coming)))
             for what, name in dict.fromkeys(kind.requires(spec))
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain)
         ]

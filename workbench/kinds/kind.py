@@ -1,11 +1,14 @@
-"""A kind of job: its spec, and which registry objects its jobs create and require."""
+"""Kinds of job: the spec of each, and which registry objects its jobs create and require; and all that there are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from engine.plugins import find_plugins, missing_package
+from workbench.errors import BadSpecError
 from workbench.specs.base import RegistryObject, Spec, What
 
 if TYPE_CHECKING:
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
     from workbench.kinds.probe import Probe
 
-
+GROUP = "expert_workbench.kinds"  # of entry points
 SpecType = TypeVar("SpecType", bound=Spec)
 Result = Mapping[str, Any]  # of a job, as its runner stored it
 
@@ -47,8 +50,8 @@ class Kind(Generic[SpecType]):
     """A kind of job. Its name is the default of the field `kind` of its spec.
 
     `creates`, `requires` and `reads` have no default: use `nothing` and `no_path` for a kind that touches nothing.
-    The built-in kinds are run by `jobs.kinds`, in the module named as the spec's unless they name another; so is
-    the form of those that have one on the page Train, in `ui.kinds`. Other packages name both.
+    The built-in kinds are run by the module of their name in `jobs.kinds`, or by the function that `runner` names;
+    those with a form on the page Train have it in `ui.kinds`. Other packages name both.
     """
 
     spec: type[SpecType]
@@ -81,6 +84,12 @@ class Kind(Generic[SpecType]):
         """The value of the spec's field `kind`."""
         return str(self.spec.model_fields["kind"].default)
 
+    @property
+    def module(self) -> str:
+        """The module of a built-in kind in `jobs.kinds` and `ui.kinds`, such as `training.make_seed`; else empty."""
+        package, folder, *group = self.spec.__module__.split(".")
+        return f"{group[0]}.{self.name.replace('-', '_')}" if (package, folder) == ("workbench", "kinds") else ""
+
     def computes_on_gpu(self, session: Session, spec: Mapping[str, Any]) -> bool:
         """Whether a job with this stored spec computes on a GPU, where its worker has one to lease."""
         return self.uses_gpu(session, spec) if callable(self.uses_gpu) else self.uses_gpu
@@ -99,3 +108,19 @@ def no_path(_: Any) -> str:
 def named(what: What, *names: str | None) -> list[RegistryObject]:
     """Objects of one sort; names that are None or empty are left out."""
     return [(what, name) for name in names if name]
+
+
+@cache
+def known_kinds() -> dict[str, Kind[Any]]:
+    """Every kind by its name. Raises BadPluginError."""
+    return find_plugins("workbench.kinds", GROUP, "KIND", Kind, lambda kind: kind.name)
+
+
+def kind_named(name: object) -> Kind[Any]:
+    """One kind. Raises BadSpecError that lists the kinds."""
+    kinds = known_kinds()
+    if not isinstance(name, str) or name not in kinds:
+        shown = f"is unknown: {name!r}" if name else "is missing"
+        problems = [f"kind: {shown}; choose one of {', '.join(sorted(kinds))}.", missing_package(str(name))]
+        raise BadSpecError(list(filter(None, problems)))
+    return kinds[name]

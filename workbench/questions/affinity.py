@@ -14,8 +14,8 @@ from engine.errors import EngineError
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.base import Answer
+from workbench.answers.cards import ReportCard
 from workbench.questions.question import Question, Split
-from workbench.registry.cards import ReportCard
 from workbench.registry.reports import list_reports
 from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage

@@ -144,26 +144,17 @@ def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> Te
         rows = rows or _rows(session, storage, planned, "dev", TEMPERATURES, top_ks, clusters)  # the same documents
     except ScoresError:  # the text was scored before the mixture had this clustering
         rows = []
-    if not rows:
-        return TemperatureProposal(
-            temperature=default,
-            perplexity=None,
-            default=default,
-            default_perplexity=None,
-            current=gate.temperature,
-            domains=[],
-            command=evaluate_command(name, "dev", "--domains", ",".join(clustered)),
-        )
-    values = [row[0] for row in _over_all(rows)]
-    best = min(range(len(values)), key=values.__getitem__)
+    values = dict(zip(TEMPERATURES, (row[0] for row in _over_all(rows)), strict=False))
+    best = min(values, key=values.__getitem__, default=default)
+    saves = shell_command("mixture", "gate", name, "--temperature", f"{best:g}")
     return TemperatureProposal(
-        temperature=TEMPERATURES[best],
-        perplexity=values[best],
+        temperature=best,
+        perplexity=values.get(best),
         default=default,
-        default_perplexity=values[TEMPERATURES.index(default)],
+        default_perplexity=values.get(default),
         current=gate.temperature,
         domains=[row.domain for row in rows],
-        command=shell_command("mixture", "gate", name, "--temperature", f"{TEMPERATURES[best]:g}"),
+        command=saves if rows else evaluate_command(name, "dev", "--domains", ",".join(clustered)),
     )
 
 
@@ -184,7 +175,6 @@ def _rows(
     top_ks: Sequence[int],
     only: Collection[str] | None = None,
 ) -> list[GridDomain]:
-    """The grid of every scored domain, or of some."""
     return [
         GridDomain(
             domain=domain,

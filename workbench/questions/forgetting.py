@@ -116,7 +116,6 @@ def _shared(
 
 
 def _targets(session: Session, before: GenerationPlan, after: GenerationPlan) -> set[str]:
-    """The domains that the later model was adapted to."""
     new = {one.id for one in after.experts} - set(before.member_ids)
     rows = session.scalars(select(Expert).where(Expert.id.in_(new), Expert.parent_id.is_not(None)))
     return {domain for row in rows for domain in domains_of(row)}

@@ -13,8 +13,7 @@ from workbench.analysis.scores import mixed_perplexities, scored_domains
 from workbench.answers.base import Answer
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.questions.question import MixtureName, Question, Split
-from workbench.requests.body import MAX_NAMED, FieldError, Names
-from workbench.requests.gate_changes import AnyGateChange, gate_changes
+from workbench.requests.body import MAX_NAMED, AnyGateChange, FieldError, Names, gate_changes
 from workbench.requests.planning import plan
 from workbench.store.storage import Storage
 

@@ -18,19 +18,18 @@ from engine.errors import MixtureError
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without
-from workbench.analysis.changes.unlearning import what_stays
+from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without, what_stays
 from workbench.analysis.scores import counted, load, shared_scores
 from workbench.answers.base import Answer
-from workbench.errors import NotFound
+from workbench.answers.cards import ReportCard
+from workbench.errors import NotFoundError
 from workbench.formatting.number_format import change, number, percent, perplexity, share
 from workbench.questions.question import Evidence, MixtureName, Question
-from workbench.registry.cards import ReportCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import ancestors, parts_of
-from workbench.registry.mixtures import mixture_row, taking_part
+from workbench.registry.mixtures import member_named, mixture_row, taking_part
 from workbench.registry.reports import list_reports
-from workbench.schema.tables import Domain, Evaluation, Expert, Mixture
+from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.storage import Storage
 
 KIND = "removal"
@@ -145,7 +144,7 @@ class RemovalRequest(Question[RemovalTable]):
         homes = [expert.domain.name for expert in members if expert.domain is not None]
         for domain in self.retrained:
             if domain not in homes:
-                raise NotFound("domain of an expert", domain, homes, where=f"in “{self.mixture}”")
+                raise NotFoundError("domain of an expert", domain, homes, where=f"in “{self.mixture}”")
         rows = []
         for expert, home in zip(members, homes, strict=True):
             sides = sides_of(session, self.mixture, expert.name, self.retrained.get(home))
@@ -165,10 +164,10 @@ QUESTION = RemovalRequest
 def sides_of(session: Session, mixture: str, expert: str, retrained: str | None = None) -> Sides:
     """The experts of each column. The removed expert counts as active; the others are as in the mixture.
 
-    Raises NotFound or MixtureError when there is nothing to compare.
+    Raises NotFoundError or MixtureError when there is nothing to compare.
     """
     row = mixture_row(session, mixture)
-    removed = _member(row, expert)
+    removed = member_named(row, expert).expert
     if removed.domain is None:
         raise MixtureError(
             f"“{expert}” cannot be compared: it was trained on several domains.",
@@ -271,13 +270,6 @@ def _extraction_words(extraction: Mapping[str, Any]) -> str:
         f"Going on from its training text, {with_it} of the tokens are the true ones with it and {without} without "
         f"({bounds}{shown})."
     )
-
-
-def _member(row: Mixture, expert: str) -> Expert:
-    names = [member.expert.name for member in row.members]
-    if expert not in names:
-        raise NotFound("expert", expert, names, where=f"in “{row.name}”")
-    return row.members[names.index(expert)].expert
 
 
 def _column(

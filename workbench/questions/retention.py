@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.curves.training_history import retained_by
 from workbench.analysis.perplexity_tables import DomainMeasure, Measure, PerplexityTable, table_of
+from workbench.analysis.training_curves import retained_by
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row, parameters_of
@@ -160,7 +160,6 @@ def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefau
 
 
 def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
-    """The number of these experts that are scored on each domain."""
     ids = [row.id for row in rows]
     pairs = select(Domain.name, Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.expert_id.in_(ids))
     return Counter(name for name, _ in session.execute(pairs.distinct()))
@@ -190,7 +189,6 @@ def _scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Ex
 
 
 def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
-    """The experts that these experts' seed models are copies of."""
     return [one for one in dict.fromkeys(made_of(session, row.seed) for row in rows) if one is not None]
 
 
@@ -248,7 +246,6 @@ def _geometric_mean(values: Sequence[float | None]) -> float | None:
 
 
 def _with_ahead(rows: Sequence[RetentionRow]) -> list[RetentionRow]:
-    """The rows with whether each is ahead, by each metric."""
     ahead = {metric: _ahead(rows, metric) for metric in get_args(Metric)}
     return [
         row.model_copy(update={"is_ahead": {metric: by_expert[row.expert] for metric, by_expert in ahead.items()}})
@@ -270,8 +267,6 @@ def _ahead(rows: Sequence[RetentionRow], metric: Metric) -> dict[str, bool | Non
         for expert, own in places.items()
     }
 
-
-# what is missing ---------------------------------------------------------------------------------------
 
 NOT_SCORED, NOT_COUNTED = "not scored on the same text", "scored before right tokens were counted"
 

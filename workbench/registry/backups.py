@@ -87,7 +87,7 @@ def _num_artifacts(backup: Backup) -> int:
 def back_up(settings: Settings) -> Backup:
     """Copies the registry now, and deletes old copies.
 
-    Raises RegistryMismatch when the registry seems to have lost rows: its copies would replace the good ones.
+    Raises RegistryMismatchError when the registry seems to have lost rows: its copies would replace the good ones.
     """
     storage = get_storage(settings)
     claim_unowned(partial(database.transaction, settings), storage)

@@ -35,11 +35,10 @@ from workbench.answers.history import (
 )
 from workbench.answers.posteriors import Manifest
 from workbench.answers.stored_answer import StoredAnswer
-from workbench.errors import BadComparison, NotFound
+from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
-from workbench.registry.prompt_domains import domain_weights, leading_domain
-from workbench.registry.setups import setup_sha256, variant_of
-from workbench.schema.names import by_name
+from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
+from workbench.schema.names import by_id, by_name, id_not_found
 from workbench.schema.tables import ComparedAnswer, Comparison, Domain, Vote
 from workbench.specs.gates import load_gate
 
@@ -50,18 +49,15 @@ _CHOICES: dict[Choice, str] = {"a": "first", "b": "second", "tie": "tie", "both_
 _SWAPPED: dict[Choice, Choice] = {"a": "b", "b": "a", "tie": "tie", "both_bad": "both_bad"}
 
 
-# storing ---------------------------------------------------------------------------------------------
-
-
 def store_comparison(session: Session, new: NewComparison, history_days: float = 1.0) -> ComparisonCard:
     """Stores a prompt and its answers; with `history_days` 0 nothing of their text.
 
-    Raises BadComparison for an answer that could not be made again, NotFound for an unknown domain.
+    Raises BadComparisonError for an answer that could not be made again, NotFoundError for an unknown domain.
     """
     for answer in new.answers:
         _require_replayable(answer)
     if new.domain:
-        by_name(session, Domain, "domain", new.domain)
+        by_name(session, Domain, new.domain)
     weights, has_text = domain_weights(session, new.answers), history_days > 0
     domain = new.domain or leading_domain(weights)
     row = Comparison(
@@ -80,9 +76,11 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
 
 
 def require_letters(num_answers: int) -> None:
-    """Raises BadComparison for too few or too many answers."""
+    """Raises BadComparisonError for too few or too many answers."""
     if not 2 <= num_answers <= len(LETTERS):
-        raise BadComparison(f"A comparison has 2 to {len(LETTERS)} models, got {num_answers}.", "Name other models.")
+        raise BadComparisonError(
+            f"A comparison has 2 to {len(LETTERS)} models, got {num_answers}.", "Name other models."
+        )
 
 
 def _prompt(new: NewComparison) -> str:
@@ -90,7 +88,7 @@ def _prompt(new: NewComparison) -> str:
 
 
 def _require_replayable(answer: NewAnswer) -> None:
-    """Raises BadComparison unless `workbench verify` could make the answer again."""
+    """Raises BadComparisonError unless `workbench verify` could make the answer again."""
     try:
         load_gate(answer.manifest.gate)
         if answer.manifest.sampling is None or not answer.manifest.experts:
@@ -99,7 +97,7 @@ def _require_replayable(answer: NewAnswer) -> None:
         stored = StoredAnswer.model_validate({"manifest": answer.manifest.model_dump(), "choices": [choice]})
         stored.sampling(stored.choices[0])
     except (ValueError, TypeError, ArithmeticError, EngineError):
-        raise BadComparison(
+        raise BadComparisonError(
             f"The answer of “{answer.manifest.model}” cannot be stored: its manifest does not say how it was made.",
             "Send the answer as the API gave it, made with return_token_ids.",
         ) from None
@@ -133,9 +131,6 @@ def _tokens(answer: NewAnswer) -> dict[str, Any]:
         "weights": [[round(one.get(name, 0.0), 4) for name in experts] for one in weights],
         "leading": [places.get(max(one, key=one.__getitem__), -1) if one else -1 for one in weights],
     }
-
-
-# reading ---------------------------------------------------------------------------------------------
 
 
 def list_comparisons(
@@ -178,10 +173,10 @@ def _heads(session: Session, page: Select[Comparison]) -> list[ComparisonHead]:
 
 
 def get_comparison(session: Session, id: str, history_days: float = 1.0) -> ComparisonCard:
-    """One comparison by its id or a unique prefix of it. Raises NotFound, also where its text is no longer stored."""
+    """One comparison by its id or a unique prefix. Raises NotFoundError, also once its text is no longer stored."""
     row = _row(session, id)
     if row.has_text and row.created_at <= _oldest(history_days):
-        raise NotFound("comparison", id, _known(session))
+        raise id_not_found(session, Comparison, id, Comparison.has_text)
     return _card(row)
 
 
@@ -189,49 +184,38 @@ def _oldest(history_days: float) -> float:
     return time.time() - history_days * DAY_SECONDS
 
 
-def _known(session: Session) -> Sequence[str]:
-    newest = select(Comparison.id).where(Comparison.has_text).order_by(Comparison.created_at.desc())
-    return session.scalars(newest.limit(20)).all()
-
-
 def _row(session: Session, id: str) -> Comparison:
-    matching = select(Comparison).where(Comparison.id.startswith(plain(id), autoescape=True))
-    rows = session.scalars(matching.limit(2)).all()
-    if len(rows) != 1:
-        raise NotFound("comparison", id, _known(session))
-    return rows[0]
+    return by_id(session, Comparison, plain(id), Comparison.has_text)
 
 
 def answer_of(card: ComparisonCard, letter: str) -> ComparedAnswerCard:
-    """One answer of a comparison. Raises NotFound."""
+    """One answer of a comparison. Raises NotFoundError."""
     for answer in card.answers:
         if answer.letter == letter:
             return answer
-    raise NotFound("answer", letter, [one.letter for one in card.answers], where=f"in comparison {card.id[:8]}")
+    raise NotFoundError("answer", letter, [one.letter for one in card.answers], where=f"in comparison {card.id[:8]}")
 
 
 def replayable(card: ComparisonCard) -> dict[str, StoredAnswer]:
     """The answers by their letters, as `workbench.requests.verification` makes them again.
 
-    Raises BadComparison without text."""
+    Raises BadComparisonError without text."""
     if not card.has_text:
-        raise BadComparison(f"The text of comparison {card.id[:8]} is not stored.", "Choose another comparison.")
+        raise BadComparisonError(f"The text of comparison {card.id[:8]} is not stored.", "Choose another comparison.")
     return {one.letter: StoredAnswer.model_validate(one.model_dump()) for one in card.answers}
-
-
-# votes -----------------------------------------------------------------------------------------------
 
 
 def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
     """Records a vote on two answers. Another vote on the same two replaces it, and is not blind any more.
 
-    Raises NotFound for a comparison, an answer or a domain that does not exist, BadComparison for a pair of one.
+    Raises NotFoundError for a comparison, an answer or a domain that does not exist, BadComparisonError for a pair of
+    one.
     """
     row = _row(session, id)
     first, second, choice = _pair(row, new)
     before = _vote_on(row, first, second)
     if new.domain:
-        by_name(session, Domain, "domain", new.domain)
+        by_name(session, Domain, new.domain)
         row.domain, row.domain_source = new.domain, "user"
     if before is None:
         row.votes.append(Vote(first=first, second=second, choice=_CHOICES[choice], is_blind=new.is_blind))
@@ -243,13 +227,13 @@ def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
 
 
 def withdraw_vote(session: Session, id: str, a: str = "A", b: str = "B") -> ComparisonCard:
-    """Deletes the vote on two answers. Raises NotFound if there is none."""
+    """Deletes the vote on two answers. Raises NotFoundError if there is none."""
     row = _row(session, id)
     first, second = sorted((_place(row, a), _place(row, b)))
     existing = _vote_on(row, first, second)
     if existing is None:
         voted = [f"{LETTERS[one.first]} and {LETTERS[one.second]}" for one in row.votes]
-        raise NotFound("vote", f"{a} and {b}", voted, where=f"in comparison {row.id[:8]}")
+        raise NotFoundError("vote", f"{a} and {b}", voted, where=f"in comparison {row.id[:8]}")
     row.votes.remove(existing)
     _record_vote(session, "delete", row, (first, second))
     session.flush()
@@ -265,22 +249,19 @@ def _pair(row: Comparison, new: NewVote) -> tuple[int, int, Choice]:
     """The positions of a vote's two answers, the smaller first, and the choice that fits them."""
     first, second = _place(row, new.a), _place(row, new.b)
     if first == second:
-        raise BadComparison(f"A vote needs two answers, got {new.a} twice.", "Name another answer.")
+        raise BadComparisonError(f"A vote needs two answers, got {new.a} twice.", "Name another answer.")
     return (first, second, new.choice) if first < second else (second, first, _SWAPPED[new.choice])
 
 
 def _place(row: Comparison, letter: str) -> int:
     place = LETTERS.find(letter) if len(letter) == 1 else -1
     if not 0 <= place < len(row.answers):
-        raise NotFound("answer", letter, LETTERS[: len(row.answers)], where=f"in comparison {row.id[:8]}")
+        raise NotFoundError("answer", letter, LETTERS[: len(row.answers)], where=f"in comparison {row.id[:8]}")
     return place
 
 
 def _vote_on(row: Comparison, first: int, second: int) -> Vote | None:
     return next((one for one in row.votes if (one.first, one.second) == (first, second)), None)
-
-
-# deleting --------------------------------------------------------------------------------------------
 
 
 def delete_comparison(session: Session, id: str) -> HistoryDeletion:
@@ -328,9 +309,6 @@ def _remove_text(row: Comparison) -> None:
     row.prompt, row.messages, row.has_text = "", [], False
     for answer in row.answers:
         answer.text, answer.tokens = "", {}
-
-
-# cards -----------------------------------------------------------------------------------------------
 
 
 def _head(row: Comparison) -> dict[str, Any]:

@@ -11,15 +11,14 @@ from sqlalchemy.orm import Session, joinedload
 from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.base import Parameters, StoredExpert
 from engine.methods.registry import method_of, methods
-from workbench.errors import NotFound
+from workbench.answers.cards import ExpertCard, ExpertLook
+from workbench.errors import NotFoundError
 from workbench.registry.aliases import aliases_of
-from workbench.registry.cards import ExpertCard, ExpertLook
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.reproducible import reproducible_from
 from workbench.registry.seeds import copies_of, made_of
-from workbench.schema.expert_looks import choose_look
-from workbench.schema.names import by_name, clean_name, ensure_free
+from workbench.schema.names import by_name, choose_look, clean_name, ensure_free
 from workbench.schema.tables import (
     Artifact,
     Cluster,
@@ -65,8 +64,8 @@ def get_expert(session: Session, name: str) -> ExpertCard:
 
 
 def expert_row(session: Session, name: str) -> Expert:
-    """The row of an expert; raises NotFound with the existing names."""
-    return by_name(session, Expert, "expert", name)
+    """The row of an expert; raises NotFoundError with the existing names."""
+    return by_name(session, Expert, name)
 
 
 def expert_or_seed(session: Session, name: str) -> Expert:
@@ -118,9 +117,7 @@ def has_parts(row: Expert | ExpertCard) -> bool:
 
 def first_of_line(row: Expert) -> Expert:
     """The first expert of a line of copies: the oldest ancestor, or the expert itself."""
-    while row.parent is not None:
-        row = row.parent
-    return row
+    return [row, *ancestors(row)][-1]
 
 
 def register_expert(
@@ -143,9 +140,9 @@ def register_expert(
     job_id: str | None = None,
 ) -> ExpertCard:
     """Registers a new expert whose files are stored already. Related rows are given by id: names may have changed."""
-    ensure_free(session, Expert, "expert", name)
+    ensure_free(session, Expert, name)
     if domain_id is not None and session.get(Domain, domain_id) is None:
-        raise NotFound("domain", domain_id, session.scalars(select(Domain.name)))
+        raise NotFoundError("domain", domain_id, session.scalars(select(Domain.name)))
     colour_number, mark = choose_look(session, name)
     row = Expert(
         id=id,
@@ -171,9 +168,6 @@ def register_expert(
     return _cards(session, [row])[0]
 
 
-# describing ------------------------------------------------------------------------------------------
-
-
 def set_enabled(session: Session, names: Iterable[str], enabled: bool) -> list[ExpertCard]:
     """Enables or disables experts everywhere: all that are named, or none if one is unknown."""
     rows = [expert_row(session, name) for name in names]
@@ -195,32 +189,29 @@ def describe(session: Session, name: str, *, notes: str | None = None, tags: Seq
 def rename(session: Session, name: str, new_name: str) -> ExpertCard:
     """Renames an expert. Its files and all references to it do not change.
 
-    Raises InUse while an unfinished job names it.
+    Raises InUseError while an unfinished job names it.
     """
     row = expert_row(session, name)
     new_name = clean_name("expert", new_name)
     if new_name != name:
-        ensure_free(session, Expert, "expert", new_name)
+        ensure_free(session, Expert, new_name)
         refuse_renaming("expert", name, _jobs(session, row))
         row.name = new_name
     session.flush()
     return _cards(session, [row])[0]
 
 
-# deleting --------------------------------------------------------------------------------------------
-
-
 def delete_expert(session: Session, name: str) -> None:
     """Deletes an expert with its scores, and its base if no other expert uses it and it is not a seed.
 
-    Raises InUse if another expert or a seed is its copy, an average uses it, or a mixture, an alias or a job needs it.
-    A composition needs none of its source experts: it has its own copies, and keeps their names.
+    Raises InUseError if another expert or a seed is its copy, an average uses it, or a mixture, an alias or a job needs
+    it. A composition needs none of its source experts: it has its own copies, and keeps their names.
     """
     row = expert_row(session, name)
     refuse_if_used("expert", name, users_of(session, name))
     forget_scores(session, Evaluation.expert_id == row.id)
     forget_made_from(session, row.id)
-    for composed in compositions_of(session, row):
+    for composed in made_of_expert(session, row, COMPOSED):
         composed.parent = None if composed.parent is row else composed.parent
     base, artifact = row.base, row.artifact
     session.delete(row)
@@ -240,7 +231,7 @@ def users_of(session: Session, name: str) -> dict[str, list[str]]:
     return {
         "expert": [
             *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method.not_in(with_parts))),
-            *(one.name for one in averages_of(session, row)),
+            *(one.name for one in made_of_expert(session, row, AVERAGED)),
         ],
         "seed model": [one.name for one in copies_of(session, row)],
         "mixture": _mixtures(session, [row.id])[row.id],
@@ -253,9 +244,6 @@ def _jobs(session: Session, row: Expert) -> list[str]:
     return unfinished_jobs(session, ["parent", "expert", "experts"], [row.name])
 
 
-# where it comes from, where it goes ------------------------------------------------------------------
-
-
 def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     """The lineage seed -> parents -> expert -> children and mixtures. A composition or average has all its sources.
 
@@ -266,7 +254,9 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     nodes, edges = _before(session, row)
     joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
-    later_ones = dict.fromkeys([*session.scalars(children), *averages_of(session, row), *compositions_of(session, row)])
+    later_ones = dict.fromkeys(
+        [*session.scalars(children), *made_of_expert(session, row, AVERAGED), *made_of_expert(session, row, COMPOSED)]
+    )
     copies = copies_of(session, row)
     for kind, later in (("expert", later_ones), ("seed", copies), ("mixture", session.scalars(joined).all())):
         for one in later:
@@ -309,34 +299,19 @@ IMPORTED = "imported"  # in the config of an expert that was not trained here: i
 AVERAGED, COMPOSED = "averaged", "composed_of"  # in the config of an expert: the experts that it was made of
 
 
-def parts_of(row: Expert) -> list[str]:
+def parts_of(row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[str]:
     """The ids of the experts that an average or a composition was made of."""
-    return [part["id"] for field in (AVERAGED, COMPOSED) for part in row.config.get(field, ())]
+    return [part["id"] for field in fields for part in row.config.get(field, ())]
 
 
-def put_together_of(session: Session, row: Expert) -> list[Expert]:
+def put_together_of(session: Session, row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[Expert]:
     """The existing experts that an average or a composition was made of."""
-    parts = (session.get(Expert, id) for id in parts_of(row))
+    parts = (session.get(Expert, id) for id in parts_of(row, fields))
     return [part for part in parts if part is not None]
 
 
-def averaged_of(session: Session, row: Expert) -> list[Expert]:
-    """The existing experts that an average was made of."""
-    averaged = (session.get(Expert, part["id"]) for part in row.config.get(AVERAGED, ()))
-    return [expert for expert in averaged if expert is not None]
-
-
-def averages_of(session: Session, row: Expert) -> list[Expert]:
-    """The averages that were made of an expert."""
-    return _made_of(session, row, AVERAGED)
-
-
-def compositions_of(session: Session, row: Expert) -> list[Expert]:
-    """The compositions that were made of an expert."""
-    return _made_of(session, row, COMPOSED)
-
-
-def _made_of(session: Session, row: Expert, field: str) -> list[Expert]:
+def made_of_expert(session: Session, row: Expert, field: str) -> list[Expert]:
+    """The averages, or the compositions, that were made of an expert."""
     named = cast(Expert.config, String).contains(row.id)  # so that not every expert is read
     rows = session.scalars(select(Expert).where(named).order_by(Expert.name))
     return [one for one in rows if any(part["id"] == row.id for part in one.config.get(field, ()))]
@@ -360,36 +335,12 @@ def _edge(source: Any, target: Any) -> dict[str, str]:
     return {"source": source.id, "target": target.id}
 
 
-# cards -----------------------------------------------------------------------------------------------
-
-
 def _mixtures(session: Session, expert_ids: Sequence[str]) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {id: [] for id in expert_ids}
     statement = select(MixtureMember.expert_id, Mixture.name).join(Mixture).order_by(Mixture.name)
     for id, name in session.execute(statement.where(MixtureMember.expert_id.in_(expert_ids))):
         names[id].append(name)
     return names
-
-
-_SAME = (
-    "id",
-    "name",
-    "method",
-    "base_id",
-    "tokenizer_sha256",
-    "data_sha256",
-    "num_parameters",
-    "config",
-    "metrics",
-    "tags",
-    "notes",
-    "enabled",
-    "colour_number",
-    "mark",
-    "code_version",
-    "job_id",
-    "created_at",
-)
 
 
 def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
@@ -417,8 +368,8 @@ def parameters_of(row: Expert) -> Parameters | None:
 
 def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
     parameters = parameters_of(row)
-    return ExpertCard(
-        **{name: getattr(row, name) for name in _SAME},
+    return ExpertCard.of_row(
+        row,
         domain=row.domain.name if row.domain else "",
         domains=domains_of(row),
         parts=part_names(row),

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workbench.errors import StorageError
 from workbench.registry.experts import IMPORTED, domains_of, parts_of
 from workbench.schema.tables import Expert, SeedModel
-from workbench.specs.hub_names import HUB
+from workbench.specs.base import HUB
 
 _SHA256 = r"[0-9a-f]{64}"
 _Text = Field(max_length=1000)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from workbench.registry.cards import SeedCard
+from workbench.answers.cards import SeedCard
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.schema.names import by_name, clean_name, ensure_free
@@ -74,8 +74,8 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "m
 
 
 def seed_row(session: Session, name: str) -> SeedModel:
-    """The row of a seed model; raises NotFound with the existing names."""
-    return by_name(session, SeedModel, "seed model", name)
+    """The row of a seed model; raises NotFoundError with the existing names."""
+    return by_name(session, SeedModel, name)
 
 
 def register_seed(
@@ -92,7 +92,7 @@ def register_seed(
 ) -> SeedCard:
     """Registers a seed model whose folder is stored already."""
     name = clean_name("seed model", name)
-    ensure_free(session, SeedModel, "seed model", name)
+    ensure_free(session, SeedModel, name)
     row = SeedModel(
         name=name,
         source=plain(source),
@@ -129,7 +129,7 @@ def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
 
 
 def delete_seed(session: Session, name: str) -> None:
-    """Deletes a seed model; raises InUse when experts, clusterings or unfinished jobs need it."""
+    """Deletes a seed model; raises InUseError when experts, clusterings or unfinished jobs need it."""
     row = seed_row(session, name)
     users: dict[str, Iterable[str]] = {
         "expert": session.scalars(select(Expert.name).where(Expert.seed_id == row.id)),
@@ -142,5 +142,4 @@ def delete_seed(session: Session, name: str) -> None:
 
 
 def _card(row: SeedModel) -> SeedCard:
-    same = ("id", "name", "source", "family", "num_parameters", "tokenizer_sha256", "config", "created_at")
-    return SeedCard(**{name: getattr(row, name) for name in same}, size_bytes=row.artifact.size_bytes)
+    return SeedCard.of_row(row, size_bytes=row.artifact.size_bytes)

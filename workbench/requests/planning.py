@@ -16,13 +16,14 @@ from engine.errors import MixtureError
 from engine.loading.plan import GenerationPlan, PlannedExpert
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.mixture_request import MixtureRequest
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.formatting.shell_command import shell_command
 from workbench.registry.aliases import model_row
 from workbench.registry.clusters.cluster_routing import find_route
 from workbench.registry.experts import part_names
 from workbench.registry.priors import weights_under
 from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.schema.names import not_found
 from workbench.schema.tables import Expert, Mixture, MixtureMember
 from workbench.specs.gates import changed_gate, default_gate, load_gate
 from workbench.store.storage import Storage
@@ -56,7 +57,7 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
     """The plan of a request. A name stands for a request that changes nothing.
 
     The model is read once. All parts of a MoDE expert are active unless `parts` names some; an empty list leaves the
-    backbone alone. Raises NotFound, or MixtureError if no expert is left or the experts cannot be mixed.
+    backbone alone. Raises NotFoundError, or MixtureError if no expert is left or the experts cannot be mixed.
     """
     request = MixtureRequest(request) if isinstance(request, str) else request
     model = _find_model(session, request.model)
@@ -98,11 +99,10 @@ def _find_model(session: Session, name: str) -> _Model:
 
 
 def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mapping[str, float] | None:
-    """The weights of a request: its own, or the shares of its prior for the active experts."""
     if request.prior is None:
         return request.weights
     if not model.is_mixture:
-        raise NotFound("mixture", model.name, session.scalars(select(Mixture.name).order_by(Mixture.name).limit(20)))
+        raise not_found(session, Mixture, model.name)
     taking_part = [member.expert.name for member in model.members if member.on]
     return weights_under(session, request.prior, taking_part if request.active is None else request.active)
 
@@ -110,7 +110,7 @@ def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mappin
 def _require_known(model: _Model, experts: Sequence[str]) -> None:
     for name in experts:
         if name not in model.names:
-            raise NotFound("expert", name, model.names, where=f"in “{model.name}”")
+            raise NotFoundError("expert", name, model.names, where=f"in “{model.name}”")
 
 
 def _require_parts(expert: Expert, requested: Collection[str] | None) -> None:
@@ -122,7 +122,7 @@ def _require_parts(expert: Expert, requested: Collection[str] | None) -> None:
         )
     for name in requested or ():
         if name not in existing:
-            raise NotFound("part", name, existing, where=f"of “{expert.name}”")
+            raise NotFoundError("part", name, existing, where=f"of “{expert.name}”")
 
 
 def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, float] | None) -> list[_Member]:

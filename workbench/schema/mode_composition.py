@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.schema.tables import Expert
 
 
@@ -46,10 +46,10 @@ class ModePart:
 def composition(rows: Sequence[Expert], without: Collection[str], is_trained: bool) -> list[ModePart]:
     """The parts of these experts in order, without those left out. A repeated name gets a number.
 
-    Raises BadSpec with every reason why they cannot be composed.
+    Raises BadSpecError with every reason why they cannot be composed.
     """
     if complaints := _incompatible(rows):
-        raise BadSpec(complaints)
+        raise BadSpecError(complaints)
     parts = parts_together(rows)
     names = [part.name for part in parts]
     complaints = [
@@ -60,7 +60,7 @@ def composition(rows: Sequence[Expert], without: Collection[str], is_trained: bo
     left = [part for part in parts if part.name not in without]
     complaints += _too_few(rows, left, bool(without), is_trained)
     if complaints:
-        raise BadSpec(complaints)
+        raise BadSpecError(complaints)
     return left
 
 
@@ -144,6 +144,6 @@ def composition_complaints(
         return []
     try:
         composition([rows[name] for name in experts], without, is_trained)
-    except BadSpec as refusal:
+    except BadSpecError as refusal:
         return refusal.complaints
     return []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
@@ -46,6 +46,7 @@ class Base(DeclarativeBase):
     """The declarative base with a naming convention, which migrations need."""
 
     metadata = MetaData(naming_convention=NAMING)
+    noun: ClassVar[str] = "row"  # what people call one
     type_annotation_map = {  # noqa: RUF012
         int: BigInteger().with_variant(Integer(), "sqlite"),  # bytes and parameters outgrow 32 bits
         float: Double,
@@ -71,7 +72,7 @@ class Artifact(Base):
     `key` names an artifact by its inputs, so that it is made once (such as `tokens:<domain id>:<tokenizer hash>`).
     """
 
-    __tablename__ = "artifacts"
+    __tablename__, noun = "artifacts", "artifact"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     kind: Mapped[str] = mapped_column(String(32))
     key: Mapped[str | None] = mapped_column(String(300), unique=True)
@@ -93,7 +94,7 @@ class Tombstone(Base):
 class Corpus(Base):
     """One import of text: its source and the refused records."""
 
-    __tablename__ = "corpora"
+    __tablename__, noun = "corpora", "corpus"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     source: Mapped[str] = mapped_column(Text)
@@ -109,7 +110,7 @@ class Corpus(Base):
 class Domain(Base):
     """Documents under one label, split into train, dev and test by content."""
 
-    __tablename__ = "domains"
+    __tablename__, noun = "domains", "domain"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     corpus_id: Mapped[str] = mapped_column(ForeignKey("corpora.id"))
     name: Mapped[str] = mapped_column(String(120), unique=True)
@@ -131,7 +132,7 @@ class Domain(Base):
 class SeedModel(Base):
     """A full decoder with its tokenizer that experts start from."""
 
-    __tablename__ = "seed_models"
+    __tablename__, noun = "seed_models", "seed model"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     source: Mapped[str] = mapped_column(Text)  # fresh | folder:<path> | hub:<name>@<commit> | expert:<name>
@@ -152,7 +153,7 @@ class Clustering(Base):
     The artifact holds centres, embedder, the cluster of each document and the map; an edit replaces it.
     """
 
-    __tablename__ = "clusterings"
+    __tablename__, noun = "clusterings", "clustering"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     config: Mapped[dict[str, Any]] = mapped_column(default=dict)  # {"clusters": ClusterConfig, "embedder": {"kind", …}}
@@ -178,7 +179,7 @@ class Cluster(Base):
     `domain_id` is the domain that was made of its documents; `stale` is set when they have changed since.
     """
 
-    __tablename__ = "clusters"
+    __tablename__, noun = "clusters", "cluster"
     __table_args__ = (UniqueConstraint("clustering_id", "number"), UniqueConstraint("clustering_id", "name"))
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     clustering_id: Mapped[str] = mapped_column(ForeignKey("clusterings.id"))
@@ -201,7 +202,7 @@ class Expert(Base):
     `base` holds what the expert needs (for DEMix: the shared parameters). Experts with one tokenizer can be mixed.
     """
 
-    __tablename__ = "experts"
+    __tablename__, noun = "experts", "expert"
     __table_args__ = (UniqueConstraint("mark", name="uq_experts_mark"),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(200), unique=True)  # MIXTURE/DOMAIN
@@ -235,7 +236,7 @@ class Expert(Base):
 class Mixture(Base):
     """A named composition of experts that share a tokenizer, with its gate."""
 
-    __tablename__ = "mixtures"
+    __tablename__, noun = "mixtures", "mixture"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # as workbench.specs.gates.dump_gate gives it
@@ -251,7 +252,7 @@ class Mixture(Base):
 class MixtureMember(Base):
     """An expert in a mixture: its position, its prior (or fixed) weight, and whether it is active."""
 
-    __tablename__ = "mixture_members"
+    __tablename__, noun = "mixture_members", "member of a mixture"
     mixture_id: Mapped[str] = mapped_column(ForeignKey("mixtures.id"), primary_key=True)
     expert_id: Mapped[str] = mapped_column(ForeignKey("experts.id"), primary_key=True)
     position: Mapped[int]
@@ -265,7 +266,7 @@ class MixtureMember(Base):
 class Prior(Base):
     """A named prior over experts: one share for each, set by hand or estimated on held-out text."""
 
-    __tablename__ = "priors"
+    __tablename__, noun = "priors", "prior"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     shares: Mapped[dict[str, Any]] = mapped_column(default=dict)  # expert id -> share; together 1
@@ -276,7 +277,7 @@ class Prior(Base):
 class Alias(Base):
     """A name such as law@production that means one expert or one mixture, until it is moved to another."""
 
-    __tablename__ = "aliases"
+    __tablename__, noun = "aliases", "alias"
     __table_args__ = (CheckConstraint("(expert_id IS NULL) <> (mixture_id IS NULL)", name="one_target"),)
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
     expert_id: Mapped[str | None] = mapped_column(ForeignKey("experts.id"))
@@ -290,7 +291,7 @@ class Alias(Base):
 class SavedView(Base):
     """A name of an address in the studio."""
 
-    __tablename__ = "saved_views"
+    __tablename__, noun = "saved_views", "view"
     name: Mapped[str] = mapped_column(String(120), primary_key=True)
     address: Mapped[str] = mapped_column(Text)  # /experts?method=lora
     updated_at: Mapped[float] = mapped_column(default=time.time)
@@ -299,7 +300,7 @@ class SavedView(Base):
 class User(Base):
     """A user of a team: a role, and the hash of a token. Revoked ones stay listed."""
 
-    __tablename__ = "users"
+    __tablename__, noun = "users", "user"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     role: Mapped[str] = mapped_column(String(16))  # viewer | editor | admin
@@ -324,7 +325,7 @@ class AuditEntry(Base):
 class Evaluation(Base):
     """One expert's scores on one split of one domain; the artifact holds the score of every token."""
 
-    __tablename__ = "evaluations"
+    __tablename__, noun = "evaluations", "evaluation"
     __table_args__ = (UniqueConstraint("expert_id", "domain_id", "split", "block_size", "num_tokens"),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     expert_id: Mapped[str] = mapped_column(ForeignKey("experts.id"))
@@ -350,7 +351,7 @@ class Report(Base):
     `about_id` is the expert or mixture that it is about; a report outlives both.
     """
 
-    __tablename__ = "reports"
+    __tablename__, noun = "reports", "report"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     kind: Mapped[str] = mapped_column(String(32), index=True)
     title: Mapped[str] = mapped_column(String(300))
@@ -370,7 +371,7 @@ class Job(Base):
     each later write carries it. `stop_requested` is "", "cancel" or "pause".
     """
 
-    __tablename__ = "jobs"
+    __tablename__, noun = "jobs", "job"
     __table_args__ = (Index("ix_jobs_state", "state", "priority", "created_at"),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     kind: Mapped[str] = mapped_column(String(32))
@@ -479,7 +480,7 @@ class Metric(Base):
 class Comparison(Base):
     """One prompt with the answers of up to four models, side by side. Without its text it only holds votes together."""
 
-    __tablename__ = "comparisons"
+    __tablename__, noun = "comparisons", "comparison"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     prompt: Mapped[str] = mapped_column(Text, default="")  # of a conversation its last message
     messages: Mapped[list[Any]] = mapped_column(default=list)  # [{"role", "content"}]; empty for a completion

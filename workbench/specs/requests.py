@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
@@ -47,3 +49,13 @@ class MixtureSpec(Spec):
     )
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
     gate: AnyGate = Field(default_factory=default_gate, description="Gate that weighs the experts.")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One job of a plan; `after` holds the keys of the jobs it waits for."""
+
+    key: str
+    spec: Spec
+    title: str
+    after: tuple[str, ...] = ()

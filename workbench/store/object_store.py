@@ -20,7 +20,7 @@ from typing import Any
 
 from engine.extras import require_extras
 from engine.files import MANIFEST, aside_pattern, new_file, new_folder, sha256_of
-from workbench.errors import StorageError, StoreFailed
+from workbench.errors import StorageError, StoreFailedError
 
 ARTIFACTS = "artifacts"  # in a store: folders named by artifacts
 CHECKPOINTS, LOGS = "checkpoints", "logs"  # and by jobs
@@ -59,7 +59,7 @@ class ObjectStore:
         return f"{self.url.partition('://')[2]}/{name}"
 
     def require_writable(self) -> None:
-        """Raises StoreFailed unless a small file can be written, which is removed again."""
+        """Raises StoreFailedError unless a small file can be written, which is removed again."""
         name = f"write-check-{uuid.uuid4().hex}"
         try:
             self.write(name, b"")
@@ -202,17 +202,19 @@ class ObjectStore:
             raise
 
     def _require_root(self) -> None:
-        """Raises StoreFailed if not even the bucket, or the folder, is there."""
+        """Raises StoreFailedError if not even the bucket, or the folder, is there."""
         root = self.url.partition("://")[2]
         root = root.partition("/")[0] if self._is_s3 else root
         with self._explained():
             if not self._fs.exists(root):
                 what = "bucket" if self._is_s3 else "folder"
-                raise StoreFailed(f"There is no {what} “{root}”.", f"Create it, or correct WORKBENCH_STORE; {_RESUME}")
+                raise StoreFailedError(
+                    f"There is no {what} “{root}”.", f"Create it, or correct WORKBENCH_STORE; {_RESUME}"
+                )
 
     @contextmanager
     def _explained(self, *, to_local_disk: bool = False) -> Iterator[None]:
-        """Turns the errors of libraries into StoreFailed; their texts may name credentials and are left out."""
+        """Turns the errors of libraries into StoreFailedError; their texts may name credentials and are left out."""
         try:
             yield
         except (FileNotFoundError, StorageError):
@@ -222,35 +224,35 @@ class ObjectStore:
                 raise
             raise self._failure(error) from None
 
-    def _failure(self, error: Exception) -> StoreFailed:
+    def _failure(self, error: Exception) -> StoreFailedError:
         words = f"{type(error).__name__} {_code(error)} {error}"
         if _is_full(error) or any(word in words for word in _FULL):
-            return StoreFailed(f"The store {self.url} is full.", f"Free some space there, {_RESUME}")
+            return StoreFailedError(f"The store {self.url} is full.", f"Free some space there, {_RESUME}")
         if not self._is_s3:
             return self._failure_of_folder(error)
         if _WRONG_CLOCK in words:
-            return StoreFailed(
+            return StoreFailedError(
                 f"This machine's clock and that of the store {self.url} differ too much ({_WRONG_CLOCK}).",
                 f"Set this machine's clock, {_RESUME}",
             )
         if isinstance(error, PermissionError) or any(word in words for word in _DENIED):
-            return StoreFailed(
+            return StoreFailedError(
                 f"The store {self.url} refuses the credentials ({_code(error) or type(error).__name__}).",
                 f"Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a user's who may read and write it, {_RESUME}",
             )
-        return StoreFailed(
+        return StoreFailedError(
             f"The store {self.url} does not answer ({_code(error) or type(error).__name__}).",
             f"Check AWS_ENDPOINT_URL and the network, {_RESUME}",
         )
 
-    def _failure_of_folder(self, error: Exception) -> StoreFailed:
+    def _failure_of_folder(self, error: Exception) -> StoreFailedError:
         reason = errno.errorcode.get(getattr(error, "errno", None) or 0, type(error).__name__)
         if isinstance(error, PermissionError):
-            return StoreFailed(
+            return StoreFailedError(
                 f"The user of this process may not read and write the store {self.url} ({reason}).",
                 f"Change the permissions of that folder, {_RESUME}",
             )
-        return StoreFailed(
+        return StoreFailedError(
             f"The store {self.url} cannot be read or written ({reason}).",
             f"Check its disk, and that it is mounted, {_RESUME}",
         )

@@ -16,8 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
-from workbench.schema.expert_looks import choose_look
-from workbench.schema.names import free_name
+from workbench.schema.names import choose_look, free_name
 from workbench.schema.tables import Artifact, Base, Expert, Job, JobEvent
 from workbench.specs.gates import upgraded_gate
 from workbench.store import ownership, tombstones
@@ -26,20 +25,7 @@ from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
 
-_THINGS = {
-    "jobs": "job",
-    "artifacts": "artifact",
-    "seed_models": "seed model",
-    "clusterings": "clustering",
-    "corpora": "corpus",
-    "domains": "domain",
-    "clusters": "cluster",
-    "experts": "expert",
-    "mixtures": "mixture",
-    "mixture_members": "member of a mixture",
-    "evaluations": "evaluation",
-    "reports": "report",
-}
+_THINGS = {mapper.class_.__tablename__: mapper.class_.noun for mapper in Base.registry.mappers}
 _OWNERS = {table.__tablename__ for table in OWNERS}
 
 
@@ -86,7 +72,7 @@ def rebuild(
 def restore(session: Session, storage: Storage, entries: Collection[Trashed]) -> Rebuilt:
     """Restores artifacts from the trash, experts with their base, and rebuilds their rows.
 
-    What cannot be moved is reported. Raises RegistryMismatch when the artifacts belong to another registry.
+    What cannot be moved is reported. Raises RegistryMismatchError when the artifacts belong to another registry.
     """
     if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused
@@ -127,7 +113,6 @@ def name_of(storage: Storage, artifact_id: str) -> str:
 
 
 def _with_bases(storage: Storage, entries: Collection[Trashed]) -> list[Trashed]:
-    """These entries and those of their experts' bases."""
     in_trash = {entry.id: entry for entry in storage.trash.entries()}
     given = {entry.id for entry in entries}
     bases: set[str] = set()
@@ -175,10 +160,7 @@ class _Rebuilder:
         self._end_jobs(rows_by_artifact)
         self.report.num_known = len(state.known) + len(self.artifact_ids)
 
-    # reading -------------------------------------------------------------------------------------
-
     def _read(self, ids: Iterable[str]) -> dict[str, Rows]:
-        """The recorded or reconstructed rows of each intact artifact."""
         rows_by_artifact: dict[str, Rows] = {}
         by_sha256: dict[str, str] = {}
         for id in ids:
@@ -214,10 +196,7 @@ class _Rebuilder:
                 continue
         return ids_by_hash
 
-    # writing -------------------------------------------------------------------------------------
-
     def _put(self, table: Table, values: Mapping[str, Any]) -> None:
-        """Inserts a row unless it exists."""
         row = {column.name: values[column.name] for column in table.columns if column.name in values}
         if table.name == "mixtures":
             row["gate"] = upgraded_gate(row["gate"])

@@ -70,7 +70,6 @@ def _fit(target: Connection, statement: Insert, rows: Sequence[Row]) -> bool:
 
 
 def _name_unfit(target: Connection, statement: Insert, table: Table, rows: Sequence[Row]) -> None:
-    """Inserts rows one by one; raises StorageError for the first that is refused, with what the database says."""
     for row in rows:
         try:
             with target.begin_nested():
@@ -131,7 +130,6 @@ def _after_referred(reference: str, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _count_on(target: Connection) -> None:
-    """Sets PostgreSQL's sequences behind the ids that were copied."""
     for table in Base.metadata.sorted_tables:
         if (column := table.autoincrement_column) is not None:
             last = f"(SELECT coalesce(max({column.name}), 0) + 1 FROM {table.name})"

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, read_temporary, sha256_of
-from workbench.errors import DiskFull, StorageError, StoreFailed
+from workbench.errors import DiskFullError, StorageError, StoreFailedError
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS, ObjectStore, object_store
@@ -47,23 +47,23 @@ class CachedArtifact(ArtifactRef):
     fetch_again: Callable[[], None] = lambda: None
 
     def check(self) -> str:
-        """As for any artifact; raises DamagedFile only when the store's own copy is damaged, too.
+        """As for any artifact; raises DamagedFileError only when the store's own copy is damaged, too.
 
-        Raises StoreFailed while the store is away, and DiskFull.
+        Raises StoreFailedError while the store is away, and DiskFullError.
         """
         try:
             return super().check()
-        except DamagedFile:
+        except DamagedFileError:
             self._replace()
             return super().check()
 
     def _replace(self) -> None:
         try:
             self.fetch_again()
-        except (StoreFailed, DiskFull):
+        except (StoreFailedError, DiskFullError):
             raise
         except StorageError as error:
-            raise DamagedFile(error.cause, error.next_step) from error
+            raise DamagedFileError(error.cause, error.next_step) from error
 
 
 class StoredIds(NamedTuple):
@@ -146,7 +146,6 @@ class Storage:
         )
 
     def _verified(self, artifact_id: str) -> Path:
-        """The record of when the artifact was last verified."""
         return self.folder / _VERIFIED / artifact_id
 
     def ids(self) -> set[str]:
@@ -252,15 +251,12 @@ def get_storage(settings: Settings | None = None) -> Storage:
     return Storage(settings.artifacts_folder, object_store(settings.store))
 
 
-# a full disk --------------------------------------------------------------------------------------
-
-
 @contextmanager
 def noticing_full_disk(folder: Path) -> Iterator[None]:
-    """Turns the errors of libraries into DiskFull when the disk of `folder` is full."""
+    """Turns the errors of libraries into DiskFullError when the disk of `folder` is full."""
     try:
         yield
-    except DiskFull:
+    except DiskFullError:
         raise
     except Exception as error:
         if not is_full_disk(error, folder):
@@ -278,9 +274,9 @@ def is_full_disk(error: BaseException, folder: Path) -> bool:
     return isinstance(error, OSError) and error.errno is None and free_bytes(folder) < _ALMOST_NOTHING_BYTES
 
 
-def disk_full(folder: Path) -> DiskFull:
+def disk_full(folder: Path) -> DiskFullError:
     """The error for a full disk, with the folder and the free space."""
-    return DiskFull(
+    return DiskFullError(
         f"The disk of {folder} is full: {free_bytes(folder):,} bytes are free.",
         "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk; then resume the job.",
     )
@@ -294,7 +290,6 @@ def free_bytes(folder: Path) -> int:
 
 
 def _newest(folder: Path) -> float:
-    """The time of the last change in a folder."""
     newest = 0.0
     for root, _, files in os.walk(folder):
         for path in [root, *(os.path.join(root, file) for file in files)]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from engine.files import aside_of, new_file, sha256_of
-from workbench.errors import StorageError, StoreFailed
+from workbench.errors import StorageError, StoreFailedError
 from workbench.store.object_store import CHECKPOINTS, ObjectStore
 
 SYNCED = ".synced.json"  # in a job's folder: the index that it was last equal to
@@ -79,7 +79,7 @@ class StoredCheckpoints:
         """Uploads what is new in the folder, and then the index; files of older indexes go.
 
         The folder may be a snapshot `of` the job's. `before_each` is called before each file, and may raise: then, as
-        after StoreFailed, the last index counts.
+        after StoreFailedError, the last index counts.
         """
         index = _Index(self._fence, dict(self._files(folder)))
         before, present = self._newest(), self._store.names(f"{self._folder}/files")
@@ -121,7 +121,7 @@ class StoredCheckpoints:
     def _get(self, sha256: str, path: Path) -> bool:
         try:
             self._store.get_verified(f"{self._folder}/files/{sha256}", path, sha256)
-        except StoreFailed:
+        except StoreFailedError:
             raise
         except StorageError:
             return False

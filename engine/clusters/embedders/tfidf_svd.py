@@ -27,7 +27,7 @@ from safetensors.numpy import load_file, save_file
 from engine.clusters.config import Numbers, TfidfConfig
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
 from engine.clusters.words import split_open, word_of, words
-from engine.errors import DamagedFile, EngineError
+from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress
 
 BY_HIDDEN_STATES = "Let a seed model read the documents: --embedder hidden_states --seed-model NAME."
@@ -129,16 +129,16 @@ class TfidfEmbedder(Embedder[GrowingText]):
 
 
 def load_tfidf(folder: Path) -> TfidfEmbedder:
-    """Loads the embedder; raises DamagedFile when it is not bit-identical to the saved one."""
+    """Loads the embedder; raises DamagedFileError when it is not bit-identical to the saved one."""
     try:
         card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
         vocabulary = json.loads((folder / "words.json").read_text(encoding="utf-8"))
         embedder = TfidfEmbedder(TfidfConfig(**card["config"]), vocabulary, load_file(folder / "embedder.safetensors"))
         intact = embedder.sha256 == card["sha256"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
+        raise DamagedFileError(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if not intact:
-        raise DamagedFile(f"The embedder in {folder} is not the one that was saved.", "Cluster again.")
+        raise DamagedFileError(f"The embedder in {folder} is not the one that was saved.", "Cluster again.")
     return embedder
 
 

@@ -46,7 +46,7 @@ class ExpertSet:
     def add_to(self, model: ModeModel, keys: Collection[str]) -> Iterator[Progress]:
         """Adds some of the experts; only the needed parts of stored experts are read.
 
-        Raises ModelError where one is of another backbone, DamagedFile where a folder is not what was written.
+        Raises ModelError where one is of another backbone, DamagedFileError where a folder is not what was written.
         """
         chosen, done = [one for one in self.experts if one.key in keys], 0
         for kept, group in groupby(chosen, key=lambda one: one.kept):

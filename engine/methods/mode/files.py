@@ -18,7 +18,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.errors import DamagedFile, EngineError, ModelError
+from engine.errors import DamagedFileError, EngineError, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
@@ -82,7 +82,7 @@ def read_parts(expert: ArtifactRef, base_sha256: str, names: Collection[str] | N
 
     Switching domain reads no more than this.
 
-    Raises ModelError where it is of another backbone, DamagedFile where the folder is not what was written.
+    Raises ModelError where it is of another backbone, DamagedFileError where the folder is not what was written.
     """
     expert.check()
     card = _read_card(expert.folder)
@@ -99,14 +99,14 @@ def read_parts(expert: ArtifactRef, base_sha256: str, names: Collection[str] | N
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
-    """An expert's card; raises ModelError for one of another method, DamagedFile when it cannot be read."""
+    """An expert's card; raises ModelError for one of another method, DamagedFileError when it cannot be read."""
     try:
         card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
         if card["method"] == "mode":
             parts = {part["name"]: ModeConfig(**part["shape"]) for part in card["parts"]}
             return {"base_sha256": card["base_sha256"], "parts": parts}
     except (OSError, ValueError, KeyError, TypeError, EngineError) as error:
-        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
+        raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     raise ModelError(
         f"The expert in {folder} is not a MoDE expert: its method is “{card['method']}”.",
         "Mix it on the base that it was trained on.",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.files import EXPERT_CARD
 
 
@@ -18,12 +18,12 @@ def part_file(number: int) -> str:
 
 
 def part_sizes(folder: Path) -> dict[str, int]:
-    """The number of parameters of each part, gates included, by name; raises DamagedFile."""
+    """The number of parameters of each part, gates included, by name; raises DamagedFileError."""
     try:
         card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
         return {part["name"]: _size(folder / part_file(number)) for number, part in enumerate(card["parts"])}
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} with its parts.", "Restore it.") from error
+        raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} with its parts.", "Restore it.") from error
 
 
 def _size(file: Path) -> int:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
-from engine.errors import DoesNotFit
+from engine.errors import DoesNotFitError
 from engine.events import Requirements
 from engine.free_memory import megabytes, most_main_memory, most_memory
 from engine.models.trainable_model import TrainableModel, trainable
@@ -122,13 +122,13 @@ def least_needs(
 def require_memory(
     needs: Needs, config: TrainingConfig, needs_with: Callable[[TrainingConfig], Needs] | None = None
 ) -> None:
-    """Raises DoesNotFit where needs exceed the memory, with the nearest options that may fit by `needs_with`."""
+    """Raises DoesNotFitError where needs exceed the memory, with the nearest options that may fit by `needs_with`."""
     excess = needs.excess()
     if not excess:
         return
     smaller = _fewer_bits(config) if needs_with else ()
     fits = next((options for options, one in smaller if needs_with and not needs_with(one).excess()), "")
-    raise DoesNotFit(excess, f"It may fit with {fits}." if fits else _SMALLER)
+    raise DoesNotFitError(excess, f"It may fit with {fits}." if fits else _SMALLER)
 
 
 def require_memory_to_build(
@@ -138,7 +138,7 @@ def require_memory_to_build(
     config: TrainingConfig,
     device: torch.device,
 ) -> None:
-    """Raises DoesNotFit before a model is built that cannot be trained; `build` is called for its shapes alone.
+    """Raises DoesNotFitError before a model is built that cannot be trained; `build` is called for its shapes alone.
 
     Models of small seeds are left to `require_memory`, when they are built.
     """

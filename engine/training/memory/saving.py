@@ -37,7 +37,7 @@ class MemorySaving:
         return least_needs(self._model, self._parameters, config, self._model.device)
 
     def requirements(self) -> Requirements:
-        """What the training takes at least; raises DoesNotFit where that is more memory than there is."""
+        """What the training takes at least; raises DoesNotFitError where that is more memory than there is."""
         require_memory(self._needs, self._config, self._needs_with if self._is_single else None)  # else no bits to save
         return self._needs.event(self._config, is_single=self._is_single)
 

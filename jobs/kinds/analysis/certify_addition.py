@@ -25,7 +25,7 @@ from workbench.analysis.changes.additions import (
     verdict,
 )
 from workbench.analysis.perplexity_tables import measure_for
-from workbench.kinds.analysis.certify_addition import CertifyAddition
+from workbench.kinds.analysis import CertifyAddition
 from workbench.registry.reports import register_report
 
 

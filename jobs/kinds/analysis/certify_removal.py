@@ -35,8 +35,8 @@ from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.resume_guard import report_reproducible_from
 from jobs.kinds.shared.scoring import Experts, files_by_base, load_all, register_scores, score_missing
 from jobs.kinds.shared.tokens import DomainFiles, pack, read_domains
-from workbench.analysis.changes.unlearning import what_stays
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.analysis.changes.retrained_baselines import what_stays
+from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
 from workbench.registry.reports import register_report
 

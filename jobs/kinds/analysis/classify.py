@@ -40,9 +40,9 @@ from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.resume_guard import report_reproducible_from
 from jobs.kinds.shared.scoring import load_experts
 from workbench.answers.posteriors import Manifest
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
@@ -153,7 +153,7 @@ def _read(session: Session, work: Work, spec: Classify) -> ClassificationInputs:
             "Leave it out.",
         )
     if "cluster" in spec.routings and (planned.clusters is None or not isinstance(planned.gate, DistanceConfig)):
-        raise BadSpec(
+        raise BadSpecError(
             [
                 f"Cluster routing needs a mixture with a cluster gate and only experts of its clusters, unlike "
                 f"“{spec.mixture}”."

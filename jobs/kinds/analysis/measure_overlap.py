@@ -11,7 +11,7 @@ from engine.events import Progress
 from engine.text.overlap import NUM_BIGRAMS, SAMPLE_BYTES, Bigrams, domain_bigrams, overlap_matrix
 from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.tokens import read_domains
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import MeasureOverlap
 from workbench.registry.reports import register_report
 
 

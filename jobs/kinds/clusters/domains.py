@@ -24,12 +24,12 @@ from engine.text.parquet_rows import read_rows
 from engine.text.split import MAX_DOMAINS, store_documents
 from engine.text.split_names import SPLITS, Split
 from jobs.attempt.work import Events, JobRun, Work
+from workbench.answers.cards import CorpusCard
 from workbench.formatting.number_format import pluralize
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.data.make_domain import MakeDomain
-from workbench.registry.cards import CorpusCard
-from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains
+from workbench.kinds.clusters import MakeClusterDomains
+from workbench.kinds.data import MakeDomain
+from workbench.registry.clusters.cluster_routing import corpus_name, domain_names, set_domains
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
 from workbench.registry.corpora import domain_row, register_corpus
 from workbench.schema.names import ensure_free
@@ -43,7 +43,7 @@ NONE = -1  # the number of a document that goes into no domain
 def make_domain(work: Work, spec: MakeDomain) -> JobRun:
     """Makes one corpus with one domain: the documents in the given areas and clusters."""
     with work.reading() as session:
-        ensure_free(session, Domain, "domain", spec.name)
+        ensure_free(session, Domain, spec.name)
         files = clustering_files(session, work.storage, spec.clustering)
     yield Progress(0, None, "documents", "listing chosen documents")
     files.kept.check()

@@ -26,9 +26,7 @@ from jobs.attempt.work import Events, JobRun, Register, Work
 from jobs.kinds.clusters.domains import folders_of
 from workbench.formatting.clustering_warnings import clustering_warnings
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.clusters.merge_clusters import MergeClusters
-from workbench.kinds.clusters.pin_documents import PinDocuments
-from workbench.kinds.clusters.split_cluster import SplitCluster
+from workbench.kinds.clusters import MergeClusters, PinDocuments, SplitCluster
 from workbench.registry.clusters.clusterings import (
     ClusterFacts,
     ClusteringFiles,

@@ -34,8 +34,7 @@ from jobs.kinds.clusters.edits import facts, measures
 from jobs.kinds.shared.tokens import DomainFiles, read_domains
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters import ClusterPart, FindClusters
 from workbench.registry.clusters.clusterings import pieces_key, register_clustering
 from workbench.registry.corpora import domain_row, training_domains
 from workbench.registry.seeds import seed_row

@@ -20,7 +20,7 @@ from engine.text.split import store_documents
 from engine.text.streams import TextFile, find_files, size_on_disk
 from jobs.attempt.work import JobRun, Work
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.registry.corpora import register_corpus
 from workbench.store import artifact_kinds
 

@@ -60,7 +60,7 @@ def data_sha256_of(domains: Sequence[DomainFiles]) -> str:
 
 
 def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
-    """Reads a domain by name; raises NotFound. Nothing is hashed, to keep the transaction short."""
+    """Reads a domain by name; raises NotFoundError. Nothing is hashed, to keep the transaction short."""
     row = domain_row(session, name)
     return DomainFiles(row.id, row.name, row.data_sha256, storage.kept(row.artifact), row.folder, row.format == "chat")
 

@@ -30,11 +30,11 @@ from jobs.kinds.shared.gguf import find_converter
 from jobs.kinds.shared.tokens import domain_files
 from jobs.kinds.training.exports import write_model, write_output
 from workbench.analysis.changes.retrained_baselines import name_now
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.export_mixture import MOE_FORMAT, ExportMixture, mixture_complaints
+from workbench.kinds.training.exchange import MOE_FORMAT, ExportMixture, mixture_complaints
+from workbench.kinds.training.mixtures import AverageExperts
 from workbench.registry.experts import AVERAGED, domains_of, expert_row
 from workbench.registry.mixtures import create_mixture, mixture_row, taking_part
 from workbench.registry.priors import weights_under
@@ -90,7 +90,7 @@ def _weights(session: Session, spec: AverageExperts) -> list[float]:
     if spec.prior is not None:
         weights = list(weights_under(session, spec.prior, spec.experts).values())
     if not sum(weights) > 0:
-        raise BadSpec([f"The prior “{spec.prior}” has no share for any of these experts."])
+        raise BadSpecError([f"The prior “{spec.prior}” has no share for any of these experts."])
     return [weight / sum(weights) for weight in weights]
 
 
@@ -130,7 +130,7 @@ def export_mixture(work: Work, spec: ExportMixture) -> JobRun:
 def _read_mixture(session: Session, work: Work, spec: ExportMixture) -> tuple[list[WeighedExpert], CardFacts]:
     row = mixture_row(session, spec.mixture)
     if complaints := mixture_complaints(row, spec.format):
-        raise BadSpec(complaints)
+        raise BadSpecError(complaints)
     shares = _shares(row, spec.format)
     require_one_tokenizer([*shares])
     if spec.format != MOE_FORMAT:

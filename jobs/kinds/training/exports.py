@@ -25,16 +25,13 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.gguf import convert, find_converter
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
-from workbench.errors import BadSpec, DiskFull, StorageError
+from workbench.errors import BadSpecError, DiskFullError, StorageError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts, Format, model_card
-from workbench.kinds.training.export_expert import ExportExpert
-from workbench.kinds.training.pack_expert import PackExpert
-from workbench.kinds.training.push_expert import PushExpert, push_complaints
+from workbench.kinds.training.exchange import ExportExpert, PackExpert, PushExpert, push_complaints
 from workbench.registry.experts import expert_row
 from workbench.registry.packed_experts import describe_packed
-from workbench.specs.hub_names import hub_origin
-from workbench.specs.outputs import What, existing
+from workbench.specs.base import Output, existing, hub_origin
 from workbench.store.storage import free_bytes, is_full_disk
 
 CARD, GGUF = "README.md", "model.gguf"
@@ -56,7 +53,7 @@ def push(work: Work, spec: PushExpert) -> JobRun:
     token = _token()
     with work.reading() as session:
         if complaints := push_complaints(session, spec):
-            raise BadSpec(complaints)
+            raise BadSpecError(complaints)
     expert = read_expert(work, spec.expert, spec.format)
     yield Progress(0, 1, "folders", "writing")
     with scratch(work, "upload") as folder:
@@ -222,7 +219,7 @@ def write_output(work: Work, target: Path, fill: Callable[[Path], Iterator[Event
     """Fills a folder outside the store, which gets its name and a manifest of hashes at the end; returns its bytes.
 
     A folder that an earlier attempt of this job wrote stays, and what a killed one left is removed. Raises StorageError
-    for a target that exists, also one that appeared meanwhile, and DiskFull.
+    for a target that exists, also one that appeared meanwhile, and DiskFullError.
     """
     yield Progress(0, 1, "folders", "writing")
     if not is_written(work, target, "folder"):
@@ -250,7 +247,7 @@ def scratch(work: Work, name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_written(work: Work, target: Path, what: What) -> bool:
+def is_written(work: Work, target: Path, what: Output) -> bool:
     """Whether an earlier attempt of this job wrote the target; raises StorageError where anything else is there."""
     if not os.path.lexists(target):
         return False
@@ -271,7 +268,7 @@ def output_bytes(target: Path) -> int:
 
 
 @contextmanager
-def _refusals(target: Path, what: What) -> Iterator[None]:
+def _refusals(target: Path, what: Output) -> Iterator[None]:
     """Turns the errors of writing a target into one sentence each."""
     try:
         yield
@@ -282,7 +279,7 @@ def _refusals(target: Path, what: What) -> Iterator[None]:
     except Exception as error:
         if not is_full_disk(error, target.parent):
             raise
-        raise DiskFull(
+        raise DiskFullError(
             f"The disk of {target.parent} is full: {free_bytes(target.parent):,} bytes are free. Nothing was exported.",
             "Free some space, then resume the job.",
         ) from error

@@ -19,11 +19,11 @@ from engine.text.chat.own_template import save_template
 from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.expert_files import base_artifact, store_base
 from workbench.analysis.changes.retrained_baselines import OWN, sources_of
-from workbench.kinds.training.import_expert import ImportExpert
+from workbench.kinds.training.exchange import ImportExpert
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.seeds import CHANGES, seed_row
-from workbench.specs.hub_names import HUB, hub_name, hub_origin, hub_source
+from workbench.specs.base import HUB, hub_name, hub_origin, hub_source
 
 
 def run(work: Work, spec: ImportExpert) -> JobRun:

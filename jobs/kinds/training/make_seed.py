@@ -28,7 +28,7 @@ from jobs.kinds.training.averages import WeighedExpert, weighed_expert
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import CHANGES, MADE_OF, register_seed
-from workbench.specs.hub_names import hub_name, hub_source
+from workbench.specs.base import hub_name, hub_source
 from workbench.store import artifact_kinds
 
 _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees

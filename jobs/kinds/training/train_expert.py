@@ -45,7 +45,7 @@ from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, 
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
 from jobs.kinds.shared.scoring import load_all, load_in_turn
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.formatting.number_format import weight
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry.clusters.branching import domain_folders, share_of
@@ -84,14 +84,14 @@ class Choice:
 
 
 def possible_parents(session: Session, storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
-    """The experts of the mixture, or the requested one of them. Raises NotFound.
+    """The experts of the mixture, or the requested one of them. Raises NotFoundError.
 
     Raises TrainingError if no copy of these experts can be trained.
     """
     members = [member.expert for member in mixture.members]
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
-        raise NotFound("expert", str(name), [member.name for member in members], where=f"in “{mixture.name}”")
+        raise NotFoundError("expert", str(name), [member.name for member in members], where=f"in “{mixture.name}”")
     able = [member for member in chosen if can_be_parent(member)]
     if not able:
         title = method_of(chosen[0].method).title

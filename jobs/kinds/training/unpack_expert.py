@@ -15,7 +15,7 @@ import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.events import Progress
 from engine.files import EXPERT_CARD, ArtifactRef, sha256_of, write_manifest
 from engine.loading.loaded_base import load_base
@@ -29,13 +29,13 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import JobRun, Work
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.training.unpack_expert import UnpackExpert
+from workbench.kinds.training.exchange import UnpackExpert
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.packed_experts import PackedExpert, PackedSeed, read_packed
 from workbench.registry.seeds import register_seed
 from workbench.schema.names import clean_name, ensure_free, free_name
 from workbench.schema.tables import Artifact, Domain, Expert, SeedModel
-from workbench.specs.hub_names import HUB
+from workbench.specs.base import HUB
 from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
 
@@ -78,7 +78,7 @@ def run(work: Work, spec: UnpackExpert) -> JobRun:
     described = read_packed(packed.about)
     name = clean_name("expert", spec.name or described.name)
     with work.reading() as session:
-        ensure_free(session, Expert, "expert", name)
+        ensure_free(session, Expert, name)
         stored = _find_stored(session, work, described, packed)
     yield Progress(0, 2, "parts", "checking")
     aside = work.folder / "unpacked"
@@ -152,7 +152,7 @@ def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Pat
         folder.mkdir(parents=True)
         packed.unpack(part, folder)
         if write_manifest(folder) != hashes[part]:
-            raise DamagedFile(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
+            raise DamagedFileError(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
     return folders
 
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.specs.base import LONGEST_STEM, MOST_LETTERS, Name, Spec
 from workbench_studies.core.sizes import SEEDS, Size, SizeName
 

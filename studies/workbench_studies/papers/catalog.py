@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.cbtm import sizes as cbtm
 from workbench_studies.cbtm.calibrated import where_it_holds as cbtm_ours
 from workbench_studies.cbtm.claims import STUDY as CBTM_STUDY

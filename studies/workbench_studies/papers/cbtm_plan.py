@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.config import ModelConfig, MoeConfig
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.analysis import Classify
+from workbench.kinds.clusters import FindClusters, MakeClusterDomains
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,

@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 from pydantic import JsonValue
 
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import MeasureOverlap
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.demix.names import METHODS, DemixRun
 from workbench_studies.kinds.replicate_demix import ReplicateDemix
 from workbench_studies.papers.step_maker import Maker, seeded

@@ -14,11 +14,11 @@ from engine.text.formats import read_records
 from engine.text.records import Record
 from engine.text.split import TEST_SHARE
 from engine.text.streams import TextFile, find_files
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.data import ImportCorpus
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.cbtm.claims import judge as judge_cbtm
 from workbench_studies.cbtm.evidence import CbtmEvidence
 from workbench_studies.cbtm.scored import CbtmMeasured, CbtmSubject

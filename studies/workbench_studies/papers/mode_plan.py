@@ -16,7 +16,7 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.arms import STAGE_1, Group, groups_of, seeds_of, single
 from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, runs_of, trained_on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.catalog import PAPERS
 

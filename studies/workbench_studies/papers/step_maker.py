@@ -8,10 +8,10 @@ from typing import Any
 
 from engine.config import ModelConfig, TrainingConfig
 from engine.text.split_names import HeldOutSplit
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.specs.base import Spec
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.core.sizes import Run
 from workbench_studies.kinds.replicate import Replicate
 

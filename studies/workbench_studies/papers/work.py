@@ -12,7 +12,7 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.kinds.replicate_mode import ReplicateMode
 

@@ -15,10 +15,10 @@ from engine.statistics.bootstrap import Resampled
 from engine.statistics.curves import Curve
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.tokens import domain_files
+from workbench.answers.cards import JobCard
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.registry.cards import JobCard
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench_studies.core.scored import Scores
 from workbench_studies.demix.evidence import DemixEvidence
 from workbench_studies.demix.findings import findings_of

@@ -15,14 +15,14 @@ from engine.errors import Problem
 from engine.selfcheck.report import device_name, versions
 from engine.text.split import first_in_group
 from jobs.attempt.work import Register, Work
+from workbench.answers.cards import JobCard
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import corpora
-from workbench.registry.cards import JobCard
 from workbench.registry.reports import register_report
-from workbench.specs.plan import Step
+from workbench.specs.requests import Step
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
@@ -55,7 +55,7 @@ def job_ids(planned: PlannedJobs) -> list[str]:
 
 
 def check_all(stored: Iterable[Stored]) -> None:
-    """Verifies stored files; raises DamagedFile if one has changed."""
+    """Verifies stored files; raises DamagedFileError if one has changed."""
     for one in stored:
         one.kept.check()
 

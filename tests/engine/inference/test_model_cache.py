@@ -15,9 +15,9 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.files import ArtifactRef, new_folder
-from engine.inference.cancellation import Cancelled, cancel_scope
+from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
 from engine.loading.loaded_base import LoadedBase
@@ -204,7 +204,7 @@ def test_one_whose_client_left_does_not_wait_until_another_has_read_the_model(
     models = ModelCache(1 << 30)
 
     def get_and_cancel() -> None:
-        with cancel_scope(lambda: True), pytest.raises(Cancelled):
+        with cancel_scope(lambda: True), pytest.raises(CancelledError):
             models.get(base, experts)
         has_left.set()
 
@@ -223,7 +223,7 @@ def test_what_was_read_before_a_damaged_expert_counts(tmp_path: Path) -> None:
     part = experts["code"].folder / "part-0.safetensors"
     part.write_bytes(part.read_bytes()[:-8])
     models = ModelCache(1 << 30)
-    with pytest.raises(DamagedFile):
+    with pytest.raises(DamagedFileError):
         models.get(base, experts)
     assert models.loaded() == {(str(base.sha256), "stored"): ["law"]}
     assert models.num_bytes() == models.get(base, {"law": experts["law"]}).num_bytes()

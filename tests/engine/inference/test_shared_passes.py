@@ -15,7 +15,7 @@ from engine.config import SamplingConfig
 from engine.events import Token
 from engine.inference import group_reader, pass_queue, shared_passes
 from engine.inference import read_together as one_pass
-from engine.inference.cancellation import Cancelled, cancel_scope
+from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.read_together import why_separate
@@ -314,7 +314,7 @@ def test_a_cancelled_prompt_that_is_read_in_pieces_beside_another_ends_after_one
     monkeypatch.setattr(pass_queue.PassQueue, "_take", both_first)
     with ThreadPoolExecutor(2) as threads:
         leaving, staying = threads.submit(read, left, is_cancelled.is_set), threads.submit(read, stayed, lambda: False)
-        with pytest.raises(Cancelled):
+        with pytest.raises(CancelledError):
             leaving.result(30)
         torch.testing.assert_close(staying.result(30), expected, atol=1e-4, rtol=1e-4)
     assert num_read == [2, 4, 6, 6]  # the rest of the other is read in one piece

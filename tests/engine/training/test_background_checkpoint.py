@@ -25,7 +25,7 @@ from test_distributed import CONFIG as MANY
 from test_distributed import make_run  # noqa: F401 (a fixture)
 
 from engine.config import TrainingConfig
-from engine.errors import NonFiniteLoss
+from engine.errors import NonFiniteLossError
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.files import verify_folder
 from engine.models.trainable_model import trainable
@@ -212,7 +212,7 @@ def test_an_error_of_the_training_leaves_and_announces_the_checkpoint_that_was_b
     monkeypatch.setattr("engine.training.loop.clip_and_step", _raise)
     Timer(0.1, gate.set).start()
     assert next(events) == Saved(3, str(checkpoint_folder(tmp_path / "own", 3)))
-    with pytest.raises(NonFiniteLoss):
+    with pytest.raises(NonFiniteLossError):
         next(events)
     assert [path.name for path in (tmp_path / "own").iterdir()] == ["step-00000003"]
     assert newest_step(tmp_path / "own", CONFIG) == 3
@@ -229,7 +229,7 @@ def test_an_error_of_the_training_is_raised_although_the_checkpoint_cannot_be_wr
             break
     monkeypatch.setattr("engine.training.loop.clip_and_step", _raise)
     gate.set()
-    with pytest.raises(NonFiniteLoss):
+    with pytest.raises(NonFiniteLossError):
         next(events)
     assert list((tmp_path / "own").iterdir()) == []
 
@@ -239,7 +239,7 @@ def _full_disk(*_: object) -> None:
 
 
 def _raise(*_: object) -> None:
-    raise NonFiniteLoss("It is nan.", "Lower the rate.")
+    raise NonFiniteLossError("It is nan.", "Lower the rate.")
 
 
 @pytest.mark.parametrize("free", [None, 100])
@@ -370,7 +370,7 @@ def test_a_process_that_cannot_write_its_part_leaves_the_checkpoint_before(make_
     run = make_run("ab", "many", shard=True, checkpoint_every=3)
     shown = together(2, replace(run, cannot_write=6, in_background=True))
     assert shown[1].error == "OSError: no space left"
-    assert shown[0].error.startswith("LostRank: A process of the training is gone")
+    assert shown[0].error.startswith("LostRankError: A process of the training is gone")
     assert [path.name for path in run.folder.iterdir()] == ["step-00000003"]
     assert newest_step(run.folder, run.config) == 3
 
@@ -378,7 +378,7 @@ def test_a_process_that_cannot_write_its_part_leaves_the_checkpoint_before(make_
 def test_an_error_of_one_process_leaves_no_part(make_run) -> None:  # noqa: F811
     run = replace(make_run("ab", "many", checkpoint_every=3), in_background=True, broken_after=4)
     shown = together(2, run)
-    assert all(one.error.startswith("NonFiniteLoss") for one in shown)
+    assert all(one.error.startswith("NonFiniteLossError") for one in shown)
     assert {path.name for path in run.folder.iterdir()} <= {"step-00000003"}  # there if it was written so soon
 
 

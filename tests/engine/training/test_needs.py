@@ -12,7 +12,7 @@ import torch
 
 from engine import free_memory
 from engine.config import ModelConfig, TrainingConfig
-from engine.errors import DoesNotFit
+from engine.errors import DoesNotFitError
 from engine.events import Event, Requirements, Step
 from engine.files import folder_size
 from engine.free_memory import megabytes
@@ -93,7 +93,7 @@ def test_what_exceeds_the_memory_is_refused_before_the_first_update(
         return list(train(model, [text(keys[0])], CONFIG, tmp_path, only_experts=learns))
 
     monkeypatch.setattr(module, "most_memory", lambda _: least - 1)
-    with pytest.raises(DoesNotFit, match="It takes at least"):
+    with pytest.raises(DoesNotFitError, match="It takes at least"):
         run()
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(module, "most_memory", lambda _: least)
@@ -107,10 +107,10 @@ def test_the_nearest_options_that_fit_are_named(seed: Path, monkeypatch: pytest.
     short = least_needs(model, trained, replace(CONFIG, optimizer="adamw_8bit"), CPU)
     assert short.optimizer < full.optimizer
     monkeypatch.setattr(module, "most_memory", lambda _: short.on_device)
-    with pytest.raises(DoesNotFit) as refused:
+    with pytest.raises(DoesNotFitError) as refused:
         module.require_memory(full, CONFIG, lambda config: least_needs(model, trained, config, CPU))
     assert refused.value.next_step == "It may fit with optimizer adamw_8bit."
-    with pytest.raises(DoesNotFit, match="choose a smaller seed model"):  # bits are saved in one process only
+    with pytest.raises(DoesNotFitError, match="choose a smaller seed model"):  # bits are saved in one process only
         module.require_memory(full, CONFIG)
 
 
@@ -123,7 +123,7 @@ def test_weights_in_bfloat16_take_half_and_are_given_no_option_of_8_bits(
     full, half = (least_needs(model, trained, one, CPU) for one in (CONFIG, in_bf16))
     assert (half.gradients, half.optimizer) == (full.gradients // 2, full.optimizer)
     monkeypatch.setattr(module, "most_memory", lambda _: 1)
-    with pytest.raises(DoesNotFit, match="It takes at least"):
+    with pytest.raises(DoesNotFitError, match="It takes at least"):
         module.require_memory(half, in_bf16, lambda config: least_needs(model, trained, config, CPU))
 
 
@@ -163,7 +163,7 @@ def test_a_large_seed_is_refused_before_a_weight_is_read(seed: Path, monkeypatch
 
     require_memory_to_build(build, seed, None, CONFIG, CPU)
     monkeypatch.setattr(module, "most_memory", lambda _: 1000)
-    with pytest.raises(DoesNotFit):
+    with pytest.raises(DoesNotFitError):
         require_memory_to_build(build, seed, None, CONFIG, CPU)
     assert {one.device.type for model in builds for one in model.parameters()} == {"meta"}
 
@@ -179,7 +179,7 @@ def test_of_a_divided_model_the_weights_are_counted_before_it_is_built(
     divided = replace(CONFIG, shard=True)
     require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
     sizes["cpu"] -= 1
-    with pytest.raises(DoesNotFit):
+    with pytest.raises(DoesNotFitError):
         require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
 
 

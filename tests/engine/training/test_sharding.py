@@ -76,5 +76,5 @@ def test_early_stopping_keeps_the_best_parts_and_is_resumed_to_the_bit(make_run)
 
 def test_a_loss_that_is_no_number_stops_all_before_anything_is_updated(make_run) -> None:  # noqa: F811
     run = replace(make_run("ab", "nan", **SHARDED), broken="b")
-    assert all(one.error.startswith("NonFiniteLoss: The held-out loss of ") for one in together(2, run))
+    assert all(one.error.startswith("NonFiniteLossError: The held-out loss of ") for one in together(2, run))
     assert not list(run.folder.glob("step-*"))

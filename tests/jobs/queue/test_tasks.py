@@ -24,7 +24,7 @@ from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.tasks import StartSignal, describe_exit
 from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.schema.tables import Job
 from workbench.settings import Settings

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 from ui.cli import command_table
 from ui.cli.app import app, main
 from ui.cli.mix_options import number
 from ui.cli.output import shown
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
 # Our own packages, and what writes help and checks options.
@@ -202,7 +202,7 @@ def test_an_impossible_spec_lists_every_complaint(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("weight", ["inf", "nan", "1e400", "5e-324"])
 def test_a_weight_that_nobody_can_mean_is_refused(weight: str) -> None:
-    with pytest.raises(BadUsage, match="The weight “"):
+    with pytest.raises(BadUsageError, match="The weight “"):
         number(weight)
 
 
@@ -308,7 +308,7 @@ def test_a_command_that_cannot_be_imported_is_named(
 def test_two_commands_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("train", "word_counts", command_table.ENTRY_POINTS)
     monkeypatch.setattr(command_table, "entry_points", lambda group: EntryPoints([point]).select(group=group))
-    with pytest.raises(BadPlugin, match="“train”"):
+    with pytest.raises(BadPluginError, match="“train”"):
         command_table.find_commands()
 
 

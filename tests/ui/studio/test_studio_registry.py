@@ -15,7 +15,7 @@ from tests.ui.studio.visits import named, open_page, output, read
 from ui.present.charts.lineage import edge_rows, registry_lineage
 from ui.present.expert_table import Registry, counts, expert_row, filtered, ordered
 from ui.studio.experts.registry_view import PER_PAGE, read_registry
-from workbench.analysis.in_domain_scores import in_domain_scores, scored_domains
+from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.aliases import list_aliases, set_alias

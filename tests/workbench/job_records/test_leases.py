@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from workbench.errors import LeaseLost
+from workbench.errors import LeaseLostError
 from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
@@ -112,7 +112,7 @@ def test_who_lost_its_job_can_write_nothing(session: Session, clock: Callable[[f
         lambda: leases.finish(session, job, old, "done"),
         lambda: leases.release(session, job, old),
     ):
-        with pytest.raises(LeaseLost, match="lost its lease"):
+        with pytest.raises(LeaseLostError, match="lost its lease"):
             write()
     assert jobs.get_job(session, job) == before
     assert jobs.metrics(session, job) == []
@@ -276,7 +276,7 @@ def test_an_end_cannot_be_changed(session: Session) -> None:
     fence = claim(session, job)
     assert fence
     leases.finish(session, job, fence, "cancelled")
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLostError):
         leases.finish(session, job, fence, "done")
     assert state(session, job) == "cancelled"
 

@@ -13,9 +13,9 @@ from ui.cli.app import main
 from ui.cli.commands import evaluate
 from ui.present.text.retention import left_out_words, retention_rows
 from workbench.analysis import perplexity_tables
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.questions.retention import (
@@ -95,7 +95,7 @@ def test_targets_are_what_the_experts_were_trained_on_unless_named(trained: Worl
 def test_without_names_all_that_were_scored_on_the_domain_are_compared(trained: World) -> None:
     trained.expert("unscored", "law")
     assert [row.expert for row in ask(trained).rows] == ["mode/code", "poor/code", "whole/code"]
-    with pytest.raises(NotFound, match="nothing of the kind"):
+    with pytest.raises(NotFoundError, match="nothing of the kind"):
         ask(trained, "nothing of the kind")
 
 

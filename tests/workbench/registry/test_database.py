@@ -23,13 +23,13 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from alembic import command
 from workbench.analysis.perplexity_tables import list_evaluations
-from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
+from workbench.answers.cards import Failure
+from workbench.errors import DiskFullError, NoRegistryError, RegistryUnavailableError, StorageError
 from workbench.job_records.jobs import create_job, events, get_job
 from workbench.job_records.leases import add_event
 from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
-from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_looks
 from workbench.schema.tables import (
@@ -629,7 +629,10 @@ def test_processes_may_migrate_concurrently(tmp_path: Path) -> None:
 
 
 def test_a_home_without_a_registry_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(NoRegistry, match=r"There is no registry in .*no-home\. Run `workbench migrate`"), reading():
+    with (
+        pytest.raises(NoRegistryError, match=r"There is no registry in .*no-home\. Run `workbench migrate`"),
+        reading(),
+    ):
         pass
     assert not (tmp_path / "no-home").exists()
 
@@ -639,26 +642,26 @@ def test_an_older_registry_is_migrated_and_a_newer_one_is_left_unchanged() -> No
     for version, advice in (("0000", "Run `workbench migrate`"), ("9999", "Install the newer workbench")):
         with transaction() as session:
             session.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
-        with pytest.raises(NoRegistry, match=f"has version {version}.* {advice}"):
+        with pytest.raises(NoRegistryError, match=f"has version {version}.* {advice}"):
             database.require_registry()
-    with pytest.raises(NoRegistry, match="newer workbench"):
+    with pytest.raises(NoRegistryError, match="newer workbench"):
         database.migrate()
 
 
 def test_a_file_that_is_no_registry_is_refused(home: Path) -> None:
     (home / "registry.db").write_bytes(b"this is not a database, though long enough to look like one" * 20)
-    with pytest.raises(NoRegistry, match="is damaged"):
+    with pytest.raises(NoRegistryError, match="is damaged"):
         database.require_registry()
 
 
 def test_a_url_that_is_none_is_refused_without_showing_it() -> None:
-    with pytest.raises(NoRegistry, match="not valid for SQLAlchemy") as caught:
+    with pytest.raises(NoRegistryError, match="not valid for SQLAlchemy") as caught:
         database.make_engine("secret password")
     assert "secret" not in str(caught.value)
 
 
 def test_a_driver_that_is_not_installed_is_named() -> None:
-    with pytest.raises(NoRegistry, match=r"The driver of “postgresql\+asyncpg99” is not installed\.") as caught:
+    with pytest.raises(NoRegistryError, match=r"The driver of “postgresql\+asyncpg99” is not installed\.") as caught:
         database.make_engine("postgresql+asyncpg99://me:secret@host/name")
     assert "secret" not in str(caught.value)
 
@@ -666,14 +669,14 @@ def test_a_driver_that_is_not_installed_is_named() -> None:
 @pytest.mark.parametrize("url", ["postgresql://me:secret@127.0.0.1:1/x", "postgresql://127.0.0.1:1/x?password=secret"])
 def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: Path, url: str) -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(RegistryUnavailable, match="Start the database server") as caught:
+    with pytest.raises(RegistryUnavailableError, match="Start the database server") as caught:
         database.require_registry(Settings(home=tmp_path, database_url=url))
     assert "secret" not in str(caught.value)
 
 
 def test_a_server_that_refuses_what_the_url_names_says_so(tmp_path: Path, postgres_url: str) -> None:
     absent = postgres_url.replace("@/postgres?", "@/absent?")
-    with pytest.raises(RegistryUnavailable, match=r"does not exist.* Correct WORKBENCH_DATABASE_URL"):
+    with pytest.raises(RegistryUnavailableError, match=r"does not exist.* Correct WORKBENCH_DATABASE_URL"):
         database.require_registry(Settings(home=tmp_path, database_url=absent))
 
 
@@ -761,12 +764,12 @@ def test_a_writer_that_waits_too_long_is_refused_with_advice_to_retry(monkeypatc
     with transaction() as session:
         session.add(Mixture(name="slow"))
         session.flush()
-        with pytest.raises(RegistryUnavailable, match="Try again in a moment"), transaction() as other:
+        with pytest.raises(RegistryUnavailableError, match="Try again in a moment"), transaction() as other:
             other.execute(text("SELECT 1"))
 
 
 def test_a_full_disk_is_called_by_its_name(home: Path) -> None:
-    with pytest.raises(DiskFull, match=f"The disk of {home} is full"), transaction() as session:
+    with pytest.raises(DiskFullError, match=f"The disk of {home} is full"), transaction() as session:
         session.execute(text("PRAGMA max_page_count = 1"))  # as small as the file is
         for number in range(1000):
             values = f"({number}, {number}, '{{}}', hex(zeroblob(9000)), 0)"
@@ -791,7 +794,7 @@ def test_a_connection_that_the_server_cut_is_replaced(registry: str) -> None:
     cut = text(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid() AND datname = 'postgres'"
     )
-    with pytest.raises(RegistryUnavailable, match="does not respond"), transaction() as session:
+    with pytest.raises(RegistryUnavailableError, match="does not respond"), transaction() as session:
         session.add(Mixture(name="lost"))
         session.flush()
         with database.make_engine(get_settings().database).connect() as other:

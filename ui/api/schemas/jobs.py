@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field, field_validator
 
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.requests.body import MAX_NAMED, RequestBody
 from workbench.specs.base import Spec
 

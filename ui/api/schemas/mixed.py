@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from ui.present.forms.option_help import OPTION_HELP
 from workbench.answers.mixture_request import MixtureRequest
-from workbench.requests.body import MAX_NAMED, FieldError, Names, RequestBody
-from workbench.requests.gate_changes import AnyGateChange, gate_changes
+from workbench.requests.body import MAX_NAMED, AnyGateChange, FieldError, Names, RequestBody, gate_changes
 
 PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
 

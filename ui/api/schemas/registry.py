@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from workbench.requests.body import MAX_NAMED, Names, Nullable, RequestBody
-from workbench.requests.gate_changes import AnyGateChange
+from workbench.requests.body import MAX_NAMED, AnyGateChange, Names, Nullable, RequestBody
 
 LONGEST_NOTES = 100_000  # characters
 NewName = Annotated[str, Field(max_length=200)]

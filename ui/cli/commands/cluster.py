@@ -15,13 +15,9 @@ from ui.cli.output import day, print_done, print_json, say
 from ui.cli.printing.clustering import print_cluster, print_clustering
 from ui.cli.things import add_delete, add_list, get_card
 from ui.present.text.formatting import pluralize
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.clusters.merge_clusters import MergeClusters
-from workbench.kinds.clusters.pin_documents import PinDocuments
-from workbench.kinds.clusters.split_cluster import SplitCluster
-from workbench.kinds.data.make_domain import MakeDomain
-from workbench.registry.cards import ClusteringCard
+from workbench.answers.cards import ClusteringCard
+from workbench.kinds.clusters import FindClusters, MakeClusterDomains, MergeClusters, PinDocuments, SplitCluster
+from workbench.kinds.data import MakeDomain
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -194,11 +194,11 @@ def show(
 def link(comparison: ComparisonId, as_json: Json = False) -> None:
     """Show the link to a comparison, and what makes its texts that differs today."""
     from ui.addresses import playground_address
-    from workbench.requests.permalinks import open_link
+    from workbench.requests.verification import linked_comparison
     from workbench.settings import get_settings
 
     settings = get_settings()
-    opened = open_link(_card(comparison), ModelHost(settings).plan)
+    opened = linked_comparison(_card(comparison), ModelHost(settings).plan)
     if as_json:
         print_json(opened)
         return

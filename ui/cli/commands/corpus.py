@@ -16,7 +16,7 @@ from ui.cli.options import Json, RunOptions, takes
 from ui.cli.output import day, print_fields, print_json, print_table, say
 from ui.cli.things import add_delete, add_list, get_card
 from ui.present.text.formatting import size
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -30,9 +30,7 @@ from ui.present.text.token_comparison import contrast_words
 from workbench.analysis.perplexity_tables import PerplexityTable
 from workbench.formatting.number_format import weight
 from workbench.formatting.shell_command import evaluate_command
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import Classify, Evaluate, MeasureOverlap
 from workbench.questions.affinity import Affinity, AffinityRequest
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
 from workbench.questions.forgetting import Forgetting, ForgettingRequest

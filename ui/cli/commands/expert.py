@@ -17,16 +17,11 @@ from ui.cli.questions import prints_answer
 from ui.cli.things import add_list
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
+from workbench.answers.cards import ExpertCard, ReportCard
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.analysis.certify_addition import CertifyAddition
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
-from workbench.kinds.training.export_expert import ExportExpert
-from workbench.kinds.training.import_expert import ImportExpert
-from workbench.kinds.training.pack_expert import PackExpert
-from workbench.kinds.training.push_expert import PushExpert
-from workbench.kinds.training.unpack_expert import UnpackExpert
+from workbench.kinds.analysis import CertifyAddition, CertifyRemoval
+from workbench.kinds.training.exchange import ExportExpert, ImportExpert, PackExpert, PushExpert, UnpackExpert
 from workbench.questions.parent_proposal import NearestRequest, ParentProposal
-from workbench.registry.cards import ExpertCard, ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -31,7 +31,7 @@ from ui.cli.mix_options import (
 )
 from ui.cli.options import Json
 from ui.cli.output import print_json, print_note, print_painted, print_painted_note
-from ui.errors import ServerDown, ServerRefused
+from ui.errors import ServerDownError, ServerRefusedError
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.charts.colours import Looks, marked, read_looks
@@ -154,11 +154,11 @@ def _pieces(
     with Client(settings) as client:
         try:
             client.health()
-        except ServerDown:
+        except ServerDownError:
             print_note(
                 "The API server is not running: loading the model in this process. `workbench up` keeps models loaded."
             )
-        except ServerRefused as refusal:
+        except ServerRefusedError as refusal:
             print_note(f"{refusal.problem} Loading the model in this process.")
         else:
             yield from _from_server(client, request, prompt, sampling, generated)

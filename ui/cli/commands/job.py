@@ -13,10 +13,10 @@ from ui.cli.job_progress import card_of, follow, report, watch_line
 from ui.cli.listing import Column, created_column, lists
 from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_fields, print_json, say
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.present.jobs.job_status import percent_of
 from ui.present.text.formatting import duration
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 from workbench.schema.job_states import ShownState
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -196,15 +196,15 @@ def _find(start: str) -> str:
     """The id of the one job whose id begins so."""
     if len(start) == 32:
         return start
-    from workbench.errors import NotFound
+    from workbench.errors import NotFoundError
     from workbench.job_records.jobs import ids_from
     from workbench.registry.database import reading
 
     with reading() as session:
         ids = ids_from(session, start)
         if not ids:
-            raise NotFound("job", start, (id[:8] for id in ids_from(session, "")))
+            raise NotFoundError("job", start, (id[:8] for id in ids_from(session, "")))
     if len(ids) > 1:
         known = ", ".join(id[: len(start) + 4] for id in ids)
-        raise BadUsage(f"Job id “{start}” is ambiguous: {known}.", "Give more digits.")
+        raise BadUsageError(f"Job id “{start}” is ambiguous: {known}.", "Give more digits.")
     return ids[0]

@@ -38,15 +38,15 @@ from ui.present.text.calibration import how_to_read, proposal_words, surface_row
 from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
+from workbench.answers.cards import MixtureCard
 from workbench.formatting.shell_command import evaluate_command, shell_command
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.export_mixture import ExportMixture
+from workbench.kinds.training.exchange import ExportMixture
+from workbench.kinds.training.mixtures import AverageExperts
 from workbench.questions.calibration import CalibrationRequest
 from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
 from workbench.questions.perplexities import MixedScores, mix_scores
 from workbench.questions.question import ask
-from workbench.registry.cards import MixtureCard
 from workbench.specs.base import Spec
 from workbench.specs.requests import MixtureSpec
 
@@ -117,7 +117,7 @@ def create(
 ) -> None:
     """Create a mixture of experts that have the same tokenizer; where dev text is scored, evidence is proposed."""
     from ui.cli.options import parse_mixture
-    from workbench.questions.new_mixtures import make_mixture, names_evidence
+    from workbench.questions.calibration import make_mixture, names_evidence
 
     numbers = [number(one) for one in split_commas([weights])] or None
     spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=with_clustering_id(gate))
@@ -362,7 +362,7 @@ def delete(name: MixtureName, if_version: IfVersion = "", as_json: Json = False)
 
 @contextmanager
 def _changing(name: str, version: str) -> Iterator[Any]:
-    """A transaction that changes a mixture. Raises ChangedMeanwhile if a version is given and is not its own."""
+    """A transaction that changes a mixture. Raises ChangedMeanwhileError if a version is given and is not its own."""
     from workbench.registry.database import transaction
     from workbench.registry.mixtures import require_version
 

@@ -11,7 +11,7 @@ from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.options import Json, RunOptions, takes
 from ui.cli.output import print_json, print_table
-from workbench.analysis.curves.training_history import TrainingHistory
+from workbench.analysis.training_curves import TrainingHistory
 from workbench.formatting.number_format import number, weight
 from workbench.kinds.training.compose_mode import ComposeMode
 
@@ -42,7 +42,7 @@ def history(
 
     Of several experts, only the first and the last evaluation are shown.
     """
-    from workbench.analysis.curves.training_history import training_history
+    from workbench.analysis.training_curves import training_history
     from workbench.registry.database import reading
 
     with reading() as session:

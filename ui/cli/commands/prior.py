@@ -12,10 +12,10 @@ from ui.cli.options import Json
 from ui.cli.output import day, print_json, print_table, say, shown
 from ui.cli.questions import takes_question
 from ui.cli.things import add_delete, add_list, get_card
+from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PriorSource
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import ask
-from workbench.registry.cards import PriorCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

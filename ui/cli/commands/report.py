@@ -12,7 +12,7 @@ from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_json
 from ui.cli.printing.report import print_report
 from ui.cli.things import get_card
-from workbench.registry.cards import ReportCard
+from workbench.answers.cards import ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

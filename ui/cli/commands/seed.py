@@ -13,7 +13,7 @@ from ui.cli.listing import Column, created_column, name_column
 from ui.cli.options import InProcess, Json, RunOptions, Wait, build, takes
 from ui.cli.output import day, print_fields, print_json
 from ui.cli.things import add_delete, add_list
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.present.text.formatting import size
 from workbench.kinds.training.make_seed import MakeSeed
 
@@ -56,7 +56,7 @@ def add(
     )
     given = [source for source, place in zip(sources, (folder, hub, expert), strict=True) if place]
     if len(given) != 1:
-        raise BadUsage("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
+        raise BadUsageError("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
     submit(build(MakeSeed, {"name": name, **given[0]}, ("name",)), RunOptions(in_process, wait, as_json))
 
 

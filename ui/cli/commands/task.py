@@ -9,8 +9,8 @@ import typer
 
 from ui.cli.options import Json, split_commas
 from ui.cli.output import print_json, say
-from ui.errors import BadUsage
-from workbench.analysis.labelled_text import Label
+from ui.errors import BadUsageError
+from workbench.analysis.sample_texts import Label
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -30,7 +30,7 @@ def make(
 ) -> None:
     """Make a task of held-out text of your domains, which no model was trained on; as many examples of each label."""
     from engine.analysis.fewshot.make_tasks import make_task
-    from workbench.analysis.labelled_text import labelled_text
+    from workbench.analysis.sample_texts import labelled_text
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
@@ -68,9 +68,9 @@ def download(
 
 
 def _place(folder: Path, name: str) -> Path:
-    """The folder of a task; raises BadUsage for a name that is no name of a folder, or is taken."""
+    """The folder of a task; raises BadUsageError for a name that is no name of a folder, or is taken."""
     if not name or name in (".", "..") or Path(name).name != name or not name.isprintable():
-        raise BadUsage(f"“{name}” cannot be the name of a folder.", "Choose another name for the task.")
+        raise BadUsageError(f"“{name}” cannot be the name of a folder.", "Choose another name for the task.")
     if (folder / name).exists():
-        raise BadUsage(f"{folder / name} exists already.", "Choose another name, or remove it.")
+        raise BadUsageError(f"{folder / name} exists already.", "Choose another name, or remove it.")
     return folder / name

@@ -10,7 +10,7 @@ from ui.cli.job_progress import queue, report, run_in_process, submit
 from ui.cli.options import Forecast, RunOptions, takes
 from ui.cli.output import print_json, print_note, say
 from ui.present.text.formatting import pluralize
-from workbench.kinds.analysis.certify_addition import CertifyAddition
+from workbench.kinds.analysis import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode

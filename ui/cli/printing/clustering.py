@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import day, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
+from workbench.answers.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import share
 from workbench.formatting.shell_command import shell_command
-from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.specs.requests import TrainClusters
 
 if TYPE_CHECKING:
@@ -109,12 +109,12 @@ def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
 
 
 def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
-    from workbench.errors import NotFound
+    from workbench.errors import NotFoundError
 
     by_name = {one.name: one for one in card.clusters} | {str(one.number): one for one in card.clusters}
     if cluster not in by_name:
         known = [f"{one.number} ({one.name})" for one in card.clusters]
-        raise NotFound("cluster", cluster, known, where=f"in “{card.name}”")
+        raise NotFoundError("cluster", cluster, known, where=f"in “{card.name}”")
     return by_name[cluster]
 
 

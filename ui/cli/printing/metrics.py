@@ -8,10 +8,10 @@ from typing import Literal
 
 from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as
 from ui.cli.output import print_json, print_note, print_table, print_text, shown
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.terminal import harmless_json
-from workbench.analysis.curves.job_metrics import MetricTail, MetricValue, job_metrics
+from workbench.analysis.training_curves import MetricTail, MetricValue, job_metrics
 from workbench.registry.database import reading
 from workbench.schema.job_states import STOPPED
 
@@ -19,9 +19,9 @@ Style = Literal["text", "csv", "json"]
 
 
 def style_named(as_json: bool, as_csv: bool) -> Style:
-    """How to print. Raises BadUsage if both are given."""
+    """How to print. Raises BadUsageError if both are given."""
     if as_json and as_csv:
-        raise BadUsage("The options --json and --csv exclude each other.", "Give one of them.")
+        raise BadUsageError("The options --json and --csv exclude each other.", "Give one of them.")
     return "json" if as_json else "csv" if as_csv else "text"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ui.cli.output import day, print_json, print_rows, say
 from ui.reports.catalog import report_type
-from workbench.registry.cards import ReportCard
+from workbench.answers.cards import ReportCard
 
 
 def print_report(card: ReportCard) -> None:

@@ -9,8 +9,8 @@ from engine.models.flops import Shape
 from ui.present.forms.questions import Offers, Question
 from ui.present.text.formatting import pluralize
 from workbench.analysis import mode_parts
+from workbench.answers.cards import ExpertCard
 from workbench.registry import corpora, experts, mixtures, priors, seeds
-from workbench.registry.cards import ExpertCard
 from workbench.registry.clusters import cluster_routing
 from workbench.registry.database import reading
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ui.present.jobs.job_status import is_over, time_left
 from ui.present.text.formatting import pluralize
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 from workbench.schema.job_states import UNFINISHED
 
 

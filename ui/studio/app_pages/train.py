@@ -30,7 +30,7 @@ from ui.widgets.job_form import last_job
 from ui.widgets.notices import keep, show_problem
 from ui.widgets.page_head import show_head
 from workbench.job_records.jobs import get_job
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.registry.database import reading
 
 _KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget

@@ -10,8 +10,8 @@ from ui.present.text.formatting import millions, plain, pluralize
 from ui.widgets.address import go_to
 from ui.widgets.data_table import show_table
 from workbench.analysis import mode_parts
+from workbench.answers.cards import ExpertCard
 from workbench.registry import experts
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 

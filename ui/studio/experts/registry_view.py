@@ -31,9 +31,9 @@ from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.elements.components import show_cards
 from workbench.analysis.changes.additions import KIND as ADDITION
-from workbench.analysis.in_domain_scores import in_domain_scores, scored_domains
+from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
+from workbench.answers.cards import ExpertCard
 from workbench.registry import aliases, corpora, experts, reports, seeds
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
 CARDS, TABLE, LINEAGE = "Cards", "Table", "Lineage"

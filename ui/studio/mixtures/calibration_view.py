@@ -16,12 +16,12 @@ from ui.widgets.background import ask_scores
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
-from workbench.answers.calibrations import EvidenceCalibration
+from workbench.answers.cards import MixtureCard
 from workbench.answers.mixture_request import MixtureRequest
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.calibration import CalibrationRequest, missing_scores
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
 

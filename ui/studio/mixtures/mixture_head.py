@@ -17,9 +17,9 @@ from ui.studio.shared.use_it import show_use
 from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import MixtureCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import transaction
 from workbench.settings import get_settings
 

@@ -13,10 +13,10 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.numbers import draw_number
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import GivenByHand, MixtureCard, PriorCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import PriorSource
 from workbench.registry import corpora, priors
-from workbench.registry.cards import GivenByHand, MixtureCard, PriorCard
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 

@@ -11,9 +11,9 @@ from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.studio.forms.import_form import show_import
 from ui.widgets.address import choose_one
 from ui.widgets.job_form import last_job
-from workbench.errors import NotFound
+from workbench.answers.cards import DomainCard
+from workbench.errors import NotFoundError
 from workbench.job_records.jobs import get_job
-from workbench.registry.cards import DomainCard
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading
@@ -76,7 +76,7 @@ def _choose_imported(names: Sequence[str]) -> None:
     try:
         with reading() as session:
             job = get_job(session, job_id)
-    except NotFound:
+    except NotFoundError:
         return
     made = [name for name in job.result.get("domains", []) if name in names] if job.state == "done" else []
     if made:

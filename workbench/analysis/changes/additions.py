@@ -17,9 +17,9 @@ from workbench.analysis.changes.training_outcome import worse_than_before
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
+from workbench.answers.cards import ReportCard
 from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import change
-from workbench.registry.cards import ReportCard
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports

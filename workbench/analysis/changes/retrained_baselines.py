@@ -1,4 +1,4 @@
-"""Mixtures trained without a domain, from the registry's records: the baseline –Domain (DEMix table 7).
+"""What trained an expert, by the registry's records: the baseline –Domain (DEMix table 7), and what a removal leaves.
 
 A domain is identified by its id and its text, not by its name: the same text may have been imported twice, and the name
 may belong to another text now.
@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.methods.registry import method_of
-from workbench.errors import BadSpec
-from workbench.kinds.catalog import kind_named
+from workbench.errors import BadSpecError
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
+from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, put_together_of
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import made_of
 from workbench.schema.tables import Domain, Expert, Job, Mixture
@@ -116,9 +116,6 @@ def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> 
     return ""
 
 
-# what trained an expert -----------------------------------------------------------------------------
-
-
 def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
     """The name under which an expert, its base or an ancestor was trained on a domain's text; empty if none was.
 
@@ -175,7 +172,7 @@ def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
 def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
     """The experts that the base was made of: those of an average, and the one that its seed is a copy of."""
     for one in (expert, *ancestors(expert)):
-        yield from averaged_of(session, one)
+        yield from put_together_of(session, one, [AVERAGED])
         if (copied := made_of(session, one.seed)) is not None:
             yield copied
 
@@ -188,7 +185,6 @@ def _of_lost_copy(session: Session, expert: Expert) -> list[Source]:
 
 
 def _own(session: Session, expert: Expert) -> list[Source]:
-    """The training texts of the expert itself."""
     if kept := expert.config.get(OWN):
         return [Source(**one) for one in kept]
     if expert.domain is not None:
@@ -212,7 +208,7 @@ def _of_base(session: Session, expert: Expert) -> list[Source]:
 def _makes_seed(job: Job) -> bool:
     try:
         return any(what == "seed model" for what, _ in kind_named(job.kind).creates(parse_spec(job.spec)))
-    except BadSpec:  # of a kind that is not installed
+    except BadSpecError:  # of a kind that is not installed
         return False
 
 
@@ -233,7 +229,6 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
 
 
 def _took_all(expert: Expert) -> bool:
-    """Whether all texts that trained an expert's base trained the expert too."""
     return bool(expert.config.get("full_model") or method_of(expert.method).only_expert)
 
 
@@ -243,3 +238,59 @@ def _named(session: Session, name: str, at: float | None) -> Source:
     if row is None or (at is not None and row.created_at > at):
         return Source(name)
     return Source.of(row)
+
+
+_IMPORTED = ("folder:", "hub:", "packed")
+
+
+def what_stays(session: Session, mixture: str, removed: Expert) -> str:
+    """Sentences that say whether the rest of a mixture was trained on the removed expert's domain.
+
+    Empty for an expert of several domains: a removal concerns one domain.
+    """
+    if removed.domain is None:
+        return ""
+    remaining = [one.expert for one in mixture_row(session, mixture).members if one.expert is not removed]
+    if any(one.base_id == removed.base_id for one in remaining):
+        sentence = _base_sentence(session, removed, removed.domain)
+    else:
+        nothing_shared = "No other expert of the mixture shares a parameter with this one: its full model is removed."
+        sentence = " ".join([nothing_shared, *_before_import(session, remaining)])
+    return " ".join([sentence, *_expert_sentences(session, removed, removed.domain, remaining)])
+
+
+def _base_sentence(session: Session, removed: Expert, domain: Domain) -> str:
+    method = method_of(removed.method)
+    if seen_by_base(session, removed, domain):
+        return (
+            f"Removing this expert is not unlearning: {method.shared_words} was also trained on “{domain.name}” and "
+            "stays unchanged."
+        )
+    if why := unknown_by_base(session, removed):
+        return f"It is not known whether removing this expert is unlearning: {method.shared_words} stays, and {why}."
+    sentence = (
+        f"All that this expert learned on “{domain.name}” is removed with its {method.expert_words}: "
+        f"{method.shared_words} was frozen, and no training of it on “{domain.name}” is recorded."
+    )
+    return " ".join([sentence, *_before_import(session, [removed])])
+
+
+def _before_import(session: Session, experts: Iterable[Expert]) -> list[str]:
+    seeds = [one.seed for expert in experts for one in (expert, *origins(session, expert)) if one.seed is not None]
+    names = dict.fromkeys(seed.name for seed in seeds if seed.source.startswith(_IMPORTED))
+    return [f"What “{name}” had read before it was imported is not recorded." for name in names]
+
+
+def _expert_sentences(session: Session, removed: Expert, domain: Domain, remaining: Sequence[Expert]) -> list[str]:
+    knowing, perhaps = list[str](), list[str]()
+    for one in remaining:
+        with_bases = one.base_id != removed.base_id
+        if seen(session, one, domain, with_bases=with_bases):
+            knowing.append(f"“{one.name}”")
+        elif unknown(session, one, with_bases=with_bases):
+            perhaps.append(f"“{one.name}”")
+    names_by_text = {
+        f"Remaining experts trained on “{domain.name}”, or started from one that was:": knowing,
+        f"Remaining experts that may have been trained on “{domain.name}”:": perhaps,
+    }
+    return [f"{words} {', '.join(names)}." for words, names in names_by_text.items() if names]

@@ -13,16 +13,16 @@ from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import Probe, training_probe
-from workbench.kinds.training.context import too_long_blocks
 from workbench.kinds.training.default_rate import advice, with_rate
 from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, Spec, require_others
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from workbench.schema.tables import SeedModel
+
 
 def _method_sentences() -> str:
-    """Every method with its description, for the help."""
     return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
 
 
@@ -67,7 +67,6 @@ class TrainJoint(Spec):
     @field_validator("options", mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        """Parses the JSON text that the command line passes."""
         return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -121,6 +120,20 @@ class TrainJoint(Spec):
         return {f"{self.name}/{domain}": [domain] for domain in self.domains}
 
 
+_LONGEST = ("max_position_embeddings", "n_positions")  # in a model's config.json, by family
+
+
+def too_long_blocks(seed: SeedModel | None, block_size: int) -> list[str]:
+    """A complaint where blocks exceed the context; none where the seed model is not there yet, or names no context."""
+    longest = next((int(seed.config[name]) for name in _LONGEST if name in seed.config), None) if seed else None
+    if seed is None or longest is None or block_size <= longest:
+        return []
+    return [
+        f"Block size (--block-size) must be at most {longest:,}, the context of “{seed.name}” in tokens, not "
+        f"{block_size:,}: choose a smaller one."
+    ]
+
+
 def _complaints(session: Session, spec: TrainJoint) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
@@ -163,7 +176,6 @@ def _share_of_process(spec: TrainJoint) -> TrainJoint:
 
 
 def _most_processes(spec: TrainJoint) -> int:
-    """Processes that all have a sequence of each batch."""
     domains_each = len(spec.domains) // len(spec.experts)
     return len(spec.experts) * domains_each * spec.training.sequences_per_domain
 

@@ -12,8 +12,8 @@ from engine.methods.mode.config import ModeConfig
 from engine.models.flops import Shape
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
-from workbench.kinds.training.context import too_long_blocks
 from workbench.kinds.training.default_rate import advice, with_rate
+from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ class ParentCandidates:
 
 
 def parent_candidates(session: Session, storage: Storage, clustering: str, mixture: str) -> ParentCandidates:
-    """The folders to compare a clustering's documents with the experts of a mixture; raises NotFound."""
+    """The folders to compare a clustering's documents with the experts of a mixture; raises NotFoundError."""
     experts, _ = members_of(session, mixture)
     folders = {expert.name: domain_folders(session, storage, expert) for expert in experts}
     return ParentCandidates(storage.path(clustering_row(session, clustering).artifact_id), folders)

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.text.split_names import SPLITS
-from workbench.answers.documents import ClusteredDocument, TextChanges
+from workbench.answers.posteriors import ClusteredDocument, TextChanges
 from workbench.errors import StorageError
 from workbench.registry.clusters.clusterings import clustering_files, clustering_row
 from workbench.registry.corpora import domain_row

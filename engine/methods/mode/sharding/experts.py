@@ -49,7 +49,7 @@ def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> boo
     The model's own backbone is not used, and may be freed; its hash identifies the backbone of the experts. Each
     expert's checkpoints go into its own folder in `folder`, which may also hold a checkpoint of all experts from a
     single process. Afterwards the model's experts are trained; after a finished training they have the weights that
-    early stopping chose. Raises LostRank if the first process is gone, and what an update raises.
+    early stopping chose. Raises LostRankError if the first process is gone, and what an update raises.
     """
     wire = Peer(0, control_group())
     shapes = {key: asdict(model.shape_of(key)) for key in model.keys}

@@ -31,7 +31,7 @@ def save_trained(model: ModeModel, key: str, folder: Path) -> None:
 
 
 def made_file(folder: Path, key: str) -> Path:
-    """The verified file that `save_trained` wrote; raises DamagedFile."""
+    """The verified file that `save_trained` wrote; raises DamagedFileError."""
     made = expert_folder(folder, key) / _MADE
     verify_folder(made)
     return made / _PART

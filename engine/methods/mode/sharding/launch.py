@@ -17,8 +17,8 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
 
     When it ends, `made_file` finds each expert there, as its own process wrote it. `threads` are those of each process;
     0 shares the cores out. What the processes print goes to `log`, or where this process prints. Raises TrainingError
-    when there are too few processes, or more than can have an expert, or a text is too short; LostRank when a process
-    dies, and what the training itself raises.
+    when there are too few processes, or more than can have an expert, or a text is too short; LostRankError when a
+    process dies, and what the training itself raises.
     """
     if not 2 <= num_processes <= most_processes(len(task.expert_set.experts)):
         raise TrainingError(

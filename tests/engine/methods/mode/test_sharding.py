@@ -342,7 +342,7 @@ def test_a_checkpoint_that_an_experts_process_lacks_is_named(make_texts, tmp_pat
     (tmp_path / "many/own-1/experts/law/step-00000003/parameters.safetensors").write_bytes(b"")
     shown = together(Plan(learnt, tmp_path / "many", [["law"]], training_data))
     assert "has no checkpoint of the expert “law” at step 3, where the first process resumes" in shown.errors[1]
-    assert shown.errors[0].startswith("LostRank: Process 1")
+    assert shown.errors[0].startswith("LostRankError: Process 1")
 
 
 def test_the_first_process_may_lose_its_checkpoint_twice_before_it_has_it(make_texts, tmp_path: Path) -> None:
@@ -359,9 +359,9 @@ def test_the_first_process_may_lose_its_checkpoint_twice_before_it_has_it(make_t
 @pytest.mark.parametrize("held", [[["law"]], [["law"], ["code"]]], ids=str)
 def test_a_process_that_dies_ends_all_with_an_error_that_names_it(tmp_path: Path, held) -> None:
     shown = together(Plan(passes, tmp_path / "many", held, [key for keys in held for key in keys], dies=1))
-    assert shown.errors[0].startswith("LostRank: Process 1 is gone")
+    assert shown.errors[0].startswith("LostRankError: Process 1 is gone")
     assert shown.errors[1] == "gone"
-    assert all(error.startswith("LostRank: Process 0 is gone") for error in shown.errors[2:])
+    assert all(error.startswith("LostRankError: Process 0 is gone") for error in shown.errors[2:])
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_experts_that_do_not_belong_together_are_refused_before_anything_is_read
 ) -> None:
     shown = together(Plan(passes, tmp_path / "many", held, another=another))
     assert problem in shown.errors[0]
-    assert all(error.startswith("LostRank: Process 0 is gone") for error in shown.errors[1:])
+    assert all(error.startswith("LostRankError: Process 0 is gone") for error in shown.errors[1:])
 
 
 def death(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
@@ -384,7 +384,7 @@ def death(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, T
 def test_experts_do_not_outlive_the_backbone(tmp_path: Path) -> None:
     shown = together(Plan(death, tmp_path / "many", [["law"]], ["law"]))
     assert shown.errors[0] == "gone"
-    assert shown.errors[1].startswith("LostRank: Process 0 is gone")
+    assert shown.errors[1].startswith("LostRankError: Process 0 is gone")
 
 
 def decoded(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
@@ -421,7 +421,7 @@ def test_experts_elsewhere_go_on_with_a_text_from_their_own_caches(tmp_path: Pat
 
 def test_a_process_that_dies_while_text_is_generated_is_named_immediately(tmp_path: Path) -> None:
     shown = together(Plan(decoded, tmp_path / "many", [["law"], ["code"]], ["law", "code"], dies=1))
-    assert shown.errors[0].startswith("LostRank: Process 1 is gone")
+    assert shown.errors[0].startswith("LostRankError: Process 1 is gone")
 
 
 def test_a_text_that_has_ended_leaves_no_cache_in_another_process() -> None:

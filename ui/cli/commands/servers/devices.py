@@ -5,7 +5,7 @@ from __future__ import annotations
 from ui.cli.listing import Column, lists
 from ui.present.jobs.gpu_table import holders_of, status_of
 from ui.present.text.formatting import size
-from workbench.registry.cards import DeviceCard
+from workbench.answers.cards import DeviceCard
 
 
 def _short(ids: str) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from ui.cli.options import Json
 from ui.cli.output import print_json, say
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 
 
 def login_link(
@@ -28,10 +28,10 @@ def login_link(
 
     settings = get_settings()
     if not needs_token(settings):
-        raise BadUsage("The studio needs no login: WORKBENCH_NO_AUTH is set.", f"Open {studio_address(settings)}.")
+        raise BadUsageError("The studio needs no login: WORKBENCH_NO_AUTH is set.", f"Open {studio_address(settings)}.")
     require_registry(settings)  # a link made in a home without a workbench would open nothing
     if not settings.public_url and another_answers(settings):
-        raise BadUsage(
+        raise BadUsageError(
             f"Another program listens at {studio_address(settings)}: whoever opens the link there gives it the login.",
             f"Stop it, or set WORKBENCH_STUDIO_PORT to another port and start with `workbench up`. {PASSED_ON}",
         )

@@ -147,12 +147,12 @@ def restore_trash(
 ) -> None:
     """Restore an artifact from the trash, with its rows as far as they are known."""
     from jobs.garbage_collection import restore
-    from ui.errors import BadUsage
+    from ui.errors import BadUsageError
     from workbench.settings import get_settings
     from workbench.store.trash import find_entries
 
     if bool(id) == all_:
-        raise BadUsage("Give an id, or --all.", "See `workbench registry trash list`.")
+        raise BadUsageError("Give an id, or --all.", "See `workbench registry trash list`.")
     settings = get_settings()
     entries = [entry for entry, _ in _entries(settings)]
     if not entries and all_ and not as_json:
@@ -169,11 +169,11 @@ def empty_trash(
 ) -> None:
     """Delete the entries of the trash permanently, to free disk space; with a shared store, there as well."""
     from jobs.garbage_collection import empty_trashes, sweep_store
-    from ui.errors import BadUsage
+    from ui.errors import BadUsageError
     from workbench.settings import get_settings
 
     if not 0 <= older_than <= _MOST_DAYS:  # no number at all, too
-        raise BadUsage(f"--older-than is {older_than:g}, but must be 0 to {_MOST_DAYS:,} days.")
+        raise BadUsageError(f"--older-than is {older_than:g}, but must be 0 to {_MOST_DAYS:,} days.")
     gone, freed = empty_trashes(get_settings(), older_than * 24 * 3600)
     sweep_store(get_settings(), older_than * 24 * 3600)
     sentence = f"{pluralize(gone, 'folder')} deleted permanently; {size(freed)} freed."

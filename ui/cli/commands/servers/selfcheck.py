@@ -12,7 +12,7 @@ from ui.cli.options import Json
 from ui.cli.output import print_json, print_table, say
 from ui.cli.progress_bar import progress_bar
 from ui.present.text.verdicts import number, place, result
-from workbench.kinds.analysis.selfcheck import SelfCheck, summary
+from workbench.kinds.analysis import SelfCheck, summary
 
 if TYPE_CHECKING:
     from engine.selfcheck.law import Checked
@@ -38,9 +38,9 @@ def selfcheck(as_json: Json = False) -> None:
 def _store(outcome: dict[str, Any]) -> None:
     """Stores the verdicts for the page Self-check; without a registry, which no law needs, stores nothing."""
     from jobs.queue.submit import keep_done
-    from workbench.errors import NoRegistry
+    from workbench.errors import NoRegistryError
 
-    with suppress(NoRegistry):
+    with suppress(NoRegistryError):
         keep_done(SelfCheck(), outcome)
 
 

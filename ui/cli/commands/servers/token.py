@@ -8,7 +8,7 @@ import typer
 
 from ui.cli.options import Json
 from ui.cli.output import print_json, say
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 
 
 def token(
@@ -22,9 +22,9 @@ def token(
 
     settings = get_settings()
     if not needs_token(settings):
-        raise BadUsage("The servers need no token: WORKBENCH_NO_AUTH is set.", "Leave that out to have one.")
+        raise BadUsageError("The servers need no token: WORKBENCH_NO_AUTH is set.", "Leave that out to have one.")
     if new and settings.token.get_secret_value():
-        raise BadUsage("The token is that of WORKBENCH_TOKEN.", "Set another one there, and restart the servers.")
+        raise BadUsageError("The token is that of WORKBENCH_TOKEN.", "Set another one there, and restart the servers.")
     require_registry(settings)  # a token made in a home without a workbench would be nobody's
     text = renew_token(settings) if new else ensure_token(settings)
     if as_json:

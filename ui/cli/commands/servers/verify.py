@@ -17,8 +17,7 @@ from ui.generation.model_host import ModelHost
 from ui.present.text.formatting import duration, pluralize, size
 
 if TYPE_CHECKING:
-    from workbench.answers.integrity import FaultyArtifact, StoreCheck
-    from workbench.answers.replays import PlannedReplay, Replay
+    from workbench.answers.integrity import FaultyArtifact, PlannedReplay, Replay, StoreCheck
     from workbench.requests.verification import Verification
     from workbench.settings import Settings
 

@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.answers.base import Answer
-from workbench.answers.team import AuditCard
-from workbench.registry.cards import (
+from workbench.answers.cards import (
     DeviceCard,
     EventCard,
     JobCard,
     ReportCard,
     ViewCard,
 )
+from workbench.answers.team import AuditCard
 
 
 class ListAnswer(Answer):

@@ -5,20 +5,16 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from engine.text.import_report import Report
 from engine.text.split_names import HeldOutSplit
-from workbench.answers.base import JsonObject
+from workbench.answers.base import Answer, JsonObject
 from workbench.answers.posteriors import PriorSource
 from workbench.schema.job_states import ShownState
 
 
-class Card(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Stored(Card):
+class Stored(Answer):
     """JSON of a row: fields that an older version did not write stay out of it, and those it does not know are kept."""
 
     model_config = ConfigDict(extra="allow")
@@ -28,7 +24,7 @@ class Stored(Card):
         return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
 
 
-class DomainCard(Card):
+class DomainCard(Answer):
     id: str
     name: str
     corpus: str
@@ -44,7 +40,7 @@ class DomainCard(Card):
     created_at: float
 
 
-class RefusedRecord(Card):
+class RefusedRecord(Answer):
     """A record that an import left out, and why."""
 
     path: str | None = None
@@ -61,13 +57,13 @@ class ImportReport(Stored):
     num_empty: int = 0
     num_refused: int = 0  # records and files
     num_files_refused: int = 0
-    refused: list[RefusedRecord] = []  # the first ones
-    reasons: dict[str, int] = {}  # why records were refused -> how many
-    file_reasons: dict[str, int] = {}
-    fields_not_read: dict[str, int] = {}  # beside conversations -> records
-    notes: list[str] = []
+    refused: list[RefusedRecord] = Field([])  # the first ones
+    reasons: dict[str, int] = Field({})  # why records were refused -> how many
+    file_reasons: dict[str, int] = Field({})
+    fields_not_read: dict[str, int] = Field({})  # beside conversations -> records
+    notes: list[str] = Field([])
     bytes_read: int = 0
-    anonymized: dict[str, int] = {}  # dummy tokens by category
+    anonymized: dict[str, int] = Field({})  # dummy tokens by category
 
     def sentences(self) -> list[str]:
         """How many documents were kept, what was left out and why, and what was recognised."""
@@ -88,7 +84,7 @@ class ImportReport(Stored):
         return not (self.num_left_out or self.notes or self.fields_not_read)
 
 
-class CorpusCard(Card):
+class CorpusCard(Answer):
     id: str
     name: str
     source: str
@@ -98,7 +94,7 @@ class CorpusCard(Card):
     created_at: float
 
 
-class SeedCard(Card):
+class SeedCard(Answer):
     id: str
     name: str
     source: str
@@ -110,16 +106,16 @@ class SeedCard(Card):
     created_at: float
 
 
-class ExpertCard(Card):
+class ExpertCard(Answer):
     id: str
     name: str
     method: str
     domain: str  # empty: trained on several
     domains: list[str]  # those that trained it
-    parts: list[str] = []  # of a MoDE expert: what a request can switch off
+    parts: list[str] = Field([])  # of a MoDE expert: what a request can switch off
     seed: str | None
     parent: str | None  # that it was copied from; of a composition the expert of its first part
-    parents: list[str] = []  # all direct ancestors that still exist
+    parents: list[str] = Field([])  # all direct ancestors that still exist
     base_id: str
     sha256: str
     tokenizer_sha256: str
@@ -143,7 +139,7 @@ class ExpertCard(Card):
     created_at: float
 
 
-class ExpertLook(Card):
+class ExpertLook(Answer):
     """An expert's name, colour and mark for charts."""
 
     name: str
@@ -153,12 +149,12 @@ class ExpertLook(Card):
     job_id: str | None = None  # which trained it
 
 
-class MemberCard(Card):
+class MemberCard(Answer):
     expert_id: str
     expert: str
     domain: str  # empty: trained on several
     domains: list[str]  # those that trained it
-    parts: list[str] = []  # of an expert of MoDE: what a request can switch off
+    parts: list[str] = Field([])  # of an expert of MoDE: what a request can switch off
     weight: float
     active: bool  # in this mixture
     enabled: bool  # in the registry; a disabled expert is active nowhere
@@ -166,7 +162,7 @@ class MemberCard(Card):
     mark: str
 
 
-class CalibratedGain(Card):
+class CalibratedGain(Answer):
     """By how much the evidence that a calibration gave a mixture changed its perplexity, in %. Below 0 is a gain."""
 
     value: float
@@ -175,7 +171,7 @@ class CalibratedGain(Card):
     at: float | None  # when it was saved; None: not known
 
 
-class MixtureCard(Card):
+class MixtureCard(Answer):
     id: str
     name: str
     base_ids: list[str]  # one for each base, in the order of the members
@@ -187,7 +183,7 @@ class MixtureCard(Card):
     version: str = ""  # another one after every change of what stands above
 
 
-class ClusterCard(Card):
+class ClusterCard(Answer):
     id: str
     number: int  # of its centre
     name: str
@@ -200,7 +196,7 @@ class ClusterCard(Card):
     notes: str
 
 
-class ClusteringCard(Card):
+class ClusteringCard(Answer):
     id: str
     name: str
     config: JsonObject  # {"clusters": engine.clusters.config.ClusterConfig, "embedder": {"kind", …}}
@@ -216,13 +212,13 @@ class ClusteringCard(Card):
     created_at: float
 
 
-class GivenByHand(Card):
+class GivenByHand(Answer):
     """The source of a prior whose shares somebody set: no text, hence no fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class PriorCard(Card):
+class PriorCard(Answer):
     id: str
     name: str
     shares: dict[str, float]  # expert name -> share; deleted experts are left out
@@ -230,20 +226,20 @@ class PriorCard(Card):
     created_at: float
 
 
-class AliasCard(Card):
+class AliasCard(Answer):
     name: str
     model: str  # name of the expert or mixture that it means
     kind: Literal["expert", "mixture"]
     updated_at: float  # when it was set or moved
 
 
-class ViewCard(Card):
+class ViewCard(Answer):
     name: str
     address: str  # in the studio, such as /experts?method=lora
     updated_at: float
 
 
-class ReportCard(Card):
+class ReportCard(Answer):
     id: str
     kind: str
     title: str
@@ -254,14 +250,14 @@ class ReportCard(Card):
     created_at: float
 
 
-class Failure(Card):
+class Failure(Answer):
     """The error that a job failed with: its code, and the line of the record if there is one."""
 
     code: str
     line: int | None = None
 
 
-class JobCard(Card):
+class JobCard(Answer):
     id: str
     kind: str
     title: str
@@ -281,14 +277,14 @@ class JobCard(Card):
     result: JsonObject
     after: list[str]
     owner: str
-    gpus: list[str] = []  # HOST/NUMBER of those that it has leased
+    gpus: list[str] = Field([])  # HOST/NUMBER of those that it has leased
     waits_for: str = ""  # why a queued job does not start yet, as a sentence; empty if nothing is known
     created_at: float
     started_at: float | None
     finished_at: float | None
 
 
-class DeviceHolder(Card):
+class DeviceHolder(Answer):
     """A job that has leased a GPU."""
 
     job_id: str
@@ -296,14 +292,14 @@ class DeviceHolder(Card):
     share: float = 1.0  # of the GPU
 
 
-class DeviceTenantCard(Card):
+class DeviceTenantCard(Answer):
     """An API server that shares a GPU with jobs."""
 
     address: str
     most_bytes: int  # of its models and running generations
 
 
-class DeviceCard(Card):
+class DeviceCard(Answer):
     """A GPU that workers lease to jobs, and who uses it."""
 
     host: str
@@ -313,8 +309,8 @@ class DeviceCard(Card):
     memory_bytes: int  # 0: it is pretended
     is_there: bool  # whether a worker has registered it lately
     worker: str  # empty: a job did not find it any more
-    holders: list[DeviceHolder] = []
-    tenants: list[DeviceTenantCard] = []
+    holders: list[DeviceHolder] = Field([])
+    tenants: list[DeviceTenantCard] = Field([])
 
     @property
     def is_lost(self) -> bool:
@@ -327,7 +323,7 @@ class DeviceCard(Card):
         return 1.0 - sum(holder.share for holder in self.holders)
 
 
-class EventCard(Card):
+class EventCard(Answer):
     at: float
     attempt: int
     message: str
@@ -335,13 +331,13 @@ class EventCard(Card):
     data: JsonObject | None = None
 
 
-class MetricPoint(Card):
+class MetricPoint(Answer):
     name: str
     step: int
     value: float
 
 
-class EvaluationCard(Card):
+class EvaluationCard(Answer):
     expert: str
     domain: str
     split: HeldOutSplit

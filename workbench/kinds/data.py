@@ -1,52 +1,28 @@
-"""Import text as a corpus of one or several domains."""
+"""Kinds of job that make domains: of imported text, or of chosen documents of a clustering."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from engine.text.dataset_source import DatasetSource
 from workbench.formatting.number_format import listed, pluralize
-from workbench.kinds.kind import Kind, Result, ResultLink, named, nothing
+from workbench.kinds.kind import Kind, Result, ResultLink, named, no_path, nothing
 from workbench.specs.base import LocalPath, Name, Spec, absolute
 
-# Names that the library “datasets” takes for file formats: given nothing else, it reads all such files of the current
-# folder. The library is too large to be imported here.
-FORMATS = {
-    "arrow",
-    "audiofolder",
-    "cache",
-    "conll",
-    "csv",
-    "eval",
-    "fasta",
-    "fastq",
-    "genbank",
-    "generator",
-    "harbor",
-    "hdf5",
-    "iceberg",
-    "imagefolder",
-    "json",
-    "lance",
-    "meshfolder",
-    "mmcif",
-    "niftifolder",
-    "pandas",
-    "parquet",
-    "pdb",
-    "pdffolder",
-    "spark",
-    "sql",
-    "text",
-    "tsfile",
-    "videofolder",
-    "vortex",
-    "webdataset",
-    "xml",
-}
+
+@cache
+def dataset_formats() -> frozenset[str]:
+    """Names that the library “datasets” takes for file formats: it would read all such files of the current folder."""
+    library = find_spec("datasets")  # too large to be imported here
+    folder = Path(library.origin or "").parent / "packaged_modules" if library else Path()
+    return frozenset(path.parent.name for path in folder.glob("*/__init__.py"))
 
 
 class ImportCorpus(Spec):
@@ -122,7 +98,7 @@ class ImportCorpus(Spec):
     def _one_source(self) -> ImportCorpus:
         if sum(map(bool, (self.path, self.dataset, self.local_source))) != 1:
             raise ValueError("give exactly one of path, dataset and local_source")
-        if (name := DatasetSource.parse(self.dataset).place) in FORMATS:
+        if (name := DatasetSource.parse(self.dataset).place) in dataset_formats():
             raise ValueError(f"dataset must be the name of a data set, but {name} is a kind of file: give its path")
         if self.dataset_split != "train" and self.local_source:
             raise ValueError("only a data set has a split to choose: text of this machine is split here")
@@ -139,12 +115,12 @@ class ImportCorpus(Spec):
         return super().local_paths() + ([absolute(str(place))] if is_local else [])
 
 
-def _sentence(result: Result) -> str:
+def _import_corpus_sentence(result: Result) -> str:
     documents = f"{pluralize(result['num_documents'], 'document')} in {listed(result['domains'])}."
     return " ".join(filter(None, (documents, result.get("cut"), result.get("kept"))))
 
 
-KIND = Kind(
+IMPORT_CORPUS = Kind(
     spec=ImportCorpus,
     title="Import corpus",
     creates=lambda spec: [("corpus", spec.name), *named("domain", None if spec.domain_field else spec.name)],
@@ -152,7 +128,7 @@ KIND = Kind(
     reads=lambda spec: spec.path,
     creates_unnamed_domains=lambda spec: bool(spec.domain_field),
     command="corpus add NAME PATH",
-    sentence=_sentence,
+    sentence=_import_corpus_sentence,
     link=ResultLink(
         "corpora",
         "See the domains",
@@ -162,3 +138,62 @@ KIND = Kind(
         ),
     ),
 )
+
+
+class MakeDomain(Spec):
+    """Make a domain of chosen documents of a clustering, from any domain. Held-out documents stay held out."""
+
+    kind: Literal["make-domain"] = "make-domain"
+    clustering: Name = Field(description="Name of the clustering.")
+    name: Name = Field(description="Name of the new domain.")
+    areas: list[str] = Field(
+        default_factory=list,
+        description="Areas on the map, each a list of corners x y x y …; empty: the entire map.",
+    )
+    clusters: list[str] = Field(
+        default_factory=list, description="Clusters to take documents from, by number or name; empty: all."
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> MakeDomain:
+        if not (self.areas or self.clusters):
+            raise ValueError("name areas, clusters, or both")
+        for area in self.areas:
+            _corners(area)
+        return self
+
+    @property
+    def corners(self) -> list[list[tuple[float, float]]]:
+        """The areas as corners."""
+        return [_corners(area) for area in self.areas]
+
+
+def _corners(area: str) -> list[tuple[float, float]]:
+    try:
+        numbers = [float(one) for one in area.split()]
+    except ValueError:
+        raise ValueError(f"an area must be numbers, not “{area[:40]}”") from None
+    if len(numbers) < 6 or len(numbers) % 2 or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"an area must be pairs of numbers for at least three corners, not “{area[:40]}”")
+    pairs: Iterator[float] = iter(numbers)
+    return list(zip(pairs, pairs, strict=True))
+
+
+def _dense_training(result: Result) -> dict[str, Any]:
+    form = "DEMix, LoRA, MoE or dense"  # its title on the page Train
+    return {"train.what": form, "train-joint.method": "dense", "train-joint.domains": [result["domain"]]}
+
+
+MAKE_DOMAIN = Kind(
+    spec=MakeDomain,
+    title="Make domain",
+    creates=lambda spec: [("corpus", spec.name), ("domain", spec.name)],
+    requires=lambda spec: named("clustering", spec.clustering),
+    reads=no_path,
+    command="cluster choose CLUSTERING NAME",
+    link=ResultLink("train", "Train on it", _dense_training),
+    runner="jobs.kinds.clusters.domains:make_domain",
+)
+
+
+KIND = (IMPORT_CORPUS, MAKE_DOMAIN)
