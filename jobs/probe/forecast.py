@@ -118,7 +118,7 @@ def forecast(
 
 
 def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast:
-    """The forecast of like jobs, of which several run at a time; the speed and the first batch stay those of one."""
+    """The forecast of like jobs, several of them at a time; the speed and the first batch stay those of one."""
     at_a_time = min(num_jobs, at_a_time)
     changes: dict[str, Any] = {"title": f"{num_jobs} trainings for {name}, {at_a_time} at a time"}
     if one.measured is not None:

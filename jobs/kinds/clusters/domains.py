@@ -159,11 +159,11 @@ def read_documents(
             rows = read_rows(folder / f"{split}.parquet")
             is_in_file_N = is_left_N & (documents.sources_N == source) & (documents.splits_N == split_number)
             while batch := list(islice(rows, BATCH)):
-                places = places_of(as_ids([row["id"] for row in batch]), documents.ids_N)
-                for row, place in zip(batch, places.tolist(), strict=True):
-                    if place >= 0 and is_in_file_N[place]:
-                        is_left_N[place] = False
-                        domain = domains[int(numbers_N[place])]
+                found = places_of(as_ids([row["id"] for row in batch]), documents.ids_N)
+                for row, index in zip(batch, found.tolist(), strict=True):
+                    if index >= 0 and is_in_file_N[index]:
+                        is_left_N[index] = False
+                        domain = domains[int(numbers_N[index])]
                         yield Document(row["text"], domain, row["group"], row["source"], row.get("messages"))
     require_all(hex_of(documents.ids_N[is_left_N]), total)
 

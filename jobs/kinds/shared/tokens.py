@@ -98,7 +98,7 @@ def pack(work: Work, domain: DomainFiles, tokenizer: Tokenizer, template: Path, 
 
     Conversations are packed in blocks of this size, with the chat template in the folder `template`: that of the
     tokenizer's base, or of an expert of it. Notes say how many tokens are of answers, and what of the conversations
-    cannot be learned. Raises TrainingError when there is no template.
+    cannot be learned. Raises TrainingError without a template.
     """
     if domain.is_chat:
         encoder = _encoder(domain, tokenizer, template, mask_rule(work))
