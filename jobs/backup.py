@@ -41,7 +41,7 @@ def back_up(settings: Settings, folder: Path, see: See = lambda *_: None) -> Wor
     """
     folder = folder.expanduser().absolute()
     _require_possible(settings, folder)
-    with explained(folder), new_folder(folder, replace=False, mark=_MARK) as aside:
+    with explaining_disk_errors(folder), new_folder(folder, replace=False, mark=_MARK) as aside:
         aside.chmod(0o700)
         copy = settings_of(settings, aside)
         backups.copy_registry(settings, aside / REGISTRY)
@@ -71,7 +71,7 @@ def settings_of(settings: Settings, home: Path) -> Settings:
 
 
 @contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def explaining_disk_errors(folder: Path) -> Iterator[None]:
     """Turns errors of the disk while a folder is written into DiskFullError or StorageError."""
     try:
         with noticing_full_disk(folder.parent):

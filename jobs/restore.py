@@ -20,7 +20,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from engine.files import MANIFEST, aside_of, faults_in
-from jobs.backup import ARTIFACTS, CARD, JOBS, REGISTRY, UPLOADS, copy_tree, explained, settings_of
+from jobs.backup import ARTIFACTS, CARD, JOBS, REGISTRY, UPLOADS, copy_tree, explaining_disk_errors, settings_of
 from jobs.garbage_collection import named_sources
 from jobs.uploads import upload_id
 from workbench.answers.integrity import RestoredWorkbench, StoreCheck, WorkbenchBackup
@@ -67,7 +67,7 @@ def restore(
     shutil.rmtree(aside, ignore_errors=True)
     copy = settings_of(settings, aside)
     try:
-        with explained(settings.root):
+        with explaining_disk_errors(settings.root):
             aside.mkdir(mode=0o700, parents=True)
             left_out = _copy_known(backup, aside)
         changed = _changed_files(aside)
@@ -85,7 +85,7 @@ def restore(
         check = check_store(copy, see)
         known = {fault.id for fault in card.faulty}
         _require_undamaged(check, known, keep_damaged)
-        with explained(settings.root):
+        with explaining_disk_errors(settings.root):
             _put_with_rows(settings, copy, aside)
     finally:
         database.close_engine(copy)

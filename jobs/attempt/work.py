@@ -46,10 +46,10 @@ def with_retries(settings: Settings, write: Callable[[Session], T]) -> T:
         with database.transaction(settings) as session:
             return write(session)
 
-    return retried(settings, run)
+    return call_with_retries(settings, run)
 
 
-def retried(settings: Settings, call: Callable[[], T]) -> T:
+def call_with_retries(settings: Settings, call: Callable[[], T]) -> T:
     """The result of a call, which is repeated while the registry does not respond, up to the length of a lease."""
     until = time.monotonic() + settings.lease_seconds
     while True:

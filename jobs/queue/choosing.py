@@ -37,7 +37,7 @@ def leasing(pool: DevicePool) -> Iterator[None]:
 
 
 @contextmanager
-def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator[str | None]:
+def choose_job(settings: Settings, among: Collection[str] | None = None) -> Iterator[str | None]:
     """The most urgent waiting job that can start here and that no other thread of this worker has chosen."""
     with _choosing:
         with database.reading(settings) as session:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from engine.device import prepare_process
-from jobs.attempt.work import retried
+from jobs.attempt.work import call_with_retries
 from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered_gpus
 from jobs.queue.scheduler import LeaseReaper
@@ -35,7 +35,7 @@ def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list
     pause = threading.Event()
     while True:
         began = time.monotonic()
-        cards = retried(settings, lambda: cards_of(ids, settings))
+        cards = call_with_retries(settings, lambda: cards_of(ids, settings))
         seconds = time.monotonic() - began
         yield cards
         if not _unfinished(cards):

@@ -36,7 +36,7 @@ from jobs.attempt.finish import SMALLER, AttemptOutcome, finish
 from jobs.attempt.job_log import upload_log
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
-from jobs.queue.choosing import chosen, gpu_options
+from jobs.queue.choosing import choose_job, gpu_options
 from workbench.errors import DiskFullError, LeaseLostError, NoRegistryError, RegistryUnavailableError
 from workbench.job_records import leases
 from workbench.registry import database
@@ -135,7 +135,7 @@ def worker_app(settings: Settings) -> Celery:
 
 def run_most_urgent(settings: Settings, among: Collection[str] | None = None) -> bool:
     """Runs the most urgent job (of `among`, or of all); False when none waits or none can be claimed."""
-    with chosen(settings, among) as job_id:
+    with choose_job(settings, among) as job_id:
         if job_id is None:
             return False
         before = row_of(settings, job_id)

@@ -19,7 +19,7 @@ from jobs.attempt import leased_devices
 from jobs.attempt.attempt import attempt, take
 from jobs.attempt.runner import see_only
 from jobs.queue import submit, tasks
-from jobs.queue.choosing import chosen, leasing
+from jobs.queue.choosing import choose_job, leasing
 from jobs.queue.device_registration import gpus_of, registered_gpus, tenancy
 from jobs.queue.local_runner import run_jobs
 from workbench.answers.cards import DeviceCard, DeviceHolder
@@ -127,14 +127,14 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
     with registered_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
         running, large, too_large, later = create(), create(2), create(3), create()
         assert take(settings, running, "somebody", pool) is not None
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None  # one GPU is free, and the large job waits for both
         assert "1 of 2 is in use by" in servers.card(large).waits_for
         assert "no worker has registered more than 2" in servers.card(too_large).waits_for
         submit.request_stop(large, "cancel")
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id == later
-            with chosen(settings) as another:
+            with choose_job(settings) as another:
                 assert another is None  # that GPU is meant for the job that was chosen
 
 
@@ -144,19 +144,19 @@ def test_jobs_that_share_a_gpu_run_in_order_and_a_full_one_keeps_later_shares_fr
     settings = calm(servers)
     with registered_gpus(pretended(settings, "0")) as pool, leasing(pool):
         first, second, full, later = share(0.5), share(0.5), create(), share(0.25)
-        with chosen(settings) as one, chosen(settings) as other:
+        with choose_job(settings) as one, choose_job(settings) as other:
             assert (one, other) == (first, second)
-            with chosen(settings) as another:
+            with choose_job(settings) as another:
                 assert another is None  # both halves are meant for the jobs that were chosen
         claim = take(settings, first, "somebody", pool)
         assert claim is not None
         assert ([gpu.number for gpu in claim.gpus], claim.gpu_share) == (["0"], 0.5)
         submit.request_stop(second, "cancel")
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None  # half is free, but the whole job is first
         assert servers.card(full).waits_for == "Waits for a GPU: 1 of 1 is in use by “Evaluate count”."
         submit.request_stop(full, "cancel")
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id == later
 
 
@@ -206,15 +206,15 @@ def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: R
     with registered_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
         running, foreign, own = create(), create(2), create()
         assert take(settings, running, "somebody", pool) is not None
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None  # a worker keeps the free GPU for the job that needs both
-        with chosen(settings, {own, "absent"}) as job_id:
+        with choose_job(settings, {own, "absent"}) as job_id:
             assert job_id == own != foreign
 
 
 def test_a_worker_without_gpus_leaves_jobs_that_require_some(servers: RunningWorkbench) -> None:
     asking, plain = create(1), create()
-    with leasing(DevicePool("here")), chosen(servers.settings) as job_id:
+    with leasing(DevicePool("here")), choose_job(servers.settings) as job_id:
         assert job_id == plain
     with pytest.raises(DevicesBusyError):
         take(servers.settings, asking, "somebody", DevicePool("here"))
@@ -236,7 +236,7 @@ def test_a_job_whose_gpu_is_gone_goes_back_and_the_gpu_is_offered_again_when_a_w
         assert "GPU 4 (H100) cannot be used any more" in servers.events(job_id)[-1]
         time.sleep(0.5)  # some heartbeats
         assert not devices(servers)[0].is_there
-        with chosen(settings) as none:
+        with choose_job(settings) as none:
             assert none is None
     with registered_gpus(settings, lambda: PRESENT[:1]):
         assert devices(servers)[0].is_there

@@ -19,7 +19,7 @@ from jobs.attempt.attempt import take
 from jobs.attempt.finish import outcome_of
 from jobs.attempt.leased_devices import launcher_of, node_address, withdrawing_lost_hosts
 from jobs.attempt.work import Claim, Work
-from jobs.queue.choosing import chosen, leasing
+from jobs.queue.choosing import choose_job, leasing
 from jobs.queue.device_registration import registered_gpus
 from workbench.errors import BadSettingsError, BadSpecError
 from workbench.job_records import jobs as rows
@@ -58,7 +58,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
     with registered_gpus(settings) as pool, leasing(pool):
         assert there(servers) == ["one/0", "one/1"]
         four, two = create(4), create(2)
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id == two  # the first waits for the other host, and keeps nothing from others
         assert "no worker has registered more than 2" in servers.card(four).waits_for
         (tmp_path / "up-two").touch()
@@ -66,7 +66,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         claim = take(settings, four, "somebody", pool)
         assert claim is not None
         assert [gpu.number for gpu in claim.gpus] == ["one/0", "one/1", "two/0", "two/1"]
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None  # all are leased
         (tmp_path / "up-one").unlink()
         eventually(lambda: there(servers) == ["two/0", "two/1"])
@@ -80,10 +80,10 @@ def test_it_takes_joint_trainings_that_ask_for_gpus_and_nothing_else(
     (tmp_path / "up-one").touch()
     with registered_gpus(settings) as pool, leasing(pool):
         plain = create()
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None
         joint = create(2)
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id == joint != plain
         claim = take(settings, joint, "somebody", pool)
     assert claim is not None

@@ -19,7 +19,7 @@ from world import HERE, RunningWorkbench, eventually
 
 from jobs.attempt import runner
 from jobs.queue import submit, tasks
-from jobs.queue.choosing import chosen
+from jobs.queue.choosing import choose_job
 from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.tasks import StartSignal, describe_exit
 from jobs.uploads import uploads_folder
@@ -73,7 +73,7 @@ def test_with_a_shared_store_a_worker_leaves_jobs_that_read_an_upload_of_another
     with database.transaction() as session:
         foreign, own = (rows.create_job(session, ImportCorpus(name="c", path=str(path))) for path in (there, here))
     plain = create()
-    with chosen(settings) as first, chosen(settings) as second, chosen(settings) as third:
+    with choose_job(settings) as first, choose_job(settings) as second, choose_job(settings) as third:
         assert [first, second, third] == ([own, plain, None] if store else [foreign, own, plain])
 
 
