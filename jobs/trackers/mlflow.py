@@ -26,8 +26,8 @@ class MLflow:
         run.folder.mkdir(parents=True, exist_ok=True)
         self._client: Any = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder}/mlflow.db")
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-        found = self._client.get_experiment_by_name(name)
-        experiment = str(found.experiment_id if found is not None else self._client.create_experiment(name))
+        known = self._client.get_experiment_by_name(name)
+        experiment = str(known.experiment_id if known is not None else self._client.create_experiment(name))
         [*present] = self._client.search_runs([experiment], f"tags.`{JOB_TAG}` = '{run.job_id}'")
         if present:
             self._run: str = present[0].info.run_id

@@ -68,14 +68,14 @@ def run(work: Work, spec: CertifyAddition) -> JobRun:
             measured = changes(session, work.storage, spec.mixture, spec.expert, **measure)
             beside = beside_parent(session, spec.expert, **measure)
     num_files = sum(folder.num_files for folder in older)
-    told = {
+    summary = {
         "expert": spec.expert,
         "mixture": spec.mixture,
         "ok": not faults,
         "sentence": verdict(faults, num_files, num_tensors, measured, later, added.outcome),
     }
     findings = {
-        **told,
+        **summary,
         "base_sha256": str(added.base.kept.sha256)[:12],
         "num_tensors": num_tensors,
         "folders": [_folder_json(folder) for folder in checked],
@@ -89,7 +89,7 @@ def run(work: Work, spec: CertifyAddition) -> JobRun:
     def register(session: Session) -> dict[str, Any]:
         title = f"Addition of {spec.expert} to {spec.mixture}"
         report = register_report(session, KIND, title, findings, about_id=added.expert_id, job_id=work.job_id)
-        return {**told, "report": report.id}
+        return {**summary, "report": report.id}
 
     return register
 
@@ -98,8 +98,8 @@ def _check_folders(added: Addition) -> Events[list[_CheckedFolder]]:
     """Hashes every folder again and compares it with its manifest and the registry."""
     checked, folders = [], [added.base, *added.others, *added.beside]
     for number, folder in enumerate(folders, 1):
-        found = faults_in(folder.kept.folder, folder.kept.sha256)
-        faults = [f"{name} of {folder.what} {fault}" for name, fault in found]
+        faults_by_name = faults_in(folder.kept.folder, folder.kept.sha256)
+        faults = [f"{name} of {folder.what} {fault}" for name, fault in faults_by_name]
         checked.append(_CheckedFolder(folder, 0 if faults else folder.kept.num_files(), faults))
         yield Progress(number, len(folders), "folders", "hashing existing files", is_first=True)
     return checked

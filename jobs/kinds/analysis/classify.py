@@ -285,12 +285,12 @@ def findings(spec: Classify, inputs: ClassificationInputs, measured: Sequence[Me
     chances = {task: [1 / len(seed.prompts.task.labels) for seed in seeds] for task, seeds in by_task.items()}
     rows = [_row({"way": "chance"}, chances)]
     for number, name in enumerate(inputs.names.values()):
-        way = "alone" if number < len(planned.experts) else "beside"
+        how = "alone" if number < len(planned.experts) else "beside"
         accuracies = {
             task: [[*seed.accuracies.by_expert, *seed.beside][number] for seed in seeds]
             for task, seeds in by_task.items()
         }
-        rows.append(_row({"way": way, "expert": name}, accuracies))
+        rows.append(_row({"way": how, "expert": name}, accuracies))
     for routing in measured[0].accuracies.by_variant:
         shares = {task: [seed.accuracies.by_variant[routing] for seed in seeds] for task, seeds in by_task.items()}
         rows.append(_row({"way": routing.routing, "top_k": routing.top_k}, shares))

@@ -159,8 +159,8 @@ def read_documents(
             rows = read_rows(folder / f"{split}.parquet")
             is_in_file_N = is_left_N & (documents.sources_N == source) & (documents.splits_N == split_number)
             while batch := list(islice(rows, BATCH)):
-                found = places_of(as_ids([row["id"] for row in batch]), documents.ids_N)
-                for row, index in zip(batch, found.tolist(), strict=True):
+                indices = places_of(as_ids([row["id"] for row in batch]), documents.ids_N)
+                for row, index in zip(batch, indices.tolist(), strict=True):
                     if index >= 0 and is_in_file_N[index]:
                         is_left_N[index] = False
                         domain = domains[int(numbers_N[index])]

@@ -277,12 +277,12 @@ def store_step(
         write(folder)
         size = sum(part_sizes(folder).values())
     made = NewExpert(id, spec.expert, METHOD.name, tuple(domains), size, held_out, kind, base_id, tokenizer.sha256)
-    whole = (asdict(spec.training) if spec.domains else {}) | dict(config)
+    full_config = (asdict(spec.training) if spec.domains else {}) | dict(config)
 
     def register(session: Session) -> dict[str, Any]:
         parent = session.get(Expert, parent_id) if parent_id else None
         known_parent = parent.id if parent else None
-        register_new_expert(session, work, made, seed_id=seed_id, parent_id=known_parent, config=whole)
+        register_new_expert(session, work, made, seed_id=seed_id, parent_id=known_parent, config=full_config)
         create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert]))
         parts = [part["name"] for part in config["parts"]]
         return {"mixture": spec.name, "expert": spec.expert, "parts": parts, "num_parameters": size}
