@@ -8,15 +8,14 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.device import is_shapes_only
 from engine.errors import DamagedFileError
-from engine.shapes_only import is_shapes_only
-from engine.verified_files import remember, stats_of, was_verified
 
 MANIFEST = "manifest.json"
 EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which one, and whose base
@@ -273,3 +272,31 @@ def _put_first(aside: Path, path: Path) -> None:
         except OSError:
             path.unlink(missing_ok=True)
             raise
+
+
+Stats = dict[str, list[int]]
+
+
+def stats_of(folder: Path, names: Iterable[str]) -> Stats:
+    """Size, inode and times of the files in a folder; raises OSError where one is missing."""
+    seen = {name: (folder / name).stat() for name in names}
+    return {name: [one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns] for name, one in seen.items()}
+
+
+def was_verified(record: Path, sha256: str, stats: Stats) -> bool:
+    """Whether the files with this manifest were right when they were as they are now."""
+    try:
+        return bool(json.loads(record.read_text(encoding="utf-8")) == {"manifest": sha256, "files": stats})
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def remember(record: Path, sha256: str, stats: Stats) -> None:
+    """Writes the record, readable by its owner alone; a disk that takes none is no fault of the files."""
+    aside = record.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        record.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"manifest": sha256, "files": stats}, file)
+        aside.replace(record)

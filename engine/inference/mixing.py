@@ -20,8 +20,7 @@ from engine.inference.cancellation import check_cancelled
 from engine.inference.ensemble import Models, as_ensemble
 from engine.inference.group_reader import GroupReader
 from engine.inference.shared_passes import Drafter
-from engine.mixing.base import Gate, Stream
-from engine.mixing.combine import mix
+from engine.mixing.base import Gate, Stream, mix
 
 
 class Mixing:

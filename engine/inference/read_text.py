@@ -18,8 +18,7 @@ from engine.inference.ensemble import Models
 from engine.inference.mixing import Mixing
 from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
 from engine.inference.sampling import as_shown, candidates_at, only_tokens
-from engine.mixing.base import Gate
-from engine.mixing.combine import mix
+from engine.mixing.base import Gate, mix
 from engine.text.tokenizer import TextStream, Tokenizer
 
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from engine.clusters.artifact import Clustering
-from engine.clusters.clustering_cache import ClusteringCache
+from engine.clusters.artifact import Clustering, ClusteringCache
 from engine.clusters.distances import GrowingContext
 from engine.config import SamplingConfig
 from engine.device import choose_device

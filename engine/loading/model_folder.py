@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from engine.inference.cache_bytes import bytes_per_position
-from engine.methods.row_registry import read_limits
+from engine.methods.multi_expert_files import read_limits
 from engine.models.families import read_config
 from engine.text.chat.own_template import stop_ids, template_folder
 from engine.text.chat.template import ChatTemplate, load_chat_template

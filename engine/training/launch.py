@@ -32,7 +32,7 @@ from engine.training.ipc import (
     read_failure,
     store_failure,
 )
-from engine.training.launchers.base import Launcher, LocalLauncher, Node
+from engine.training.launchers import Launcher, LocalLauncher, Node
 
 _FOLDER = ".processes"
 _WAIT_SECONDS = 0.2

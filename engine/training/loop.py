@@ -29,14 +29,12 @@ from engine.models.likelihoods import Objective
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import autocast_for
-from engine.training.data import Batch, BlockSampler, DomainText
+from engine.training.data import Batch, BlockSampler, DomainText, LossMeans, counted_rows, num_counted_tokens, step_seed
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.inspection import Held, show
-from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
-from engine.training.memory.saving import MemorySaving
+from engine.training.memory import MemorySaving
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.run_state import RunState
-from engine.training.step_seed import step_seed
 
 
 def train(

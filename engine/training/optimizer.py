@@ -13,9 +13,8 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLossError
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
-from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.local_parts import is_divided, local_part
-from engine.training.memory.low_bits import Bf16AdamW, adamw_8bit
+from engine.training.distributed import SINGLE_PROCESS, ProcessGroup, is_divided, local_part
+from engine.training.low_bits import Bf16AdamW, adamw_8bit
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:

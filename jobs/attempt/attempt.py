@@ -11,11 +11,10 @@ import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
-from engine.device import prepare_process
+from engine.device import megabytes, prepare_process
 from engine.errors import DamagedFileError, DoesNotFitError, Problem
 from engine.events import Event, Note, Requirements, Saved, Saving
 from engine.files import folder_size
-from engine.free_memory import megabytes
 from jobs.attempt.checkpoint_upload import CheckpointUpload
 from jobs.attempt.finish import STOPPED, AttemptOutcome, finish, finish_done, outcome_of
 from jobs.attempt.heartbeat import Heartbeat

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 
 from engine.errors import LostNodeError
 from engine.gpus import Gpu, find_gpus
-from engine.training.launchers.base import Launcher, LocalLauncher, SlurmLauncher
-from engine.training.launchers.remote_shell import RemoteShellLauncher, hosts_of
+from engine.training.launchers import Launcher, LocalLauncher, RemoteShellLauncher, SlurmLauncher, hosts_of
 from jobs.attempt.work import Work
 from workbench.errors import BadSpecError, LostGpuError
 from workbench.job_records import devices

@@ -34,7 +34,7 @@ from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import changed_gate, default_gate, load_gate
-from workbench.specs.requests import Step, TrainClusters
+from workbench.specs.requests import PlanStep, TrainClusters
 from workbench.store.storage import get_storage
 
 
@@ -43,8 +43,8 @@ def submit_selection(
 ) -> list[str]:
     """Submits both jobs in one transaction and returns their ids. Raises BadSpecError, and then submits neither."""
     steps = [
-        Step("domain", domain, title_of(domain)),
-        Step("expert", training, title_of(training), ("domain",)),
+        PlanStep("domain", domain, title_of(domain)),
+        PlanStep("expert", training, title_of(training), ("domain",)),
     ]
     return submit_plan(lambda _: steps, settings)
 
@@ -104,7 +104,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
 # finding ------------------------------------------------------------------------------------------
 
 
-def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
+def _find(session: Session, spec: FindClusters) -> Iterator[PlanStep]:
     """The fit, every shard, and the final job; only the final job if one shard is enough."""
     ensure_free(session, Clustering, spec.name)
     names = spec.domains or training_domains(session)
@@ -115,9 +115,9 @@ def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
     for shard in [None, *range(num_shards)] if num_shards > 1 else []:
         part = ClusterPart(**spec.model_dump(exclude={"kind"}), shard=shard)
         label = "fit" if shard is None else f"shard {shard + 1} of {num_shards}"
-        yield Step(label, part, f"{spec.name}: {label}", tuple(keys[:1]))
+        yield PlanStep(label, part, f"{spec.name}: {label}", tuple(keys[:1]))
         keys.append(label)
-    yield Step("whole", spec, f"Find clusters {spec.name}", tuple(keys))
+    yield PlanStep("whole", spec, f"Find clusters {spec.name}", tuple(keys))
 
 
 # branch, train, merge -----------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
     for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
-        names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
+        names = _expert_names(model, domain)
         trained = select(Expert).where(Expert.name.in_(names), Expert.domain_id == cluster.domain_id)
         existing = None if cluster.number in wanted else session.scalar(trained)
         expert = existing.name if existing else names[spec.branch_from is not None]
@@ -253,21 +253,21 @@ def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:
     return spec.model_copy(update={"branch_from": spec.branch_from and model_name(session, spec.branch_from)})
 
 
-def _train(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> Iterator[Step]:
+def _train(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> Iterator[PlanStep]:
     spec = _with_rate(session, _without_alias(session, spec), branches)
     row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
     new = [branch.domain for branch in branches if branch.makes_domain]
     if new:
         domains = MakeClusterDomains(clustering=row.name, domains=new)
-        yield Step("domains", domains, f"{spec.name}: make domains of {row.name}")
+        yield PlanStep("domains", domains, f"{spec.name}: make domains of {row.name}")
     missing = [branch for branch in branches if not branch.is_there]
     for branch in missing:
         title = f"{spec.name}: train on {branch.cluster}" + (f" from {branch.parent}" if branch.parent else "")
-        yield Step(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
+        yield PlanStep(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
     experts = [branch.expert for branch in branches]
     mixture = MakeMixture(name=spec.name, experts=experts, gate=_gate(row, existing), replace=True)
     needed = tuple(branch.expert for branch in missing)
-    yield Step("mixture", mixture, f"{spec.name}: compose the mixture", needed)
+    yield PlanStep("mixture", mixture, f"{spec.name}: compose the mixture", needed)
 
 
 def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> TrainClusters:
@@ -308,14 +308,16 @@ def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
 
 
 def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
-    """The mixture of an earlier training; raises BadSpecError when it has other members than cluster models.
-
-    These are called NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER.
-    """
+    """The mixture of an earlier training; raises BadSpecError when it has other members than cluster models."""
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name))
     for member in row.members if row else ():
-        prefix, _, name = member.expert.name.partition(f"{spec.name}/")
-        number, _, rest = name.partition("/")
-        if prefix or rest not in (_DENSE.only_expert, f"{spec.clustering}/{number}"):
+        expert = member.expert.name
+        number = expert.removeprefix(f"{spec.name}/").partition("/")[0]
+        if expert not in _expert_names(f"{spec.name}/{number}", f"{spec.clustering}/{number}"):
             raise BadSpecError([NameTakenError("mixture", spec.name).problem], "Choose another name.")
     return row
+
+
+def _expert_names(model: str, domain: str) -> list[str]:
+    """The names of a cluster's expert: trained from a seed, and from an expert."""
+    return [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]

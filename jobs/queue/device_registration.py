@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu, find_gpus
-from engine.training.launchers import remote_shell
+from engine.training import launchers
 from jobs.attempt.attempt import host_name, new_owner
 from workbench.errors import BadSpecError, DiskFullError, NoRegistryError
 from workbench.job_records import devices
@@ -52,7 +52,7 @@ def slots_of(settings: Settings) -> list[Gpu]:
         raise BadSpecError(["WORKBENCH_LAUNCHER=ssh needs a hostfile."], "Set WORKBENCH_HOSTFILE.")
     if shutil.which(shlex.split(settings.remote_shell)[0]) is None:
         raise BadSpecError([f"The remote shell “{settings.remote_shell}” is not here."], "Set WORKBENCH_REMOTE_SHELL.")
-    names = remote_shell.slots_of(remote_shell.read_hostfile(Path(settings.hostfile)))
+    names = launchers.slots_of(launchers.read_hostfile(Path(settings.hostfile)))
     return [Gpu(uuid=name, number=name, name=devices.SLOT_NAME) for name in names]
 
 
@@ -62,7 +62,7 @@ def reachable(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
         return gpus
     hosts = {gpu.number.rpartition("/")[0] for gpu in gpus}
     shell, seconds = shlex.split(settings.remote_shell), min(10.0, settings.lease_seconds / 3)
-    there = remote_shell.reachable_hosts(hosts, shell, settings.root, seconds)
+    there = launchers.reachable_hosts(hosts, shell, settings.root, seconds)
     return [gpu for gpu in gpus if gpu.number.rpartition("/")[0] in there]
 
 

@@ -15,7 +15,7 @@ from engine.events import Done, Echo, Token
 from engine.inference.generate import generate
 from engine.inference.prompt import Prompt, encode_prompt
 from engine.inference.read_text import read_prompt, read_text
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import Tokenizer

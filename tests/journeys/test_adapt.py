@@ -20,8 +20,8 @@ from engine.config import Precision
 from engine.errors import Problem
 from engine.events import Saved, Step
 from engine.inference.scores import as_blocks, score_text
-from engine.methods.row_registry import load_multi_expert
-from engine.mixing.gate_registry import build_gate
+from engine.methods.multi_expert_files import load_multi_expert
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample

@@ -13,7 +13,7 @@ from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Step, Token
 from engine.loading.host import Host
-from engine.methods.row_registry import load_multi_expert
+from engine.methods.multi_expert_files import load_multi_expert
 from engine.models.flops import forward_flops
 from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here

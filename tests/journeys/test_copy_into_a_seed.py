@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.methods.row_registry import load_multi_expert
+from engine.methods.multi_expert_files import load_multi_expert
 from engine.models.families import load_model
 from engine.models.rows import Rows
 from engine.text.tokenizer import load_tokenizer

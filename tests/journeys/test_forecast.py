@@ -24,7 +24,7 @@ from engine.files import folder_size
 from engine.methods.registry import methods
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
-from engine.training.layout import Layout
+from engine.training.distributed import Layout
 from jobs.garbage_collection import sweep
 from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs

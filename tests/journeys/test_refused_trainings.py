@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.training.memory import needs
+from engine.training import memory as needs
 from jobs.attempt import attempt
 from jobs.attempt.runner import Log
 from jobs.probe.forecast import forecast

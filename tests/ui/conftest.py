@@ -19,8 +19,7 @@ from engine.errors import ContextLengthExceededError
 from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
 from engine.inference.prompt import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.schema.tables import Artifact, Corpus, Domain, new_id

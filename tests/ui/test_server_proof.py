@@ -167,7 +167,7 @@ def test_a_user_of_a_team_has_a_proof_until_the_token_is_revoked(server: uvicorn
 def test_the_token_of_the_home_is_proved_also_after_it_was_renewed(
     no_auth: bool, mixed: Path, free_port: int, host: Any, wait_until: Any
 ) -> None:
-    from ui.api.server import Server
+    from ui.api.app import Server
 
     ours = Settings(home=mixed, api_port=free_port, no_auth=False)
     ensure_token(ours)

@@ -30,8 +30,7 @@ def serve(settings: Settings) -> None:
 def _listen(settings: Settings) -> None:
     import uvicorn
 
-    from ui.api.app import create_app
-    from ui.api.server import Server
+    from ui.api.app import Server, create_app
 
     app = create_app(settings)
     config = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""POST /v1/completions and /v1/chat/completions: OpenAI's shapes, with the weights behind every token.
+"""OpenAI's routes: models, completions and answers in conversations, with the weights behind every token.
 
 Both plan a request, wait for a slot, and make an answer or its chunks of the same pieces. Several answers of a request
 run side by side in slots that are free; its place in the queue is one.
@@ -25,13 +25,14 @@ from ui.api.deps import GoneError, State, unless_gone
 from ui.api.event_stream import EventStream, events, let_go
 from ui.api.operations import bounded
 from ui.api.schema import EVENTS
-from ui.api.schemas.chat import ChatRequest
-from ui.api.schemas.completion import CompletionRequest
+from ui.api.schemas.completions import ChatRequest, CompletionRequest
 from ui.api.schemas.generation import Generating
 from ui.generation import model_host
 from ui.generation.app_state import AppState
+from ui.generation.known_models import known_models
 from ui.generation.model_host import ModelHost, numbered
-from workbench.answers.server import ChatCompletion, Completion
+from workbench.answers.server import ChatCompletion, Completion, Model, ModelList
+from workbench.errors import NotFoundError
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
@@ -39,9 +40,24 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 
-CLIENT_LEFT = 499  # nginx's code for a client that has disconnected
 QUIET_SECONDS = 5.0  # after which a stream that waits for its first token sends a comment; clients wait for 10 and more
 NUM_SEEDS = 2**64
+
+
+@router.get("/v1/models")
+def list_models(state: State) -> ModelList:
+    """Every mixture and every enabled expert."""
+    return ModelList(data=known_models(state.settings))
+
+
+@router.get("/v1/models/{name:path}")
+def show_model(name: str, state: State) -> Model:
+    """One mixture or expert, by its name or an alias."""
+    models = {model.id: model for model in known_models(state.settings)}
+    models = {alias: model for model in models.values() for alias in model.aliases} | models
+    if name not in models:
+        raise NotFoundError("model", name, models)
+    return models[name]
 
 
 @router.post("/v1/completions", response_model=Completion, responses=EVENTS)
@@ -84,15 +100,13 @@ async def _respond(
             return await unless_gone(request, answer.result(pieces))
         except GoneError:
             await pieces.aclose()
-            return Response(status_code=CLIENT_LEFT)
+            raise
     first = asyncio.ensure_future(anext(pieces))
     try:
         # The first piece is awaited here for a while: what fails before it is still an honest status.
         await unless_gone(request, asyncio.wait({first}, timeout=QUIET_SECONDS))
-    except BaseException as error:
+    except BaseException:
         await let_go(first, pieces)
-        if isinstance(error, GoneError):
-            return Response(status_code=CLIENT_LEFT)
         raise
     if first.done():
         first.result()  # raises what failed

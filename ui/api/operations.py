@@ -21,8 +21,7 @@ from ui.addresses import registry_id
 from ui.api.answer_builders import Piece
 from ui.api.deps import State
 from ui.errors import AnswerTimeoutError, RateLimitExceededError
-from ui.generation.app_state import AppState
-from ui.generation.metrics import Metrics
+from ui.generation.app_state import AppState, Metrics
 from workbench.answers.server import Health, LoadedBase, Ready
 from workbench.registry.database import reading
 

@@ -112,14 +112,6 @@ def print_problem(problem: Problem, as_json: bool) -> None:
         print_note(problem_text(problem))
 
 
-def print_done(value: Any, sentence: str, as_json: bool) -> None:
-    """Prints a result as JSON, or a sentence that it is done."""
-    if as_json:
-        print_json(value)
-    else:
-        say(sentence)
-
-
 def shown(value: Any) -> str:
     """A value formatted for people."""
     if value is None or value == "":

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -212,13 +212,7 @@ class Guard:
         if not is_probe or connection.headers.get(REGISTRY_HEADER) != self._registry:
             return send
         proof = await run_in_threadpool(self._login.prove, challenge, connection.scope.get("server"))
-
-        async def proving(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[PROOF_HEADER] = proof
-            await send(message)
-
-        return proving
+        return _with_headers(send, {PROOF_HEADER: proof})
 
     def _check_sender(self, connection: HTTPConnection) -> None:
         """Refuses what another site, or a page on another port of this machine, sent."""
@@ -229,12 +223,12 @@ class Guard:
                 400, f"The request must carry one header “{twice}”, but has {counts[twice]}.", "bad_request"
             )
         host = headers.get("host", "")
-        if not self._is_own_name(_name(f"//{host}")):
+        if not self._is_own_name(_split(f"//{host}").hostname or ""):
             raise RefusedError(403, _FOREIGN_HOST.format(short(host)), "foreign_host")
         origin = headers.get("origin")
         if origin is None and self._needs_origin(connection):
             raise RefusedError(403, "The request must carry this server's own Origin header.", "foreign_origin")
-        if origin is not None and _place(origin) != host:
+        if origin is not None and _split(origin).netloc != host:
             raise RefusedError(
                 403, f"The Origin header must be this server, but is “{short(origin)}”.", "foreign_origin"
             )
@@ -320,26 +314,18 @@ class Guard:
         return is_any(host) and (name == socket.gethostname().lower() or name in own_addresses())
 
     def _marked(self, send: Send, policy: str) -> Send:
-        async def marked(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                MutableHeaders(scope=message).update({**self._rules.headers, _POLICY: policy})
-            await send(message)
-
-        return marked
+        return _with_headers(send, {**self._rules.headers, "content-security-policy": policy})
 
     def _refused(self, connection: HTTPConnection, refusal: RefusedError) -> Response:
-        if refusal.status != 401:
-            return _answer(refusal, {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {})
-        if _wants_page(connection):
-            return self._login_page.ask()
-        return _answer(refusal, _BASIC_CHALLENGE if self._rules.for_programs else {})
-
-
-def _wants_page(connection: HTTPConnection) -> bool:
-    """Whether a person waits for a page in a window of its own."""
-    headers = connection.headers
-    is_get = connection.scope.get("method") == "GET" and "text/html" in headers.get("accept", "")
-    return is_get and headers.get("sec-fetch-dest", "document") == "document"
+        headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {}
+        if refusal.status == 401:
+            given = connection.headers
+            is_get = connection.scope.get("method") == "GET" and "text/html" in given.get("accept", "")
+            if is_get and given.get("sec-fetch-dest", "document") == "document":  # a person waits for a page
+                return self._login_page.ask()
+            headers = _BASIC_CHALLENGE if self._rules.for_programs else {}
+        body = {"message": refusal.message, "type": "invalid_request_error", "param": None, "code": refusal.code}
+        return JSONResponse({"error": body}, refusal.status, headers)
 
 
 # The headers that are read here: of two values, what stands before or behind the guard might read the other one.
@@ -347,9 +333,19 @@ _SINGLE = (
     *("host", "origin", "authorization", "content-type", "content-length", "transfer-encoding"),
     *("sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest", REGISTRY_HEADER, USER_HEADER, CHALLENGE_HEADER),
 )
-_POLICY = "content-security-policy"
 _FOREIGN_HOST = "The Host header must name this server, but is “{}”. If it is right, add it to WORKBENCH_HOSTS."
 _BASIC_CHALLENGE = {"www-authenticate": 'Basic realm="Expert Workbench: any user, the token as password"'}
+
+
+def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """Adds headers to what is answered, to a web socket that is refused as well."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            MutableHeaders(scope=message).update(headers)
+        await send(message)
+
+    return sending
 
 
 def _too_large(most: int) -> str:
@@ -395,21 +391,9 @@ def _length(headers: Headers) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-def _name(url: str) -> str:
+def _split(url: str) -> SplitResult:
+    """The parts of a URL; all are empty where it cannot be read."""
     try:
-        return urlsplit(url).hostname or ""
+        return urlsplit(url)
     except ValueError:
-        return ""
-
-
-def _place(url: str) -> str:
-    """Host and port of a URL; empty where it cannot be read."""
-    try:
-        return urlsplit(url).netloc
-    except ValueError:
-        return ""
-
-
-def _answer(refusal: RefusedError, headers: Mapping[str, str] | None = None) -> Response:
-    body = {"message": refusal.message, "type": "invalid_request_error", "param": None, "code": refusal.code}
-    return JSONResponse({"error": body}, refusal.status, headers)
+        return urlsplit("")

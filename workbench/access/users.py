@@ -1,4 +1,4 @@
-"""Users of a team: each has a role and a token, of which only the SHA-256 is stored."""
+"""Users of a team: each has a role and a token; only the token's SHA-256 is stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.access.actor import OWNER, Actor, Role, require
-from workbench.answers.team import UserCard
+from workbench.answers.cards import UserCard
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.schema.names import by_name, clean_name
 from workbench.schema.tables import User
@@ -87,7 +87,7 @@ def role_named(name: str) -> Role:
     for role in Role:
         if role.title == name:
             return role
-    raise BadSpecError([f"“{name}” is no role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
+    raise BadSpecError([f"“{name}” is not a role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
 
 
 def _clean(name: str) -> str:

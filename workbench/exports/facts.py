@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.registry import method_of
 from engine.text.dataset_source import DatasetSource
 from engine.text.split_names import HeldOutSplit
@@ -104,7 +103,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
             if report.findings.get("sentence")
         ),
         code_version=row.code_version,
-        is_seed=row.method == BARE_SEED.name,
+        is_seed=method.is_seed,
         is_imported=IMPORTED in row.config,
         reproducible_from=reproducible_from(session, row),
         total_parameters=parameters.total if (parameters := parameters_of(row)) else None,
@@ -119,7 +118,7 @@ def _domain(row: Domain) -> DomainFacts:
 
 
 def _options(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values of the training's options; lists of texts and experts are no options."""
+    """Names and values of the training's options; lists of texts and experts are not options."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _options(value, f"{prefix}{name}.")

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from engine.config import MOST_SEED, MOST_TOKENS, Evidence, Normalise, TaskRouting
-from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
+from engine.config import MOST_SEED, MOST_TOKENS, PAPER_BLOCKS, PAPER_NEWEST_WEIGHT, Evidence, Normalise, TaskRouting
 from engine.text.split_names import HeldOutSplit
 from workbench.formatting.number_format import listed, pluralize
 from workbench.kinds.kind import Kind, Result, ResultLink, expert_link, named, no_path, nothing
@@ -50,6 +49,7 @@ class Evaluate(Spec):
 EVALUATE = Kind(
     spec=Evaluate,
     title="Evaluate",
+    first_step="evaluations",
     creates=nothing,
     requires=lambda spec: [
         ("mixture", spec.mixture),

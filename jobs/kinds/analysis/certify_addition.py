@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.analysis.addition import add_and_compare
+from engine.analysis.removal import add_and_compare
 from engine.events import Progress
 from engine.files import faults_in
 from jobs.attempt.work import Events, JobRun, Work
@@ -17,7 +17,7 @@ from workbench.analysis.changes.additions import (
     KIND,
     Addition,
     BesideParent,
-    Change,
+    MeasuredChange,
     Recorded,
     addition_of,
     beside_parent,
@@ -53,7 +53,7 @@ def run(work: Work, spec: CertifyAddition) -> JobRun:
     faults = [fault for folder in older for fault in folder.faults]
     later = [fault for folder in checked if not folder.recorded.before for fault in folder.faults]
     num_tensors = 0
-    measured: list[Change] = []
+    measured: list[MeasuredChange] = []
     beside: list[BesideParent] = []
     if not faults:
         existing = {expert.id: expert.kept for expert in added.others if expert.before}

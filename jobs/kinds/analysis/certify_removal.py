@@ -37,7 +37,7 @@ from jobs.kinds.shared.scoring import Experts, files_by_base, load_all, register
 from jobs.kinds.shared.tokens import DomainFiles, pack, read_domains
 from workbench.analysis.changes.retrained_baselines import what_stays
 from workbench.kinds.analysis import CertifyRemoval
-from workbench.questions.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
+from workbench.questions.removal import COLUMNS, RemovalColumn, RemovalRow, removal_row, sides_of, verdict
 from workbench.registry.reports import register_report
 
 
@@ -126,10 +126,12 @@ def _pack(work: Work, spec: CertifyRemoval, inputs: RemovalInputs) -> Events[tup
     return folders, long_enough
 
 
-def _row(session: Session, work: Work, spec: CertifyRemoval, domain: str, is_long_enough: bool) -> Row:
+def _row(session: Session, work: Work, spec: CertifyRemoval, domain: str, is_long_enough: bool) -> RemovalRow:
     """The perplexities on a domain, or why they are missing."""
     if not is_long_enough:
-        return Row(domain, why=f"Its dev text has fewer than {spec.num_blocks} blocks of {spec.block_size} tokens.")
+        return RemovalRow(
+            domain, why=f"Its dev text has fewer than {spec.num_blocks} blocks of {spec.block_size} tokens."
+        )
     return removal_row(
         session,
         work.storage,
@@ -152,7 +154,7 @@ class _Comparison:
     work: Work
     spec: CertifyRemoval
     inputs: RemovalInputs
-    own: Row
+    own: RemovalRow
     pieces: Pieces
 
     def with_expert(self, texts: Sequence[Path]) -> Events[tuple[list[Block], dict[str, Tensor]]]:
@@ -186,7 +188,7 @@ class _Comparison:
         models = self._load(self.inputs.retrained)
         return {"without_domain": (yield from self._continue(models, self.own.without_domain))}
 
-    def _continue(self, models: Ensemble, column: Column | None) -> Events[Tensor]:
+    def _continue(self, models: Ensemble, column: RemovalColumn | None) -> Events[Tensor]:
         """Continues the pieces with the experts of a column, in the order of its prior."""
         gate = self._gate(column)
         return (yield from self._continue_by(Mixed(models, list(column.prior) if column else [], gate)))
@@ -199,7 +201,7 @@ class _Comparison:
     def _load(self, experts: Experts) -> Ensemble:
         return load_all(self.work, experts, self.spec.block_size)
 
-    def _gate(self, column: Column | None) -> PosteriorGate:
+    def _gate(self, column: RemovalColumn | None) -> PosteriorGate:
         if column is None:
             raise ScoresError("The scores of this certificate were deleted while it was being made.", "Start it again.")
         return PosteriorGate(list(column.prior.values()), self.spec.evidence)
@@ -208,7 +210,7 @@ class _Comparison:
 def _findings(
     spec: CertifyRemoval,
     inputs: RemovalInputs,
-    rows: Sequence[Row],
+    rows: Sequence[RemovalRow],
     identity: Identity,
     extraction: Extraction,
     pieces: Pieces,

@@ -20,9 +20,8 @@ import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from engine.analysis.fewshot.comparison import ROUTINGS, Accuracies, Answered, compare_routings
 from engine.analysis.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, max_prompt_tokens
-from engine.analysis.fewshot.routing import Answers, divisors
+from engine.analysis.fewshot.routing import ROUTINGS, Accuracies, Answered, Answers, compare_routings, divisors
 from engine.analysis.fewshot.scoring import score_options
 from engine.analysis.fewshot.tasks import Task, read_tasks
 from engine.clusters.artifact import open_clustering
@@ -30,11 +29,11 @@ from engine.errors import MixtureError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.loading.plan import GenerationPlan, PlannedExpert
-from engine.methods.row_registry import read_limits
+from engine.methods.multi_expert_files import read_limits
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.expert_model import ExpertModel
-from engine.statistics.intervals import student_mean
+from engine.statistics.estimates import student_mean
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.resume_guard import report_reproducible_from
@@ -43,10 +42,10 @@ from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.analysis import Classify
-from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words
+from workbench.registry.clusters.cluster_routing import ClusterLabel, describe_clusters
+from workbench.registry.experts import with_another_tokenizer
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
 
@@ -64,7 +63,7 @@ class ClassificationInputs:
     mixture_id: str
     plan: GenerationPlan
     beside: tuple[PlannedExpert, ...]
-    words: Mapping[int, ClusterWords]
+    words: Mapping[int, ClusterLabel]
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -162,7 +161,7 @@ def _read(session: Session, work: Work, spec: Classify) -> ClassificationInputs:
         )
     others = {expert.id: expert for single in beside for expert in single.experts if expert.id not in planned.names}
     mixture_id = mixture_row(session, spec.mixture).id
-    return ClassificationInputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
+    return ClassificationInputs(mixture_id, planned, tuple(others.values()), describe_clusters(session, planned.gate))
 
 
 def _score(work: Work, inputs: ClassificationInputs, prompt_sets: Sequence[_PromptSet]) -> Events[dict[str, Path]]:

@@ -15,10 +15,9 @@ from engine.clusters import edits
 from engine.clusters.artifact import open_clustering
 from engine.clusters.centroids import squared_distances
 from engine.clusters.config import ClusterConfig
-from engine.clusters.describe import label_overlap
 from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.edits import Edited, Part
-from engine.clusters.fitting import Fitted, embed, find_apart, means, require_enough, words_of
+from engine.clusters.fitting import Fitted, embed, find_apart, label_overlap, means, require_enough, words_of
 from engine.clusters.sources import write_sample
 from engine.events import Progress
 from engine.text.split_names import SPLITS

@@ -13,7 +13,7 @@ from engine.files import new_file
 from engine.text.blocks import MASK_RULE
 from engine.text.chat.old_masks import OLD_RULE
 from jobs.attempt.work import Work
-from workbench.registry.reproducible import ROW_ORDER, environment_words
+from workbench.registry.reproducible import ROW_ORDER, describe_environment
 
 MASKS, SOURCES = "masks", "sources"
 
@@ -69,4 +69,4 @@ def note_versions(work: Work) -> Iterator[Note]:
 
 def report_reproducible_from(work: Work) -> str:
     """What the numbers of a report are reproducible from, in words."""
-    return f"The spec of its job, the same experts and text, {environment_words(work.environment)}."
+    return f"The spec of its job, the same experts and text, {describe_environment(work.environment)}."

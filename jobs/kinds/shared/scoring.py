@@ -23,7 +23,7 @@ from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.scores import counted_tokens, score_card, score_tokens, token_hits
 from engine.loading.loaded_base import load_base
-from engine.methods.row_registry import read_limits
+from engine.methods.multi_expert_files import read_limits
 from engine.models.context_length import require_context
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens

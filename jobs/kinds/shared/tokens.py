@@ -30,7 +30,7 @@ from jobs.attempt.work import Events, Work
 from jobs.kinds.shared.resume_guard import SOURCES, mask_rule, read_inputs, write_inputs, write_mask_rule
 from workbench.formatting.number_format import pluralize
 from workbench.registry.corpora import domain_row
-from workbench.registry.tokenizers import chat_tokens_key, tokens_key
+from workbench.registry.experts import chat_tokens_key, tokens_key
 from workbench.schema.tables import Domain
 from workbench.store import artifact_kinds
 from workbench.store.storage import Storage

@@ -19,7 +19,7 @@ from engine.methods.average.descriptor import METHOD as AVERAGE
 from engine.methods.export import save_model
 from engine.methods.moe.checkpoint import as_moe
 from engine.methods.registry import get_method, method_of
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.chat.own_template import copy_template, template_folder
 from engine.text.chat.template import load_chat_template
@@ -33,12 +33,11 @@ from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.errors import BadSpecError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts
-from workbench.kinds.training.exchange import MOE_FORMAT, ExportMixture, mixture_complaints
+from workbench.kinds.training.exchange import FORMATS, ExportMixture, mixture_complaints
 from workbench.kinds.training.mixtures import AverageExperts
-from workbench.registry.experts import AVERAGED, domains_of, expert_row
+from workbench.registry.experts import AVERAGED, domains_of, expert_row, with_another_tokenizer
 from workbench.registry.mixtures import create_mixture, mixture_row, taking_part
 from workbench.registry.priors import weights_under
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.tables import Expert, Mixture
 from workbench.specs.gates import load_gate
 from workbench.specs.requests import MixtureSpec
@@ -114,7 +113,7 @@ def export_mixture(work: Work, spec: ExportMixture) -> JobRun:
     require_one_template(parts)
 
     def fill(folder: Path) -> Iterator[Event]:
-        lm = yield from merge_experts(as_moe if spec.format == MOE_FORMAT else average, parts)
+        lm = yield from merge_experts(as_moe if FORMATS[spec.format].adds_networks else average, parts)
         yield from write_model(work, partial(save_model, lm, parts[0].base.folder), parts[0].kept.folder, card, folder)
 
     num_bytes = yield from write_output(work, Path(spec.folder), fill)
@@ -133,10 +132,11 @@ def _read_mixture(session: Session, work: Work, spec: ExportMixture) -> tuple[li
         raise BadSpecError(complaints)
     shares = _shares(row, spec.format)
     require_one_tokenizer([*shares])
-    if spec.format != MOE_FORMAT:
+    adds_networks = FORMATS[spec.format].adds_networks
+    if not adds_networks:
         require_averageable([*shares])
     facts = tuple(expert_facts(session, one) for one in shares)
-    made_by = _MOE if spec.format == MOE_FORMAT else _AVERAGE
+    made_by = _MOE if adds_networks else _AVERAGE
     parts = [weighed_expert(work, one, share) for one, share in shares.items()]
     return parts, CardFacts(spec.mixture, spec.format, facts, tuple(shares.values()), made_by)
 
@@ -145,7 +145,7 @@ def _shares(row: Mixture, format: str) -> dict[Expert, float]:
     """The share of each expert that takes part: of the gate where it is exported, of the prior for an average."""
     experts = taking_part(row)
     weights = {member.expert: member.weight for member in row.members if member.expert in experts}
-    if format == MOE_FORMAT:  # a gate of the k largest weights leaves the others out
+    if FORMATS[format].adds_networks:  # a gate of the k largest weights leaves the others out
         logs = build_gate(load_gate(row.gate), [*weights.values()]).start().log_weights().tolist()
         weights = {one: weights[one] for one, log in zip(weights, logs, strict=True) if math.isfinite(log)}
     return {one: weight / sum(weights.values()) for one, weight in weights.items()}

@@ -28,7 +28,7 @@ from engine.inference.watched_losses import losses_mixed, losses_of, watched_blo
 from engine.loading.plan import GenerationPlan
 from engine.methods.registry import get_method, method_of
 from engine.mixing.cluster import Routing
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.models.context_length import require_context
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
@@ -39,7 +39,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.autocast import autocast_for
 from engine.training.data import DomainText
 from engine.training.loop import train
-from engine.training.memory.needs import require_memory_to_build
+from engine.training.memory import require_memory_to_build
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, register_new_expert, store_base
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs

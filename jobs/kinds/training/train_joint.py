@@ -17,8 +17,7 @@ from engine.device import choose_device, num_gpus
 from engine.events import Note
 from engine.inference.text_samples import TextSampler
 from engine.inference.watched_losses import losses_of
-from engine.methods.joint_training import train_distributed
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe, train_distributed
 from engine.methods.registry import get_method
 from engine.models.context_length import require_context
 from engine.models.trainable_model import TrainableModel, trainable
@@ -26,9 +25,9 @@ from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
-from engine.training.layout import most_ranks
+from engine.training.distributed import most_ranks
 from engine.training.loop import train
-from engine.training.memory.needs import require_memory_to_build
+from engine.training.memory import require_memory_to_build
 from jobs.attempt.leased_devices import launcher_of, withdrawing_lost_hosts
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import (

@@ -141,7 +141,7 @@ def ratios(evidence: CbtmEvidence, seed: int) -> list[list[float]] | None:
     numbers = range(arm.num_models)
     if any((single_model(arm, number), seed, home) not in losses for number in numbers for home in homes):
         return None
-    table = [[losses[single_model(arm, number), seed, home].perplexity for home in homes] for number in numbers]
+    table = [[losses[single_model(arm, number), seed, home].value for home in homes] for number in numbers]
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 

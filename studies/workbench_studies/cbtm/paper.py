@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.mixing.papers import PAPER_TEMPERATURE
+from engine.config import PAPER_TEMPERATURE
 
 TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 T = PAPER_TEMPERATURE

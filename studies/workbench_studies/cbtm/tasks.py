@@ -14,8 +14,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from engine.statistics.estimates import Estimate, half_width, of_seeds
-from engine.statistics.intervals import student_mean
+from engine.statistics.estimates import Estimate, half_width, of_seeds, student_mean
 from workbench_studies.cbtm import paper
 from workbench_studies.cbtm.evidence import CbtmEvidence
 from workbench_studies.core.findings import Row

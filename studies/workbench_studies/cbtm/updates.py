@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.statistics.estimates import Estimate
-from engine.statistics.intervals import student_mean
+from engine.statistics.estimates import Estimate, student_mean
 from workbench_studies.cbtm.evidence import CbtmEvidence
 from workbench_studies.cbtm.names import DENSE, MOE, Arm, balanced
 from workbench_studies.cbtm.sizes import shared

@@ -87,7 +87,7 @@ def ratios(evidence: DemixEvidence, seed: int) -> list[list[float]] | None:
     losses, domains = evidence.measured.losses, evidence.subject.domains
     if any((single_expert(expert), seed, domain) not in losses for expert in domains for domain in domains):
         return None
-    table = [[losses[single_expert(expert), seed, domain].perplexity for domain in domains] for expert in domains]
+    table = [[losses[single_expert(expert), seed, domain].value for domain in domains] for expert in domains]
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 

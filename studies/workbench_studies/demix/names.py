@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import Evidence
-from engine.mixing.papers import PAPER_NEWEST_WEIGHT
+from engine.config import PAPER_NEWEST_WEIGHT, Evidence
 from workbench_studies.core.sizes import Run
 
 Variant = Literal[

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, lists
-from ui.cli.options import InProcess, Json, Wait, split_commas
+from ui.cli.job_progress import show_progress
+from ui.cli.options import InProcess, Json, Wait, names_of, split_commas
 from ui.cli.output import day, print_json, print_table, say
-from ui.cli.plan_progress import show_progress
+from ui.cli.verbs import Column, lists
 from ui.errors import BadUsageError
 from workbench.formatting.number_format import number
 from workbench.formatting.shell_command import shell_command

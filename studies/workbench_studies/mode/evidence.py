@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from engine.statistics.bootstrap import Accuracies
+from engine.statistics.bootstrap import Averages
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.evidence import Evidence
 from workbench_studies.mode.names import Arm
@@ -21,8 +21,8 @@ class ModeEvidence(Evidence):
     measured: ModeMeasured
 
     @cached_property
-    def accuracies(self) -> Accuracies:
-        return Accuracies(self.measured.hits)
+    def accuracies(self) -> Averages:
+        return Averages(self.measured.hits)
 
     def accuracy(self, arm: Arm, domains: Sequence[str]) -> Estimate | None:
         """The accuracy in %, averaged over domains and seeds."""

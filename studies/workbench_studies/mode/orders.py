@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from engine.statistics.bootstrap import Accuracies
+from engine.statistics.bootstrap import Averages
 from workbench_studies.core.verdicts import (
     NEAR_CHANCE,
     Claim,
@@ -105,7 +105,7 @@ def _as_untrained(evidence: ModeEvidence, arm: Arm) -> str:
     return f"{arm} {words} on {' and '.join(trained)} ({100 * own:.2f} against {100 * untouched:.2f} %)."
 
 
-def _best(accuracies: Accuracies, arms: Mapping[Key, Arm], domains: Sequence[str]) -> Key:
+def _best(accuracies: Averages, arms: Mapping[Key, Arm], domains: Sequence[str]) -> Key:
     """The one with the highest average over the seeds that all of them have."""
     every = list(arms.values())
     averages = {key: accuracies.estimate(every, domains, lambda *each, n=n: each[n]) for n, key in enumerate(arms)}

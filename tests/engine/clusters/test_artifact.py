@@ -12,9 +12,9 @@ import pytest
 
 from engine.clusters.artifact import Clustering, load_clustering
 from engine.clusters.centroids import Clusters, squared_distances
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, ClusterMethod, TfidfConfig
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+from engine.clusters.kmeans import find_clusters
 from engine.errors import DamagedFileError, EngineError
 from engine.text.corpus import Document
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.clusters.assignment import place
+from engine.clusters.artifact import place
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.documents import ClusteredDocuments, Mapped, join, load_documents, load_mapped
 from engine.clusters.edits import Part, merge, pin, split

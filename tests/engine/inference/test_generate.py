@@ -17,8 +17,8 @@ from engine.inference.generate import generate
 from engine.inference.mixing import Mixing
 from engine.inference.read_text import read_text
 from engine.inference.sampling import StopPhrases, make_generator, sample_token, sampling_distribution
-from engine.mixing.combine import mix
-from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.base import mix
+from engine.mixing.gate_type import build_gate, gate_type
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel

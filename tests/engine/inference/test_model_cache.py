@@ -22,12 +22,11 @@ from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
 from engine.loading.loaded_base import LoadedBase
 from engine.loading.model_cache import ModelCache
-from engine.methods import multi_expert_host
+from engine.methods import multi_expert_files
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
-from engine.methods.multi_expert_files import load_experts
-from engine.methods.row_registry import load_multi_expert, new_placement, read_limits
+from engine.methods.multi_expert_files import load_experts, load_multi_expert, new_placement, read_limits
+from engine.methods.parts.files import save_parts
 from engine.mixing.cluster import ClusterGate
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel, Placement
@@ -67,7 +66,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(multi_expert_host, "load_experts", loading)
+    monkeypatch.setattr(multi_expert_files, "load_experts", loading)
 
     def count() -> int:
         gc.collect()

@@ -21,10 +21,9 @@ from engine.inference.generate import generate
 from engine.inference.read_together import why_separate
 from engine.inference.shared_passes import SharedPasses
 from engine.inference.slot import Slot
-from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.row_registry import new_placement
-from engine.mixing.base import Gate
-from engine.mixing.fixed import FixedGate
+from engine.methods.multi_expert_files import new_placement
+from engine.methods.parts.active_parts import ActiveParts
+from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
@@ -203,7 +202,7 @@ def test_a_pass_that_leaves_out_one_token_is_noticed_in_every_precision(monkeypa
 def test_experts_before_the_text_or_with_parts_decode_separately() -> None:
     shared, before = SharedPasses(), model_with(KEYS, experts_in="token")
     assert shared.view(before) is before
-    parts: Any = ActiveExperts.__new__(ActiveExperts)
+    parts: Any = ActiveParts.__new__(ActiveParts)
     assert shared.view(parts) is parts
 
 

@@ -10,8 +10,7 @@ import torch
 
 from engine.errors import DamagedFileError, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
-from engine.methods.multi_expert_files import save_base, save_expert
-from engine.methods.row_registry import load_multi_expert, read_limits
+from engine.methods.multi_expert_files import load_multi_expert, read_limits, save_base, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 

@@ -16,10 +16,9 @@ import torch
 from engine.config import ModelConfig, TrainingConfig
 from engine.errors import LostRankError, NonFiniteLossError, TrainingError
 from engine.events import Progress, Step
-from engine.methods.joint_training import Task, train_distributed
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe, Task, train_distributed
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import methods
-from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.training.ipc import from_line, read_failure, report_error, report_failure, to_line

@@ -17,7 +17,7 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLossError, TrainingError
 from engine.events import Evaluated, Requirements, Saved, Step, TrainingFinished
 from engine.files import write_manifest
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe
 from engine.methods.registry import methods
 from engine.models.context_length import require_context
 from engine.models.multi_expert import MultiExpertModel

@@ -10,24 +10,23 @@ from typing import Any
 import pytest
 import torch
 
-from engine import free_memory
+from engine import device as device_module
 from engine.config import ModelConfig, TrainingConfig
+from engine.device import megabytes, shapes_only
 from engine.errors import DoesNotFitError
 from engine.events import Event, Requirements, Step
 from engine.files import folder_size
-from engine.free_memory import megabytes
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe
 from engine.methods.registry import methods
 from engine.models.families import fresh_model
 from engine.models.trainable_model import trainable
-from engine.shapes_only import shapes_only
 from engine.text.blocks import Tokens
+from engine.training import memory as module
 from engine.training.checkpoint import checkpoint_folder
 from engine.training.data import DomainText
 from engine.training.inspection import Held, observed_by
 from engine.training.loop import train
-from engine.training.memory import needs as module
-from engine.training.memory.needs import least_needs, require_memory_to_build
+from engine.training.memory import least_needs, require_memory_to_build
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SHAPE = ModelConfig("llama", num_layers=4, width=32, num_heads=2, ffn_width=64, max_positions=64)
@@ -137,8 +136,8 @@ def test_a_gpu_without_a_number_is_the_current_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "mem_get_info", of((50, 100)))
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", of(0.4))
     monkeypatch.setattr(torch.cuda, "memory_reserved", of(5))
-    assert free_memory.most_memory(GPU) == 40
-    assert free_memory.most_memory(torch.device("cuda:1")) == 40
+    assert device_module.most_memory(GPU) == 40
+    assert device_module.most_memory(torch.device("cuda:1")) == 40
     assert numbers == [3, 3, 3, 1, 1, 1]
 
 
@@ -200,19 +199,19 @@ def test_a_process_can_have_what_it_has_and_what_is_free(monkeypatch: pytest.Mon
     machine, process = tmp_path / "meminfo", tmp_path / "status"
     machine.write_text("MemTotal: 900 kB\nMemAvailable: 100 kB\nSwapFree: 20 kB\nHugePages_Total: 0\n")
     process.write_text("Name:\tpython\nVmRSS:\t   7 kB\n")
-    monkeypatch.setattr(free_memory, "_MACHINE", machine)
-    monkeypatch.setattr(free_memory, "_PROCESS", process)
-    monkeypatch.setattr(free_memory, "_CGROUP", tmp_path)
-    assert free_memory.most_memory(CPU) == 127 * 1024
-    assert free_memory.free_main_memory() == 100 * 1024
+    monkeypatch.setattr(device_module, "_MACHINE", machine)
+    monkeypatch.setattr(device_module, "_PROCESS", process)
+    monkeypatch.setattr(device_module, "_CGROUP", tmp_path)
+    assert device_module.most_memory(CPU) == 127 * 1024
+    assert device_module.free_main_memory() == 100 * 1024
     for name, value in {
         "memory.max": 50 * 1024,
         "memory.current": 10 * 1024,
         "memory.stat": "inactive_file 2048",
     }.items():
         (tmp_path / name).write_text(f"{value}\n")
-    assert free_memory.most_memory(CPU) == (50 - 10 + 2 + 20 + 7) * 1024
-    assert free_memory.free_main_memory() == (50 - 10 + 2) * 1024
+    assert device_module.most_memory(CPU) == (50 - 10 + 2 + 20 + 7) * 1024
+    assert device_module.free_main_memory() == (50 - 10 + 2) * 1024
     machine.unlink()
-    assert free_memory.free_main_memory() is None
-    assert free_memory.most_memory(CPU) is None
+    assert device_module.free_main_memory() is None
+    assert device_module.most_memory(CPU) is None

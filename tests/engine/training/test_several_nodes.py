@@ -10,8 +10,7 @@ import pytest
 
 from engine.errors import LostNodeError, LostRankError, TrainingError
 from engine.methods.joint_training import train_distributed
-from engine.training.launchers.base import SlurmLauncher
-from engine.training.launchers.remote_shell import Host, RemoteShellLauncher, read_hostfile
+from engine.training.launchers import Host, RemoteShellLauncher, SlurmLauncher, read_hostfile
 from tests import network, slurm
 from tests.engine.training.launched import (
     CONFIG,

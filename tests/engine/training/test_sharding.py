@@ -15,7 +15,7 @@ from ranks import by_itself, model_of, together
 from test_distributed import STOPPED_EARLY, assert_same_training, make_run, weights  # noqa: F401 (a fixture)
 
 from engine.events import TrainingFinished
-from engine.training.layout import Layout
+from engine.training.distributed import Layout
 
 SHARDED = {"shard": True}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ui.cli.completion import names_of
+from ui.cli.options import names_of
 from workbench.job_records.jobs import create_job
 from workbench.kinds.analysis import SelfCheck
 from workbench.registry.database import transaction

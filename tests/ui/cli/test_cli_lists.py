@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ui.cli.app import main
-from ui.cli.listing import Column, Selection
+from ui.cli.verbs import Column, Selection
 from ui.errors import BadUsageError
 from ui.present.forms.uploads import keep_uploads
 from workbench.job_records.jobs import create_job, request_stop

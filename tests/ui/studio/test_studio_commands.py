@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from jobs.plans import clusterings
-from ui.cli import app
-from ui.cli.commands import cluster, corpus, evaluate, expert, mixture, mode, seed, train
+from ui.cli import app, verbs
+from ui.cli.commands import evaluate, expert, seed, train
 from ui.kinds.catalog import screen_of
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import assemble, changed, questions_of
@@ -110,8 +110,8 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
         specs.append(spec)
         return SimpleNamespace(state="queued")
 
-    for verb in (cluster, corpus, seed, train, evaluate, expert, mixture, mode):
-        monkeypatch.setattr(verb, "submit", submit)
+    for module in (verbs, seed, train, evaluate, expert):
+        monkeypatch.setattr(module, "submit", submit)
     return specs
 
 

@@ -41,7 +41,7 @@ def test_every_action_of_the_pages_has_a_role() -> None:
         if isinstance(action, Twin)
     }
     assert roles["studio/experts/rename_delete.py", "Delete"] is Role.EDITOR
-    assert roles["playground/app.py", "Generate"] is roles["playground/app.py", "words"] is Role.VIEWER
+    assert roles["playground/app.py", "Generate"] is roles["playground/app.py", "label"] is Role.VIEWER
     assert len(roles) > 40
     playground = {role for (module, _), role in roles.items() if module.startswith("playground")}
     assert playground == {Role.VIEWER}

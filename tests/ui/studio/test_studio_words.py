@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from engine.errors import CorpusError
-from ui.cli.plan_progress import line as several_line
+from ui.cli.job_progress import line as several_line
 from ui.kinds.job_results import result_places, result_sentence
 from ui.present.first_steps import first_steps
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from engine.errors import MixtureError
+from ui.cli import verbs
 from ui.cli.app import main
-from ui.cli.commands import evaluate
 from ui.present.text.retention import left_out_words, retention_rows
 from workbench.analysis import perplexity_tables
 from workbench.errors import NotFoundError
@@ -138,7 +138,7 @@ def test_a_number_of_other_tokens_is_missing_and_so_is_the_mean(trained: World) 
 
 def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[Spec] = []
-    monkeypatch.setattr(evaluate, "submit", lambda spec, _how: requested.append(spec))
+    monkeypatch.setattr(verbs, "submit", lambda spec, _how: requested.append(spec))
     score(trained, "poor/code", "code", None)
     trained.expert("alone", "law")
     outcome = ask(trained, "code", experts=["mode/code", "poor/code", "alone"])

@@ -32,8 +32,7 @@ from ui.widgets.notices import explained, keep
 from ui.widgets.parents import show_posterior
 from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.additions import additions_of
-from workbench.analysis.changes.training_outcome import worse_than_before
+from workbench.analysis.changes.additions import additions_of, worse_than_before
 from workbench.analysis.perplexity_tables import in_domain_scores
 from workbench.answers.cards import ExpertCard
 from workbench.exports.old_masks import old_masks

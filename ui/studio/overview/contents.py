@@ -12,7 +12,7 @@ from ui.present.headlines import takes_part, trained_domains
 from ui.present.next_steps import Holdings
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.additions import KIND as ADDITION
+from workbench.analysis.changes.additions import ADDITIONS as ADDITION
 from workbench.answers.cards import AliasCard, DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
 from workbench.job_records import jobs as rows
 from workbench.questions.removal import KIND as REMOVAL

@@ -10,8 +10,7 @@ import streamlit as st
 
 from ui.errors import ServerDownError, ServerRefusedError
 from ui.present.text.formatting import duration, pluralize, size
-from ui.serving.disks import ENOUGH_BYTES, least_free, trashed_bytes
-from ui.serving.doctor import Finding, check_artifacts
+from ui.serving.doctor import ENOUGH_BYTES, Finding, check_artifacts, least_free, trashed_bytes
 from ui.serving.processes import WORKER, runs
 from ui.widgets.background import kept_client
 from workbench.answers.cards import JobCard

@@ -24,8 +24,8 @@ _DOMAINS = "train.domains"  # the pills
 _SEEN = "train.imported"  # the import whose domains were chosen
 
 
-def show_have() -> list[str] | str | None:
-    """Domains to train on, the kind of job to go on with, or None as long as nothing is chosen."""
+def show_have() -> list[str] | tuple[str, dict[str, str]] | None:
+    """Domains to train on, the kind of job to go on with and its widgets' values, or None while nothing is chosen."""
     have = choose_one(
         st.segmented_control, "What do you have?", [TEXT, CLUSTER, CHAT, MODEL], default=TEXT, key="have", required=True
     )
@@ -104,11 +104,11 @@ def _show_clusters() -> None:
     st.page_link(CLUSTERS.script, label="Train on clusters" if names else "Find clusters", icon=CLUSTERS.icon)
 
 
-def _show_models() -> str | None:
+def _show_models() -> tuple[str, dict[str, str]] | None:
     st.caption("A LoRA folder or a fine-tuned model becomes an expert; a causal LM becomes a seed model.")
     with st.container(horizontal=True):
         if st.button("Import an expert", key="train.import", type="primary"):
-            return "import-expert"
+            return "import-expert", {}
         if st.button("Make a seed model of a model", key="train.seed"):
-            return "make-seed"
+            return "make-seed", {"seed.source": "folder"}
     return None

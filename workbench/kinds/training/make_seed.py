@@ -11,8 +11,7 @@ from engine.config import (
     ModelConfig,
 )
 from workbench.errors import BadSpecError
-from workbench.kinds.kind import Kind, named
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Kind, Probe, named
 from workbench.specs.base import ExpertName, Name, Spec, absolute, hub_name
 
 
@@ -67,6 +66,7 @@ def _probe(spec: MakeSeed) -> Probe[MakeSeed]:
 KIND = Kind(
     spec=MakeSeed,
     title="Make seed",
+    first_step="seeds",
     creates=lambda spec: named("seed model", spec.name),
     requires=lambda spec: [*named("expert", spec.expert), *named("domain", *spec.domains)],
     reads=lambda spec: spec.location if spec.source == "folder" else "",

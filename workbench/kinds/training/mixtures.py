@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.kind import Kind, ResultLink, named, no_path
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Kind, Probe, ResultLink, named, no_path
 from workbench.specs.base import ExpertName, Name, Spec
 from workbench.specs.gates import AnyGate, default_gate
 

@@ -24,10 +24,10 @@ from transformers import DynamicCache
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.methods.mode.block import Branch
-from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.folders import expert_folder
 from engine.methods.mode.sharding.messages import Peer, control_group, unpacked
+from engine.methods.parts.method import Learning
 from engine.training.autocast import in_training_precision
 from engine.training.checkpoint import (
     best_weights,
@@ -38,9 +38,9 @@ from engine.training.checkpoint import (
     save_checkpoint,
     training_state,
 )
+from engine.training.data import step_seed
 from engine.training.distributed import ProcessGroup
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
-from engine.training.step_seed import step_seed
 
 
 def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> bool:
