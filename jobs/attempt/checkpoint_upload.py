@@ -40,7 +40,7 @@ class CheckpointUpload:
     ) -> None:
         self._checkpoints, self._folder = checkpoints, folder
         self._may_upload, self._on_uploaded = may_upload, on_uploaded
-        self._numbers, self._is_over = count(), False
+        self._numbers, self._is_over = count(1), False
         self._uploads: list[Future[Saved | None]] = []  # those that `uploaded` has not told of, in their order
         for left in folder.glob(aside_pattern(_SNAPSHOT)):  # of a killed process
             shutil.rmtree(left, ignore_errors=True)

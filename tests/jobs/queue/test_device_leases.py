@@ -329,6 +329,7 @@ def test_behind_a_number_there_may_be_another_gpu_but_not_behind_a_uuid(monkeypa
     assert not leased_devices._sees([Gpu("a", "0", "H100", 1, "GPU-a"), Gpu("b", "1", "H100", 1, "GPU-b")])
 
 
+@pytest.mark.usefixtures("tiny_runner")
 def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their_numbers(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
