@@ -21,7 +21,7 @@ from engine.methods.parts.method import Learning
 from engine.methods.parts.parts_model import PartsModel
 from engine.models.expert_model import PartWeights
 from engine.models.heads import head_of
-from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from
+from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows
 
@@ -64,6 +64,7 @@ class ActiveParts(nn.Module):
         self.active = tuple(active)
         self.names = tuple(names or active)
         self.keys = [name]
+        self.max_positions, self.vocab_size = model.max_positions, model.vocab_size
         self.learning: Learning = learning
         self.weights: Tensor | None = None
         self._recorder: GateShares | None = None
@@ -87,14 +88,6 @@ class ActiveParts(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.model.device
-
-    @property
-    def max_positions(self) -> int:
-        return self.model.max_positions
-
-    @property
-    def vocab_size(self) -> int:
-        return self.model.vocab_size
 
     def forward(
         self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
@@ -142,12 +135,10 @@ class ActiveParts(nn.Module):
     ) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target."""
         self._require(rows)
-        scores, weights_KGBT = self.model.token_scores(
-            input_ids_BT, targets_BT, self.active, position_ids_BT=position_ids_BT
-        )
+        hidden_BTD, weights_KGBT = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
         if self._recorder is not None:
             self._recorder.add(weights_KGBT)
-        return scores
+        return token_scores(self.lm, hidden_BTD, targets_BT)
 
     def log_likelihoods(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None

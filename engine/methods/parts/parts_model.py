@@ -20,7 +20,6 @@ from engine.methods.parts.method import Learning, get_parts_method
 from engine.models.families import max_positions
 from engine.models.flops import Shape
 from engine.models.heads import head_of
-from engine.models.likelihoods import TokenScores, token_scores
 from engine.models.separation import separated
 from engine.models.stored_tensors import fill
 
@@ -109,19 +108,6 @@ class PartsModel(nn.Module):
         """Logits [B, T, V], and the weights; all else as for `read`."""
         hidden_BTD, weights_KGBT = self.read(input_ids_BT, keys, cache, mask_BS, position_ids_BT)
         return head_of(self.lm)(hidden_BTD), weights_KGBT
-
-    def token_scores(
-        self,
-        input_ids_BT: Tensor,
-        targets_BT: Tensor,
-        keys: Sequence[str],
-        mask_BS: Tensor | None = None,
-        *,
-        position_ids_BT: Tensor | None = None,
-    ) -> tuple[TokenScores, Tensor]:
-        """Log-likelihood and hit [B, T] of each target, and the weights. The logits never exist all at once."""
-        hidden_BTD, weights_KGBT = self.read(input_ids_BT, keys, None, mask_BS, position_ids_BT)
-        return token_scores(self.lm, hidden_BTD, targets_BT), weights_KGBT
 
     def add_expert(self, key: str, config: Any, state: Mapping[str, Tensor] | None = None) -> None:
         """Adds a part that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""

@@ -102,33 +102,26 @@ def _with_gates(events: Iterator[Event], shares: Mapping[str, Sequence[float]]) 
             yield replace(event, gates_by_domain=dict(shares)) if isinstance(event, Evaluated) else event
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """Where a training writes, and what it computes on."""
-
-    folder: Path  # of the checkpoints
-    device: str = "auto"
-    num_processes: int = 0  # that were asked for; 0: none
-    threads: int = 0
-    log: Path | None = None
-
-
 @dataclass
 class PartsTraining:
     """The training of a set of parts in this process: an iterator of events. Afterwards `write` writes the parts."""
 
     part_set: PartSet
     data: TrainingData
-    run: TrainingRun
     tokenizer: Tokenizer
+    folder: Path  # of the checkpoints
+    device: str = "auto"
+    num_processes: int = 0  # that were asked for; 0: none
+    threads: int = 0
+    log: Path | None = None
 
     def __iter__(self) -> Iterator[Event]:
-        part_set, config, device = self.part_set, self.data.config, choose_device(self.run.device)
+        part_set, config, device = self.part_set, self.data.config, choose_device(self.device)
         require_memory_to_build(part_set.loaded, part_set.base.folder, [part_set.id], config, device)
         self._active = yield from part_set.load(device)
         self.begin(self._active)
         sample = TextSampler(self._active, self.tokenizer, self.data.texts(), config)
-        yield from train_active(self._active, self.data, self.run.folder, sample=sample)
+        yield from train_active(self._active, self.data, self.folder, sample=sample)
 
     def begin(self, active: ActiveParts) -> None:
         """Called before the first update, or before the training resumes."""

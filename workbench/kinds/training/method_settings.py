@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import JsonValue, field_validator, model_validator
 
 from engine.errors import EngineError
+from engine.methods.base import Method
 from engine.methods.registry import get_method
 from workbench.specs.base import Spec
 
@@ -20,6 +22,15 @@ class MethodSettings(Spec):
     if TYPE_CHECKING:
         method: str
         options: dict[str, JsonValue]
+
+    offered: ClassVar[Callable[[], Mapping[str, Method]]]  # the methods to choose from, the usual one first
+
+    @field_validator("method", check_fields=False)
+    @classmethod
+    def _is_offered(cls, value: str) -> str:
+        if value not in cls.offered():
+            raise ValueError(f"there is no such method; choose one of {', '.join(cls.offered())}")
+        return value
 
     @field_validator("options", mode="before", check_fields=False)
     @classmethod
