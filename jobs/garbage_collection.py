@@ -25,9 +25,8 @@ from workbench.settings import Settings
 from workbench.store import artifacts, ownership, rebuild, tombstones
 from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS
 from workbench.store.rebuild import Rebuilt
-from workbench.store.records import remove_leftovers
 from workbench.store.row_records import claim_unowned, refresh_records
-from workbench.store.storage import StoredIds, get_storage
+from workbench.store.storage import StoredIds, get_storage, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 
 GRACE_SECONDS = 24 * 3600.0  # longer than any job needs from its last artifact to its row

@@ -42,7 +42,7 @@ FREE_FORM = {
         "workbench.specs.gates:changed_gate",
         "workbench.specs.gates:dump_gate",
         "workbench.specs.gates:load_gate",
-        "workbench.answers.mixture_request:MixtureRequest.gate",
+        "workbench.specs.requests:MixtureRequest.gate",
         "workbench.schema.composition:ComposedPart.shape",
         "workbench.answers.cards:ClusteringCard.config",
         "workbench.requests.body:gate_changes",

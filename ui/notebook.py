@@ -40,7 +40,6 @@ from ui.present.text.calibration import proposal_words
 from workbench.analysis.training_curves import job_metrics
 from workbench.answers.base import Answer
 from workbench.answers.cards import JobCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.job_records import jobs
 from workbench.kinds.kind import kind_named
@@ -53,7 +52,7 @@ from workbench.registry.things import THINGS
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import read_settings
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 REDRAW_SECONDS = 0.5
 

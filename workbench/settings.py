@@ -31,7 +31,7 @@ _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]*(/[\w./-]*)?|file:///[^?@]+")
 _GPU_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
 
-def _listed(names: str) -> list[str]:
+def _split_names(names: str) -> list[str]:
     return [one.strip() for one in names.split(",") if one.strip()]
 
 
@@ -218,7 +218,7 @@ class Settings(BaseSettings):
     @classmethod
     def _are_names(cls, hosts: str) -> str:
         """Refuses addresses of pages, ports and patterns: a name stands for itself."""
-        for name in _listed(hosts):
+        for name in _split_names(hosts):
             if not (_HOST_NAME.fullmatch(name) or _is_ip(name)):
                 raise ValueError(f"must be names or addresses without a scheme, port or “*”; got “{name}”")
         return hosts
@@ -288,7 +288,7 @@ class Settings(BaseSettings):
     @field_validator("gpus")
     @classmethod
     def _are_numbers(cls, gpus: str) -> str:
-        for numbers in _listed(gpus):
+        for numbers in _split_names(gpus):
             match = _GPU_RANGE.fullmatch(numbers)
             if match is None or int(match[2] or match[1]) < int(match[1]):
                 raise ValueError(f"must be numbers or ranges, such as 0-3 or 0,2; got “{numbers}”")
@@ -297,14 +297,14 @@ class Settings(BaseSettings):
     @property
     def gpu_numbers(self) -> list[int]:
         """The numbers in `gpus`, each once; empty: all GPUs."""
-        matches = [match for one in _listed(self.gpus) if (match := _GPU_RANGE.fullmatch(one))]
+        matches = [match for one in _split_names(self.gpus) if (match := _GPU_RANGE.fullmatch(one))]
         ranges = [range(int(match[1]), int(match[2] or match[1]) + 1) for match in matches]
         return sorted({number for one in ranges for number in one})
 
     @property
     def host_names(self) -> frozenset[str]:
         """The names in `hosts`, in lower case."""
-        return frozenset(name.lower() for name in _listed(self.hosts))
+        return frozenset(name.lower() for name in _split_names(self.hosts))
 
     @property
     def own_names(self) -> frozenset[str]:
@@ -330,7 +330,7 @@ class Settings(BaseSettings):
     @property
     def tracker_names(self) -> list[str]:
         """The names in `trackers`, each once."""
-        return list(dict.fromkeys(_listed(self.trackers)))
+        return list(dict.fromkeys(_split_names(self.trackers)))
 
     @property
     def jobs_folder(self) -> Path:

@@ -14,13 +14,13 @@ from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.analysis.changes.additions import additions_of
 from workbench.answers.cards import JobCard, ReportCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import reading, transaction
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]

@@ -26,7 +26,6 @@ from engine.text.eval_sample import EvalSample
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.answers.cards import JobCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import (
@@ -43,7 +42,7 @@ from workbench.registry.database import reading, transaction
 from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact
 from workbench.specs.gates import load_gate
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 

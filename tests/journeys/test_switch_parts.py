@@ -18,14 +18,13 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.descriptor import METHOD
 from engine.methods.parts.files import save_parts
 from ui.cli.app import main
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import NotFoundError
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
 from workbench.schema.tables import new_id
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
 

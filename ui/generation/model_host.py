@@ -21,8 +21,8 @@ from engine.loading.plan import GenerationPlan, HostUse
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.loading.host import Host
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.settings import Settings
+    from workbench.specs.requests import MixtureRequest
 
 
 log = logging.getLogger(__name__)

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan
     from ui.generation.app_state import AppState
     from workbench.answers.history import ComparedAnswerCard, ComparisonCard
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.answers.server import Model
+    from workbench.specs.requests import MixtureRequest
 
 CHOOSE = "Choose a mixture or an expert first."
 FAILED_BLIND = "This model gave no answer; the reason may name it. Turn “Blind” off and generate again to read it."

@@ -69,7 +69,7 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
     """The kind, name and details of an entry on a row: one or none."""
     if isinstance(row, MixtureMember) and row.mixture is None and action != "add":
         action = "delete"  # the flush deletes what lost its mixture
-    changed = _changed(row) if action == "change" else set()
+    changed = _changed_columns(row) if action == "change" else set()
     if action == "change" and not changed:
         return
     if isinstance(row, _NAMED):
@@ -86,7 +86,7 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
         yield "comparison", row.id, ""
 
 
-def _changed(row: Any) -> set[str]:
+def _changed_columns(row: Any) -> set[str]:
     state = inspect(row)
     return {column.key for column in state.mapper.column_attrs if state.attrs[column.key].history.has_changes()}
 

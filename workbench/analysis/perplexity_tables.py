@@ -20,7 +20,6 @@ from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
 from workbench.answers.cards import EvaluationCard
 from workbench.errors import BadSpecError
-from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
@@ -101,14 +100,12 @@ def register_evaluation(
 
 
 def list_evaluations(
-    session: Session, *, expert: str | None = None, domain: str | None = None, split: HeldOutSplit | None = None
+    session: Session, *, expert: str | None = None, split: HeldOutSplit | None = None
 ) -> list[EvaluationCard]:
     """Evaluations by expert and domain, the newest first within each."""
     statement = select(Evaluation).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
     if expert is not None:
         statement = statement.where(Evaluation.expert_id == expert_row(session, expert).id)
-    if domain is not None:
-        statement = statement.where(Evaluation.domain_id == domain_row(session, domain).id)
     if split is not None:
         statement = statement.where(Evaluation.split == split)
     cards = [_card(row, row.expert.name, row.domain.name) for row in session.scalars(statement)]

@@ -144,7 +144,7 @@ def _player(columns: Sequence[str], by_name: bool) -> _RatedModel:
 def _table(domain: str, ballots: Sequence[_Ballot]) -> RatingTable:
     players = list(dict.fromkeys(player for ballot in ballots for player in ballot.players))
     labels = _labels(players)
-    rows, sentence = _rated(players, labels, ballots)
+    rows, sentence = _rating_rows(players, labels, ballots)
     return RatingTable(
         domain=domain,
         sentence=sentence,
@@ -165,7 +165,7 @@ def _labels(players: Iterable[_RatedModel]) -> dict[_RatedModel, str]:
     }
 
 
-def _rated(
+def _rating_rows(
     players: Sequence[_RatedModel], labels: dict[_RatedModel, str], ballots: Sequence[_Ballot]
 ) -> tuple[list[Rating], str]:
     """A row for each player, and what the votes say of the two best."""

@@ -25,8 +25,7 @@ from workbench.analysis.perplexity_tables import comparable
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.registry.clusters.clusterings import SourceFiles, clustering_files
-from workbench.registry.experts import expert_row
-from workbench.registry.tokenizers import tokens_key
+from workbench.registry.experts import expert_row, tokens_key
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
@@ -129,14 +128,14 @@ def most_shared_scores(
     return comparable(usable).get(domain_id, {})
 
 
-def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
+def load_scores(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
     """The scores [E, tokens] behind evaluations of one text, and their block size; each folder is checked once."""
     from engine.inference.scores import open_scores
 
     return open_scores([_checked(storage.kept(evaluation.artifact)) for evaluation in evaluations])
 
 
-def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def load_places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The start of each scored block in its split, and its document."""
     from engine.inference.scores import block_documents, block_starts
 
@@ -144,14 +143,7 @@ def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64],
     return block_starts(folder), block_documents(folder)
 
 
-def hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
-    """Which tokens were the expert's most probable ones [tokens]; None if not stored."""
-    from engine.inference.scores import token_hits
-
-    return token_hits(_checked(storage.kept(evaluation.artifact)))
-
-
-def counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
+def load_counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
     """Which of the scored tokens count in perplexities [tokens]; None: all."""
     from engine.inference.scores import counted_tokens
 
@@ -289,8 +281,8 @@ def _means(
     artifact = find_artifact(session, tokens_key(evaluation.domain_id, expert.tokenizer_sha256))
     if artifact is None:
         return None
-    scores_EX, block_size = load(storage, [evaluation])
-    starts, _ = places(storage, evaluation)
+    scores_EX, block_size = load_scores(storage, [evaluation])
+    starts, _ = load_places(storage, evaluation)
     tokens = Tokens.open(storage.path(artifact.id), split)
     positions_X = (starts[:, None] + 1 + np.arange(block_size)).ravel()[: scores_EX.shape[1]]
     documents_X = np.searchsorted(tokens.starts, positions_X, side="right") - 1

@@ -66,7 +66,7 @@ def training_history(session: Session, expert: str) -> TrainingHistory:
         elif kind == "gate":
             number, _, domain = rest.partition("/")
             gates[domain].setdefault(point.step, {})[names[int(number)]] = point.value
-    others = _judged_on_by_others(session, expert, spec)
+    others = _domains_of_other_experts(session, expert, spec)
     retained = set(getattr(spec, "retain", ())) | set(getattr(spec, "watch", ()))
     domains = [
         DomainHistory(
@@ -82,7 +82,7 @@ def training_history(session: Session, expert: str) -> TrainingHistory:
     return TrainingHistory(expert=expert, job=job.id, state=job.state, domains=domains)
 
 
-def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
+def _domains_of_other_experts(session: Session, expert: str, spec: Spec) -> set[str]:
     """The domains of a joint training whose losses are of other experts; none where one expert is trained."""
     if not isinstance(spec, TrainJoint) or len(spec.experts) == 1:
         return set()
@@ -118,16 +118,16 @@ def gate_names(session: Session, job_id: str) -> list[str]:
         return [BACKBONE, *spec.parts]
     if not isinstance(spec, ComposeMode):
         return []
-    parts = job.result["parts"] if job.state == "done" else _recorded_parts(session, job_id)
-    return [BACKBONE, *(parts or _numbered(session, job_id))]
+    parts = job.result["parts"] if job.state == "done" else _parts_in_events(session, job_id)
+    return [BACKBONE, *(parts or _part_numbers(session, job_id))]
 
 
-def _recorded_parts(session: Session, job_id: str) -> list[str]:
+def _parts_in_events(session: Session, job_id: str) -> list[str]:
     recorded = (event.data for event in reversed(events(session, job_id)) if event.kind == PARTS)
     return next((list(data["parts"]) for data in recorded if data), [])
 
 
-def _numbered(session: Session, job_id: str) -> list[str]:
+def _part_numbers(session: Session, job_id: str) -> list[str]:
     numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
     return [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
 
@@ -292,7 +292,7 @@ def _curve(session: Session, job: JobCard, training: _EvaluatedTraining, expert:
         theirs, ours = getattr(other.config, setting), getattr(training.config, setting)
         if theirs != ours:
             return f"{expert.name} was evaluated with {setting} = {theirs}, this one with {ours}."
-    domains = _unchanged(session, [*training.domains], min(other_job.created_at, job.created_at))
+    domains = _unchanged_domains(session, [*training.domains], min(other_job.created_at, job.created_at))
     points = [
         MetricPoint(name=domain, step=point.step, value=point.value)
         for domain in domains
@@ -304,7 +304,7 @@ def _curve(session: Session, job: JobCard, training: _EvaluatedTraining, expert:
     return points
 
 
-def _unchanged(session: Session, names: Sequence[str], since: float) -> list[str]:
+def _unchanged_domains(session: Session, names: Sequence[str], since: float) -> list[str]:
     """The domains that hold the text that they held then: a domain's text never changes, but its name can be reused."""
     rows = select(Domain.name).where(Domain.name.in_(names), Domain.created_at <= since)
     present = set(session.scalars(rows))

@@ -15,8 +15,8 @@ from engine.loading.plan import GenerationPlan
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.text.split_names import HeldOutSplit, Split
 from workbench.answers.base import Answer, JsonObject
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.specs.gates import dump_gate
+from workbench.specs.requests import MixtureRequest
 
 Weights = list[list[float]]  # token × expert
 
@@ -66,11 +66,8 @@ class Manifest(Answer):
     def of(cls, plan: GenerationPlan, sampling: SamplingConfig | None = None) -> Manifest:
         """That of a plan and of how tokens are drawn; `sampling` is None where nothing is sampled."""
         experts = [
-            ManifestExpert(
-                id=expert.id,
-                name=expert.name,
-                sha256=expert.sha256,
-                weight=expert.weight,
+            ManifestExpert.of_row(
+                expert,
                 base_sha256=expert.base.sha256,
                 parts=None if expert.parts is None else list(expert.parts),
             )

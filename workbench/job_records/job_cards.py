@@ -77,10 +77,10 @@ def _dependency_reasons(session: Session, queued: Sequence[str]) -> dict[str, st
     titles: dict[str, list[str]] = {}
     for job_id, title in session.execute(statement.order_by(Job.created_at, Job.id)):
         titles.setdefault(job_id, []).append(title)
-    return {job_id: f"Waits for {_quoted(names)}." for job_id, names in titles.items()}
+    return {job_id: f"Waits for {_quote_titles(names)}." for job_id, names in titles.items()}
 
 
-def _quoted(titles: Sequence[str]) -> str:
+def _quote_titles(titles: Sequence[str]) -> str:
     more = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
     return ", ".join(f"“{title}”" for title in titles[:3]) + more
 

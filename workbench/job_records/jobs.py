@@ -109,16 +109,16 @@ def retry(session: Session, job_id: str) -> None:
     job = _row(session, job_id, lock=True)
     if job.state not in UNSUCCESSFUL:
         raise _wrong_state(job, "failed or cancelled", "to retry it")
-    if before := _failed_before(session, job_id):
+    if before := _titles_failed_before(session, job_id):
         raise JobError(
             f"The job depends on “{before[0]}”, which has not succeeded.",
             f"Retry “{before[0]}” first.",
         )
     audit.record(session, "retry", job.kind, job.title)
     _queue_again(session, job, "Retried.")
-    for waiting_id in _ended_in_the_queue(session, job_id):
+    for waiting_id in _ids_ended_in_queue(session, job_id):
         is_queued = _row(session, waiting_id).state == "queued"  # through another job that waited for this one
-        if not is_queued and not _failed_before(session, waiting_id):
+        if not is_queued and not _titles_failed_before(session, waiting_id):
             retry(session, waiting_id)
 
 
@@ -189,12 +189,12 @@ def _queue_again(session: Session, job: Job, message: str) -> None:
     end_waiting(session)
 
 
-def _failed_before(session: Session, job_id: str) -> list[str]:
+def _titles_failed_before(session: Session, job_id: str) -> list[str]:
     statement = select(Job.title).join(JobDependency, JobDependency.after_id == Job.id)
     return list(session.scalars(statement.where(JobDependency.job_id == job_id, Job.state.in_(UNSUCCESSFUL))))
 
 
-def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
+def _ids_ended_in_queue(session: Session, job_id: str) -> list[str]:
     statement = select(Job.id).join(JobDependency, JobDependency.job_id == Job.id)
     # A job that a user cancelled has no error.
     with_another = or_(Job.state == "failed", and_(Job.state == "cancelled", Job.error != ""))
@@ -314,11 +314,11 @@ def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
     return EventCard.of_row(event) if event else None
 
 
-def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
+def metrics(session: Session, job_id: str, name: str | None = None) -> list[MetricPoint]:
     """The metrics of a job, by name and step."""
     _row(session, job_id)
     columns = select(Metric.name, Metric.step, Metric.value)  # a million points are not made objects of the session
-    statement = columns.where(Metric.job_id == job_id, Metric.step > after_step)
+    statement = columns.where(Metric.job_id == job_id)
     if name is not None:
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))

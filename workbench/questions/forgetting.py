@@ -15,8 +15,7 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
 from workbench.answers.base import Answer
 from workbench.questions.question import Question, Split
-from workbench.registry.experts import domains_of
-from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.registry.experts import domains_of, with_another_tokenizer
 from workbench.requests.planning import plan
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.storage import Storage

@@ -9,7 +9,7 @@ from engine.config import PAPER_BLOCKS, adapting_rate
 from engine.errors import ScoresError
 from engine.methods.registry import method_of
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import counted, load, most_shared_scores, shared_scores
+from workbench.analysis.scores import load_counted, load_scores, most_shared_scores, shared_scores
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Question, Split
@@ -20,10 +20,10 @@ from workbench.schema.tables import Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
 
 
-def unscored_parents(session: Session, mixture: str, domain: str, split: HeldOutSplit = "dev") -> tuple[list[str], int]:
+def unscored_parents(session: Session, mixture: str, domain: str) -> tuple[list[str], int]:
     """The possible parents that `nearest_parent` lacks a score of, and how many are scored on one text."""
     possible = _possible(mixture_row(session, mixture))
-    scored = most_shared_scores(session, possible, domain_row(session, domain).id, split, num_blocks=1)
+    scored = most_shared_scores(session, possible, domain_row(session, domain).id, "dev", num_blocks=1)
     return [one.name for one in possible if one.id not in scored], len(scored)
 
 
@@ -85,11 +85,11 @@ class NearestRequest(Question[ParentProposal]):
                 "scores the text.",
             )
         experts = _possible(row)
-        scores_EX, block_size = load(storage, [scores[one.id] for one in experts])
+        scores_EX, block_size = load_scores(storage, [scores[one.id] for one in experts])
         blocks_ENT = full_blocks(scores_EX, block_size)
         chosen = evenly_spaced(blocks_ENT.shape[1], self.num_blocks)
         blocks_ENT = blocks_ENT[:, chosen]
-        counted_X = counted(storage, scores[experts[0].id])
+        counted_X = load_counted(storage, scores[experts[0].id])
         counted_NT = None if counted_X is None else full_blocks(counted_X[None], block_size)[0, chosen]
         shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
         parent = experts[shares.index(max(shares))]

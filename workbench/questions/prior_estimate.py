@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from engine.config import PAPER_BLOCKS
 from engine.errors import ScoresError
 from engine.mixing.evidence import AnyEvidence
-from workbench.analysis.scores import load, scored_domains
+from workbench.analysis.scores import load_scores, scored_domains
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Evidence, MixtureName, Question, Split
@@ -78,4 +78,4 @@ def _estimate(storage: Storage, evaluations: Sequence[Evaluation], num_blocks: i
     from engine.mixing.posterior import PosteriorGate, estimate_prior
 
     gate = PosteriorGate([1.0] * len(evaluations), evidence)
-    return estimate_prior(gate, full_blocks(*load(storage, evaluations)), num_blocks)
+    return estimate_prior(gate, full_blocks(*load_scores(storage, evaluations)), num_blocks)

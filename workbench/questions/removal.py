@@ -19,7 +19,7 @@ from engine.errors import MixtureError
 from engine.mixing.evidence import AnyEvidence
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without, what_stays
-from workbench.analysis.scores import counted, load, shared_scores
+from workbench.analysis.scores import load_counted, load_scores, shared_scores
 from workbench.answers.base import Answer
 from workbench.answers.cards import ReportCard
 from workbench.errors import NotFoundError
@@ -285,9 +285,9 @@ def _column(
 
     ids = [expert.id for expert in experts]
     uniform = PosteriorGate([1.0] * len(ids), evidence)
-    shares = estimate_prior(uniform, full_blocks(*load(storage, [dev[id] for id in ids])), num_blocks).tolist()
+    shares = estimate_prior(uniform, full_blocks(*load_scores(storage, [dev[id] for id in ids])), num_blocks).tolist()
     cached = PosteriorGate(shares, evidence)
     evaluations = [scored[id] for id in ids]
-    counted_X = counted(storage, evaluations[0])
-    mixed = mixed_perplexity(cached, *load(storage, evaluations), counted_X=counted_X)
+    counted_X = load_counted(storage, evaluations[0])
+    mixed = mixed_perplexity(cached, *load_scores(storage, evaluations), counted_X=counted_X)
     return RemovalColumn(mixed, dict(zip(ids, shares, strict=True)))

@@ -22,9 +22,8 @@ from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis import Evaluate
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import domains_of, expert_row, parameters_of
+from workbench.registry.experts import domains_of, expert_row, parameters_of, with_another_tokenizer
 from workbench.registry.seeds import copied_expert
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.tables import Domain, Evaluation, Expert, MixtureMember
 from workbench.store.storage import Storage
 
@@ -112,12 +111,14 @@ class RetentionRequest(Question[Retention]):
         """
         rows, left_out = [expert_row(session, name) for name in self.experts], list[Expert]()
         if not rows:
-            rows, left_out = _of_one_tokenizer(_scored_on(session, domain_row(session, self.retain).id, self.split))
+            rows, left_out = _of_one_tokenizer(
+                _experts_scored_on(session, domain_row(session, self.retain).id, self.split)
+            )
         _require_one_tokenizer(rows)
         known = _seeds_of(session, rows)
         rows += [one for one in known if one not in rows]
         learners = [row for row in rows if row not in known] or rows
-        domains = [*(self.targets or _learned_by(learners, self.retain)), self.retain]
+        domains = [*(self.targets or _domains_learned_by(learners, self.retain)), self.retain]
         for name in domains:
             domain_row(session, name)
         scores = _ScoreTable(table_of(session, rows, self.split), self.split)
@@ -153,7 +154,7 @@ def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefau
     learners = [row for row in rows if row not in known] or rows
     learned = Counter(name for row in learners for name in domains_of(row))
     scored = _times_scored(session, rows)
-    retained, knew = count_retained(session, experts), _learned_by(known, "")
+    retained, knew = count_retained(session, experts), _domains_learned_by(known, "")
     domains = session.scalars(select(Domain.name).order_by(Domain.name))
     order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew, -scored[name]))
     return RetentionDefaults(retain=order, targets=list(learned))
@@ -183,7 +184,7 @@ class _ScoreTable:
         return self._cells.get((metric, expert, domain))
 
 
-def _scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Expert]:
+def _experts_scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Expert]:
     scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
     return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
 
@@ -192,7 +193,7 @@ def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
     return [one for one in dict.fromkeys(copied_expert(session, row.seed) for row in rows) if one is not None]
 
 
-def _learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
+def _domains_learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
     return list(dict.fromkeys(domain for row in rows for domain in domains_of(row) if domain != retain))
 
 

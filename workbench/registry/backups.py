@@ -22,10 +22,9 @@ from workbench.registry import database
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 from workbench.store import ownership
-from workbench.store.records import remove_leftovers
 from workbench.store.row_copy import copy_rows
 from workbench.store.row_records import claim_unowned
-from workbench.store.storage import get_storage, noticing_full_disk
+from workbench.store.storage import get_storage, noticing_full_disk, remove_leftovers
 from workbench.store.trash import STAMP, seconds_of, stamp_now
 
 EVERY_SECONDS = 24 * 3600.0
@@ -97,7 +96,7 @@ def back_up(settings: Settings) -> Backup:
         registry_id = ownership.registry_id(session)
     path = backups_folder(settings) / f"registry-{registry_id}-{stamp_now()}.db"
     with noticing_full_disk(settings.artifacts_folder):
-        _put_copy(settings, path)
+        _write_copy(settings, path)
     remove_leftovers(backups_folder(settings))
     made = list_backups(settings, registry_id)
     for old in set(made) - set(_to_keep(made)):
@@ -111,7 +110,7 @@ def _to_keep(made: list[Backup]) -> list[Backup]:
     return [*days[0][:NUM_KEPT], *(some[0] for some in days[1:NUM_KEPT])]
 
 
-def _put_copy(settings: Settings, path: Path) -> None:
+def _write_copy(settings: Settings, path: Path) -> None:
     """Copies the registry into a file that is complete or absent; only its owner may read it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with new_file(path, private=True) as aside:

@@ -37,11 +37,9 @@ def get_corpus(session: Session, name: str) -> CorpusCard:
     return _corpus_card(by_name(session, Corpus, name))
 
 
-def list_domains(session: Session, role: str | None = None) -> list[DomainCard]:
-    """All domains by name; `role` is train or novel."""
+def list_domains(session: Session) -> list[DomainCard]:
+    """All domains by name."""
     query = select(Domain).options(joinedload(Domain.corpus)).order_by(Domain.name)
-    if role is not None:
-        query = query.where(Domain.role == role)
     return [_domain_card(row) for row in session.scalars(query)]
 
 

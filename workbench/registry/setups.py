@@ -48,8 +48,8 @@ def variant_of(session: Session, manifest: Manifest) -> str:
     if mixture.gate != manifest.gate:
         changes.append("another gate")
     sentences = [
-        _listed("without", [name for name in stored if name not in given]),
-        _listed("with", [name for name in given if name not in stored]),
+        _names_text("without", [name for name in stored if name not in given]),
+        _names_text("with", [name for name in given if name not in stored]),
         _with(changes),
     ]
     return ", ".join(sentence for sentence in sentences if sentence)
@@ -68,7 +68,7 @@ def _with(changes: Sequence[str]) -> str:
     return f"with {' and '.join(changes)}" if changes else ""
 
 
-def _listed(word: str, names: Sequence[str]) -> str:
+def _names_text(word: str, names: Sequence[str]) -> str:
     if len(names) > _FEW:
         return f"{word} {len(names)} experts"
     return f"{word} {', '.join(names)}" if names else ""

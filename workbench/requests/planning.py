@@ -15,17 +15,16 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from engine.errors import MixtureError
 from engine.loading.plan import GenerationPlan, PlannedExpert
 from engine.mixing.gate_type import GateConfig
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import NotFoundError
 from workbench.formatting.shell_command import shell_command
 from workbench.registry.aliases import model_row
 from workbench.registry.clusters.cluster_routing import find_route
-from workbench.registry.experts import part_names
+from workbench.registry.experts import part_names, with_another_tokenizer
 from workbench.registry.priors import weights_under
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.names import not_found
 from workbench.schema.tables import Expert, Mixture, MixtureMember
 from workbench.specs.gates import changed_gate, default_gate, load_gate
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import Storage
 
 _EXPERTS = selectinload(Mixture.members).joinedload(MixtureMember.expert)
@@ -70,7 +69,7 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
     gate = changed_gate(model.gate, request.gate) if request.gate else model.gate
     return GenerationPlan(
         model.name,
-        tuple(_planned(storage, member, request.parts) for member in chosen),
+        tuple(_plan_expert(storage, member, request.parts) for member in chosen),
         tuple(member.expert.id for member in model.members),
         experts[0].tokenizer_sha256,
         gate,
@@ -154,7 +153,7 @@ def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
     )
 
 
-def _planned(storage: Storage, member: _PlannedMember, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
+def _plan_expert(storage: Storage, member: _PlannedMember, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
     expert = member.expert
     return PlannedExpert(
         expert.id,

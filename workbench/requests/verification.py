@@ -14,9 +14,9 @@ from engine.errors import EngineError, Problem
 from engine.events import Done, Token
 from workbench.answers.base import Answer
 from workbench.answers.history import ComparedAnswerCard, ComparisonCard, LinkedAnswer, OpenedLink
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest, StoredAnswer, StoredChoice
 from workbench.errors import BadSpecError
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan
@@ -137,10 +137,10 @@ def linked_comparison(card: ComparisonCard, plan: Callable[[MixtureRequest], Gen
     An answer whose model, experts or files are gone has the problem in words; of a comparison without stored text only
     models and sampling are known.
     """
-    return OpenedLink(comparison=card, answers=[_linked(card, answer, plan) for answer in card.answers])
+    return OpenedLink(comparison=card, answers=[_link_answer(card, answer, plan) for answer in card.answers])
 
 
-def _linked(
+def _link_answer(
     card: ComparisonCard, answer: ComparedAnswerCard, plan: Callable[[MixtureRequest], GenerationPlan]
 ) -> LinkedAnswer:
     stored = StoredAnswer(manifest=answer.manifest, choices=[])

@@ -155,7 +155,7 @@ class _Rebuilder:
                     merged.setdefault(name, {}).setdefault(_key(name, row), row)
         for table in Base.metadata.sorted_tables:  # what is referred to comes first
             for row in _parents_first(list(merged.get(table.name, {}).values())):
-                self._put(table, row)
+                self._insert(table, row)
         self._drop_unused(rows_by_artifact)
         self._end_jobs(rows_by_artifact)
         self.report.num_known = len(state.known) + len(self.artifact_ids)
@@ -196,7 +196,7 @@ class _Rebuilder:
                 continue
         return ids_by_hash
 
-    def _put(self, table: Table, values: Mapping[str, Any]) -> None:
+    def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
         row = {column.name: values[column.name] for column in table.columns if column.name in values}
         if table.name == "mixtures":
             row["gate"] = upgraded_gate(row["gate"])

@@ -49,7 +49,7 @@ def copy_rows(source: Connection, target: Connection) -> int:
     target.execute(RegistryIdentity.__table__.delete())  # type: ignore[attr-defined]
     copied = 0
     for table in Base.metadata.sorted_tables:
-        statement, rows = _insertion(table, target), iter(_ordered(table, _rows(source, table)))
+        statement, rows = _insertion(table, target), iter(_parents_first(table, _rows(source, table)))
         while some := list(islice(rows, _BATCH_ROWS)):
             if not _fit(target, statement, some):
                 _name_unfit(target, statement, table, some)
@@ -113,7 +113,7 @@ def _is_json(column: Column[Any]) -> bool:
     return isinstance(column.type, JSON)
 
 
-def _ordered(table: Table, rows: Iterator[Row]) -> Iterable[Row]:
+def _parents_first(table: Table, rows: Iterator[Row]) -> Iterable[Row]:
     """The rows, each after the one of the same table that it refers to, such as an expert after its parent."""
     references = [column.name for column in table.columns if column.references(table.c.id)] if "id" in table.c else []
     return _after_referred(references[0], rows) if references else rows

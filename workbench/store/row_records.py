@@ -32,8 +32,7 @@ from workbench.schema.tables import (
     SeedModel,
 )
 from workbench.store import ownership, tombstones
-from workbench.store.records import Record
-from workbench.store.storage import Storage
+from workbench.store.storage import Record, Storage
 
 OWNERS: tuple[type[Any], ...] = (Domain, SeedModel, Clustering, Expert, Evaluation, Report)  # each of one artifact
 _RECORDED: tuple[type[Any], ...] = (Artifact, *OWNERS, Corpus, Cluster, Mixture, MixtureMember)

@@ -40,9 +40,9 @@ from jobs.kinds.shared.model_loading import load_experts
 from workbench.errors import BadSpecError
 from workbench.kinds.analysis import Classify
 from workbench.registry.clusters.cluster_routing import ClusterLabel, describe_clusters
+from workbench.registry.experts import with_another_tokenizer
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import find_artifact

@@ -24,12 +24,12 @@ from ui.present.text.formatting import pluralize
 from ui.present.text.ratings import interval_text, rating_text
 from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer, NewComparison, NewVote, VoteCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.registry import comparisons
 from workbench.registry.database import reading
 from workbench.requests.verification import ComparisonVerification, linked_comparison, verify_comparison
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -36,8 +36,8 @@ from ui.generation.model_host import ModelHost
 from ui.present.charts.colours import Looks, marked, read_looks
 from ui.present.terminal import harmless
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import share
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.client import Client

@@ -25,10 +25,10 @@ from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
 from ui.widgets.split_choice import choose_split
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import NotFoundError
 from workbench.registry import mixtures
 from workbench.registry.database import reading
+from workbench.specs.requests import MixtureRequest
 
 _NOBODY = "none"
 _PRIORS = "mixture.priors"

@@ -17,12 +17,12 @@ from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.kinds.analysis import Evaluate
 from workbench.questions.calibration import CalibrationRequest, missing_scores
 from workbench.registry import mixtures
 from workbench.registry.database import reading, transaction
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 

@@ -33,9 +33,9 @@ from ui.widgets.address import choose_number
 from ui.widgets.background import ask_scores
 from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import perplexity
 from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison, InferenceModesRequest
+from workbench.specs.requests import MixtureRequest
 
 
 def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:

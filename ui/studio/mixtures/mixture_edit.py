@@ -18,14 +18,13 @@ from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import complaints_of
 from workbench.questions.calibration import EVIDENCE, can_be_calibrated
 from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction
 from workbench.specs.gates import default_gate, dump_gate, load_gate
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 _NEW = "mixture.new_one"  # an expander
 _FORM = "mixture.new"

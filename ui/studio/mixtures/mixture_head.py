@@ -18,10 +18,10 @@ from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 
 _ELSEWHERE, _USE = "mixture.elsewhere", "mixture.use"  # popovers
 

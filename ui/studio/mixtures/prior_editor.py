@@ -14,11 +14,11 @@ from ui.widgets.notices import explained, keep
 from ui.widgets.numbers import draw_number
 from ui.widgets.rights import cannot_change
 from workbench.answers.cards import GivenByHand, MixtureCard, PriorCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import PriorSource
 from workbench.registry import corpora, priors
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 
 
 def show_priors(mixture: MixtureCard, choice: MixtureRequest) -> None:

@@ -18,7 +18,6 @@ from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
 from workbench.answers.cards import ReportCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import change
 from workbench.formatting.number_format import perplexity as perplexity_text
 from workbench.registry.experts import domains_of, expert_row
@@ -26,6 +25,7 @@ from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports
 from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert, Mixture
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import Storage
 
 ADDITIONS = "addition"
@@ -97,8 +97,8 @@ def addition_of(session: Session, storage: Storage, mixture: str, expert: str, s
     return Addition(
         row.id,
         storage.kept(row.artifact),
-        _recorded(storage, row, row.base, "the base"),
-        tuple(_recorded(storage, row, one.artifact, f"expert {one.name}") for one in others),
+        _record_of(storage, row, row.base, "the base"),
+        tuple(_record_of(storage, row, one.artifact, f"expert {one.name}") for one in others),
         tuple(_beside(storage, row, [m.expert for m in mixed.members if m.expert.base_id != row.base_id])),
         tuple(_domains(session, mixed, row, split)),
         worse_than_before(row.metrics),
@@ -175,15 +175,15 @@ def verdict(
     same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are unchanged."
     if later:
         return f"{same} What each domain gained was not measured: of what was added later, {later[0]}"
-    sentences = [f"by {_signed(one)} on {one.domain}" for one in measured if one.is_new]
+    sentences = [f"by {_signed_percent(one)} on {one.domain}" for one in measured if one.is_new]
     if old := [one for one in measured if not one.is_new]:
         worst = max(old, key=lambda one: one.percent)
-        sentences.append(f"by at most {_signed(worst)} on an old domain ({worst.domain})")
+        sentences.append(f"by at most {_signed_percent(worst)} on an old domain ({worst.domain})")
     changed = f"Perplexity changed {' and '.join(sentences)}." if sentences else ""
     return " ".join(filter(None, (same, changed, outcome)))
 
 
-def _signed(measured: MeasuredChange) -> str:
+def _signed_percent(measured: MeasuredChange) -> str:
     return change(measured.percent)
 
 
@@ -207,7 +207,7 @@ def _was_added(row: Expert) -> bool:
     return row.parent is not None and row.parent.base_id == row.base_id
 
 
-def _recorded(storage: Storage, newcomer: Expert, artifact: Artifact, what: str) -> Recorded:
+def _record_of(storage: Storage, newcomer: Expert, artifact: Artifact, what: str) -> Recorded:
     return Recorded(artifact.id, what, storage.kept(artifact), artifact.created_at <= newcomer.created_at)
 
 
@@ -216,9 +216,9 @@ def _beside(storage: Storage, newcomer: Expert, experts: Sequence[Expert]) -> It
     for expert in experts:
         bases.setdefault(expert.base_id, expert)
     for expert in bases.values():
-        yield _recorded(storage, newcomer, expert.base, f"the base of {expert.name}")
+        yield _record_of(storage, newcomer, expert.base, f"the base of {expert.name}")
     for expert in experts:
-        yield _recorded(storage, newcomer, expert.artifact, f"expert {expert.name}")
+        yield _record_of(storage, newcomer, expert.artifact, f"expert {expert.name}")
 
 
 def _domains(session: Session, mixture: Mixture, row: Expert, split: HeldOutSplit) -> list[str]:

@@ -109,14 +109,14 @@ def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> 
     for expert in experts:
         if expert.tokenizer_sha256 != removed.tokenizer_sha256:
             return f"“{expert.name}” has another tokenizer, so perplexities per token are not comparable"
-        if name := seen(session, expert, removed.domain):
+        if name := seen_as(session, expert, removed.domain):
             return f"“{expert.name}” or what it was trained from has seen it{name}"
-        if reason := unknown(session, expert):
+        if reason := unknown_text(session, expert):
             return f"it is not known whether “{expert.name}” or what it was trained from has seen it: {reason}"
     return ""
 
 
-def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
+def seen_as(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
     """The name under which an expert, its base or an ancestor was trained on a domain's text; empty if none was.
 
     Without bases only the experts' own training texts count.
@@ -126,20 +126,20 @@ def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool =
     return _first(source.same_as(domain) for source in _all(session, expert, with_bases))
 
 
-def unknown(session: Session, expert: Expert, *, with_bases: bool = True) -> str:
+def unknown_text(session: Session, expert: Expert, *, with_bases: bool = True) -> str:
     """The reason why an unrecorded text may have trained an expert, its base or an ancestor; empty if all are known."""
     return _first(_not_known(source) for source in _all(session, expert, with_bases))
 
 
-def seen_by_base(session: Session, expert: Expert, domain: Domain) -> str:
+def base_seen_as(session: Session, expert: Expert, domain: Domain) -> str:
     """As `seen`, for an expert's base only, with everything that the base was made of."""
-    beneath = _first(seen(session, part, domain) for part in _beneath(session, expert))
+    beneath = _first(seen_as(session, part, domain) for part in _beneath(session, expert))
     return beneath or _first(source.same_as(domain) for source in _of_bases(session, expert))
 
 
-def unknown_by_base(session: Session, expert: Expert) -> str:
+def unknown_text_of_base(session: Session, expert: Expert) -> str:
     """As `unknown`, for an expert's base only."""
-    beneath = _first(unknown(session, part) for part in _beneath(session, expert))
+    beneath = _first(unknown_text(session, part) for part in _beneath(session, expert))
     return beneath or _first(_not_known(source) for source in _of_bases(session, expert))
 
 
@@ -189,7 +189,9 @@ def _own(session: Session, expert: Expert) -> list[TrainingText]:
         return [TrainingText(**one) for one in kept]
     if expert.domain is not None:
         return [TrainingText.of(expert.domain)]
-    return [_named(session, name, expert.created_at) for name in expert.config.get("domains", ())] or [TrainingText()]
+    return [_text_named(session, name, expert.created_at) for name in expert.config.get("domains", ())] or [
+        TrainingText()
+    ]
 
 
 def _of_base(session: Session, expert: Expert) -> list[TrainingText]:
@@ -224,7 +226,7 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
     sources = list(dict.fromkeys(source for one in together for source in _own(session, one)))
     names = [name for name in (*job.spec.get("domains", ()), job.spec.get("domain")) if name]
     if len({source.id for source in sources if source.id}) < len(names):
-        sources += [_named(session, name, job.finished_at) for name in names]
+        sources += [_text_named(session, name, job.finished_at) for name in names]
     return sources or [TrainingText()]
 
 
@@ -232,7 +234,7 @@ def _took_all(expert: Expert) -> bool:
     return bool(expert.config.get("full_model") or method_of(expert.method).only_expert)
 
 
-def _named(session: Session, name: str, at: float | None) -> TrainingText:
+def _text_named(session: Session, name: str, at: float | None) -> TrainingText:
     """The text that had a name at a time; unknown if the domain was deleted, renamed or made later."""
     row = session.scalar(select(Domain).where(Domain.name == name))
     if row is None or (at is not None and row.created_at > at):
@@ -261,12 +263,12 @@ def what_stays(session: Session, mixture: str, removed: Expert) -> str:
 
 def _base_sentence(session: Session, removed: Expert, domain: Domain) -> str:
     method = method_of(removed.method)
-    if seen_by_base(session, removed, domain):
+    if base_seen_as(session, removed, domain):
         return (
             f"Removing this expert is not unlearning: {method.shared_words} was also trained on “{domain.name}” and "
             "stays unchanged."
         )
-    if why := unknown_by_base(session, removed):
+    if why := unknown_text_of_base(session, removed):
         return f"It is not known whether removing this expert is unlearning: {method.shared_words} stays, and {why}."
     sentence = (
         f"All that this expert learned on “{domain.name}” is removed with its {method.expert_words}: "
@@ -285,9 +287,9 @@ def _expert_sentences(session: Session, removed: Expert, domain: Domain, remaini
     knowing, perhaps = list[str](), list[str]()
     for other in remaining:
         with_bases = other.base_id != removed.base_id
-        if seen(session, other, domain, with_bases=with_bases):
+        if seen_as(session, other, domain, with_bases=with_bases):
             knowing.append(f"“{other.name}”")
-        elif unknown(session, other, with_bases=with_bases):
+        elif unknown_text(session, other, with_bases=with_bases):
             perhaps.append(f"“{other.name}”")
     names_by_text = {
         f"Remaining experts trained on “{domain.name}”, or started from one that was:": knowing,

@@ -121,14 +121,19 @@ class ExportExpert(Spec):
     )
 
 
-def format_complaints(session: Session, expert: str, format: str) -> list[str]:
-    """Why an expert cannot leave in a format; empty if it can, or does not exist."""
+def _find_expert(session: Session, name: str) -> Expert | None:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from engine.methods.registry import method_of
     from workbench.schema.tables import Expert
 
-    row = session.scalar(select(Expert).where(Expert.name == expert))
+    return session.scalar(select(Expert).where(Expert.name == name))
+
+
+def format_complaints(session: Session, expert: str, format: str) -> list[str]:
+    """Why an expert cannot leave in a format; empty if it can, or does not exist."""
+    from engine.methods.registry import method_of
+
+    row = _find_expert(session, expert)
     if row is None:
         return []
     method = method_of(row.method)
@@ -263,11 +268,7 @@ class PushExpert(Spec):
 
 def push_complaints(session: Session, spec: PushExpert) -> list[str]:
     """Why an expert cannot be pushed; empty if it can, or does not exist."""
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
-    from workbench.schema.tables import Expert
-
-    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    row = _find_expert(session, spec.expert)
     if row is not None and spec.format == "peft" and not _is_from_hub(row):
         return [f"The seed model of “{spec.expert}” is not from the hub, where nobody could find it: push it as hf."]
     return format_complaints(session, spec.expert, spec.format)
@@ -300,11 +301,7 @@ class PackExpert(Spec):
 
 
 def _pack_expert_complaints(session: Session, spec: PackExpert) -> list[str]:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
-    from workbench.schema.tables import Expert
-
-    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    row = _find_expert(session, spec.expert)
     if row is not None and row.artifact_id == row.base_id:
         return [f"“{spec.expert}” is a seed model as it is: pack one of its experts, with the seed."]
     if complaints := output_complaints(spec.file, "file"):

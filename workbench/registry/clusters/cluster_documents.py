@@ -57,7 +57,7 @@ def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
         next_step = "Cluster again with more documents, and a map size above 0."
         raise StorageError(f"“{name}” has no map.", next_step)
     chart, documents = load_map(folder), _documents(folder)
-    numbers = _mapped(folder)
+    numbers = _load_mapped(folder)
     points = np.empty(len(numbers), dtype=POINT)
     points["document"], points["cluster"] = numbers, documents.labels_N[numbers]
     points["source"] = documents.sources_N[numbers]
@@ -167,7 +167,7 @@ def _documents(folder: Path) -> ClusteredDocuments:
     return load_documents(folder)
 
 
-def _mapped(folder: Path) -> Any:
+def _load_mapped(folder: Path) -> Any:
     from engine.clusters.documents import load_mapped
 
     return load_mapped(folder).documents_M

@@ -285,7 +285,7 @@ def delete_clustering(session: Session, name: str) -> None:
 
 
 def _card(session: Session, row: Clustering) -> ClusteringCard:
-    trained = _trained(session, row)
+    trained = _experts_by_domain(session, row)
     changed = changed_domains(session)
     return ClusteringCard.of_row(
         row,
@@ -302,7 +302,7 @@ def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
     return ClusterCard.of_row(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
 
 
-def _trained(session: Session, row: Clustering) -> dict[str, list[str]]:
+def _experts_by_domain(session: Session, row: Clustering) -> dict[str, list[str]]:
     query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
     names_by_domain: dict[str, list[str]] = {}
     for domain_id, name in session.execute(query.order_by(Expert.name)):
