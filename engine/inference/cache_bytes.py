@@ -73,7 +73,7 @@ class CacheBytes:
 def bytes_per_position(config: Any) -> int:
     """Bytes of the keys and values of one token in one expert's row, counted as float32.
 
-    Those of a decoder with heads of one width; what recurrent layers or parts of MoDE hold beside is not counted.
+    Those of a decoder with heads of one width; what recurrent layers or parts of experts hold besides is not counted.
     """
     text = config.get_text_config(decoder=True)
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads

@@ -26,7 +26,7 @@ _FEW_ELEMENTS = 1 << 20  # so few are computed for a whole piece, by the product
 
 @dataclass(frozen=True)
 class _Piece:
-    """The hidden states that the experts of a base computed for a chunk of text, and their MoDE part weights.
+    """The hidden states that the experts of a base computed for a chunk of text, and the weights of parts.
 
     Log-probabilities [E, W, V] are those after W of its tokens, from the token `first` on.
     """
@@ -141,7 +141,7 @@ class GroupReader:
         return logprobs_EV
 
     def gates_after(self, position: int) -> dict[int, GateWeights]:
-        """The part weights at a position, by the index of each MoDE expert; empty if it was not read."""
+        """The part weights at a position, by the index of each expert with parts; empty if it was not read."""
         if self._piece is None or not self._piece.inside or self._num_read <= position:
             return {}
         piece, place = self._find(position)

@@ -50,7 +50,7 @@ def read_prompt(
 def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, text: str) -> dict[str, list[Any]]:
     """Scores a text under the mixture: its `tokens`, the `weights` [token][expert] before each, and `logprobs` (nats).
 
-    `best` is the most probable token at each position as (text, log-probability), `gates` the MoDE gates. If the
+    `best` is the most probable token at each position as (text, log-probability), `gates` those inside experts. If the
     tokenizer has no prefix, the text is scored as a document: its first token is predicted, too.
     Raises MixtureError for an empty text, ContextLengthExceededError for one longer than the models' context.
     """

@@ -48,7 +48,7 @@ from engine.training.data import DomainText
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 KEYS = ("law", "code", "news", "verse")
-PARTS = ("law", "code")  # of an expert of MoDE
+PARTS = ("law", "code")  # of one expert
 PRIOR = (1.0, 2.0, 3.0, 4.0)
 EVEN = (1.0, 1.0, 1.0, 1.0)
 BLOCK = 16

@@ -1,4 +1,4 @@
-"""Composing MoDE experts."""
+"""Composing experts with parts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SCREEN = Screen(
     link=ResultLink(EXPERTS.address, "See the composition", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title=COMPOSITION,
-        about="Experts of MoDE side by side on their backbone, weighed token by token by gates that learn together "
+        about="Experts with parts side by side on their backbone, weighed token by token by gates that learn together "
         "on mixed text (MoDE §3.2, stage 2). The experts that it is made of do not change.",
         draw=_draw,
         widgets_of=_widgets_of,

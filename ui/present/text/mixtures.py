@@ -1,4 +1,4 @@
-"""Sentences on a mixture's gate, and on the gates inside MoDE experts."""
+"""Sentences on a mixture's gate, and on the gates inside experts with parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def calibration_words(mixture: MixtureCard) -> str:
 
 
 def inside_words(mixture: MixtureCard) -> str:
-    """A sentence on the gates inside MoDE experts of a mixture; empty where it has none."""
+    """A sentence on the gates inside experts with parts of a mixture; empty where it has none."""
     inside = [f"{one.expert} ({', '.join(one.parts)})" for one in mixture.members if one.parts]
     if not inside:
         return ""

@@ -138,7 +138,7 @@ def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[
 
 
 def _point_to_parts(mixture: MixtureCard) -> None:
-    """Explains the parts of MoDE experts, and links to the pages where they are switched."""
+    """Explains the parts of experts, and links to the pages where they are switched."""
     if words := inside_words(mixture):
         explanation = (
             f"{words} Stored scores are of all parts together. To see the effect of switching a part, try it on your "
