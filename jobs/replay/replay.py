@@ -31,7 +31,7 @@ from jobs.probe.probe_work import ProbeWork
 from jobs.replay.compare import Points, compare_points, compare_weights
 from workbench.answers.integrity import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError
-from workbench.exports.old_masks import MASK_RULE
+from workbench.exports.facts import MASK_RULE
 from workbench.job_records import jobs
 from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec

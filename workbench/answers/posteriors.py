@@ -66,7 +66,7 @@ class Manifest(Answer):
     def of(cls, plan: GenerationPlan, sampling: SamplingConfig | None = None) -> Manifest:
         """That of a plan and of how tokens are drawn; `sampling` is None where nothing is sampled."""
         experts = [
-            ManifestExpert.of_row(
+            ManifestExpert.from_fields(
                 expert,
                 base_sha256=expert.base.sha256,
                 parts=None if expert.parts is None else list(expert.parts),

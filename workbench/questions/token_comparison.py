@@ -95,11 +95,8 @@ class ContrastRequest(Question[TokenComparison]):
                 differences=differences[: self.max_tokens].tolist(),
             )
 
-        return TokenComparison(
-            domain=self.domain,
-            expert=self.expert,
-            rival=self.rival,
-            split=self.split,
+        return TokenComparison.from_fields(
+            self,
             num_passages=len(passages),
             num_documents=len(set(documents_N.tolist())),
             overall=float(difference_X[is_counted_X].mean()),

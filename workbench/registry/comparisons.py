@@ -166,7 +166,7 @@ def _heads(session: Session, page: Select[Comparison]) -> list[ComparisonHead]:
     """The comparisons of a page, without reading the tokens of their answers."""
     answers = selectinload(Comparison.answers).load_only(ComparedAnswer.model, ComparedAnswer.variant)
     return [
-        ComparisonHead.of_row(row, prompt=row.prompt[:EXCERPT], **_head(row))
+        ComparisonHead.from_fields(row, prompt=row.prompt[:EXCERPT], **_head(row))
         for row in session.scalars(page.options(answers, selectinload(Comparison.votes)))
     ]
 
@@ -322,12 +322,12 @@ def label(model: str, variant: str) -> str:
 
 def _vote_card(row: Vote) -> VoteCard:
     choice = next(choice for choice, stored in _CHOICES.items() if stored == row.choice)
-    return VoteCard.of_row(row, a=LETTERS[row.first], b=LETTERS[row.second], choice=choice)
+    return VoteCard.from_fields(row, a=LETTERS[row.first], b=LETTERS[row.second], choice=choice)
 
 
 def _card(row: Comparison) -> ComparisonCard:
     messages = [Turn(**one) for one in row.messages]
-    return ComparisonCard.of_row(
+    return ComparisonCard.from_fields(
         row, messages=messages, answers=[_answer_card(one) for one in row.answers], **_head(row)
     )
 
@@ -337,7 +337,7 @@ def _answer_card(row: ComparedAnswer) -> ComparedAnswerCard:
     choice = (
         {name: tokens[name] for name in ("index", "finish_reason", "token_ids", "prompt_token_ids")} if tokens else {}
     )
-    return ComparedAnswerCard.of_row(
+    return ComparedAnswerCard.from_fields(
         row,
         letter=LETTERS[row.position],
         manifest=Manifest(**row.manifest),

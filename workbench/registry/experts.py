@@ -334,7 +334,7 @@ def parameters_of(row: Expert) -> Parameters | None:
 
 def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
     parameters = parameters_of(row)
-    return ExpertCard.of_row(
+    return ExpertCard.from_fields(
         row,
         domain=row.domain.name if row.domain else "",
         domains=domains_of(row),

@@ -12,8 +12,7 @@ from sqlalchemy.orm import Session
 from engine.config import TrainingConfig
 from engine.events import Event
 from engine.methods.parts.method import part_sizes
-from engine.methods.parts.part_set import PartSet
-from engine.methods.parts.training import PartsTraining, TrainingData
+from engine.methods.parts.training import PartSet, PartsTraining, TrainingData
 from engine.plugins import load_object
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain

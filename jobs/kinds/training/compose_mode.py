@@ -17,7 +17,7 @@ from engine.errors import TrainingError
 from engine.events import Event, PartOrder
 from engine.files import ArtifactRef
 from engine.methods.parts.method import Learning, PartsMethod, get_parts_method
-from engine.methods.parts.part_set import PartInit, PartSet
+from engine.methods.parts.training import PartInit, PartSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.losses import HeldOut

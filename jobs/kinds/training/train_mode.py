@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import asdict, replace
 
 from engine.events import Event
-from engine.methods.parts.part_set import PartInit, PartSet
+from engine.methods.parts.training import PartInit, PartSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.parts_training import store_parts, train_parts

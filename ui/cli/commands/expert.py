@@ -17,7 +17,7 @@ from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.analysis.changes.additions import additions_of, worse_than_before
 from workbench.answers.cards import ExpertCard, ReportCard
-from workbench.exports.old_masks import old_masks
+from workbench.exports.facts import old_masks
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.exchange import ImportExpert
 from workbench.questions.parent_proposal import NearestRequest, ParentProposal

@@ -35,7 +35,7 @@ from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import additions_of, worse_than_before
 from workbench.analysis.perplexity_tables import in_domain_scores
 from workbench.answers.cards import ExpertCard
-from workbench.exports.old_masks import old_masks
+from workbench.exports.facts import old_masks
 from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs as rows
 from workbench.registry import experts

@@ -10,8 +10,7 @@ from pydantic import Field, JsonValue, model_validator
 from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, Probe, named, no_path, training_probe
-from workbench.kinds.training.default_rate import advice, with_rate
-from workbench.kinds.training.method_settings import OPTIONS, MethodSettings
+from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
 from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, require_others
 
 if TYPE_CHECKING:

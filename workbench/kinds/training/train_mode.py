@@ -12,8 +12,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.parts.method import PartsMethod, get_parts_method, parts_methods
 from engine.models.flops import Shape
 from workbench.kinds.kind import Kind, named, no_path, training_probe
-from workbench.kinds.training.default_rate import advice, with_rate
-from workbench.kinds.training.method_settings import OPTIONS, MethodSettings
+from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, require_others
 

@@ -11,8 +11,8 @@ from engine.errors import TrainingError
 from engine.events import Event, Note
 from engine.methods.mode.sharding.folders import gather_checkpoints, made_file
 from engine.methods.mode.sharding.task import ModeTask
-from engine.methods.parts.active_parts import ActiveParts
 from engine.methods.parts.files import assemble
+from engine.methods.parts.parts_model import ActiveParts
 from engine.methods.parts.training import PartsTraining
 from engine.training.launch import run_workers
 

@@ -28,8 +28,8 @@ from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.backbone import Shard, _Caches
 from engine.methods.mode.sharding.folders import gather_checkpoints
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
-from engine.methods.parts.active_parts import ActiveParts
 from engine.methods.parts.method import Learning
+from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import FixedGate
 from engine.models.likelihoods import token_scores
 from engine.models.rows import Rows
