@@ -40,9 +40,8 @@ from engine.models.expert_model import ExpertModel
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
+from engine.text.blocks import EvalSample, Tokens, eval_sample
 from engine.text.corpus import Document
-from engine.text.eval_sample import EvalSample, eval_sample
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from engine.training.data import DomainText
 

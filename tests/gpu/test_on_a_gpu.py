@@ -37,8 +37,7 @@ from engine.mixing.posterior import PosteriorGate
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import eval_sample
+from engine.text.blocks import Tokens, eval_sample
 from engine.text.tokenizer import train_tokenizer
 from engine.training.data import DomainText, PackedDomain
 from engine.training.loop import train

@@ -19,14 +19,12 @@ from transformers import DynamicCache
 
 from engine.errors import ModelError, first_of
 from engine.methods.parts.method import Learning, get_parts_method
-from engine.models.expert_model import PartWeights
+from engine.models.discovery import RouterLosses, router_losses
+from engine.models.expert_model import PartWeights, separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape
-from engine.models.heads import head_of
-from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from, token_scores
-from engine.models.routers import RouterLosses, router_losses
+from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
 from engine.models.rows import Rows
-from engine.models.separation import separated
 from engine.models.stored_tensors import fill
 
 
@@ -77,7 +75,7 @@ class PartsModel(nn.Module):
     ) -> dict[str, Any]:
         """The arguments of `read` as the decoder takes them."""
         if position_ids_BT is not None:
-            return separated(self.lm, input_ids_BT, position_ids_BT)
+            return separate_texts(self.lm, input_ids_BT, position_ids_BT)
         if mask_BS is None:
             return {"input_ids": input_ids_BT}
         places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
@@ -96,7 +94,7 @@ class PartsModel(nn.Module):
     @property
     def max_positions(self) -> int:
         """The longest text that the model reads at once."""
-        return max_positions(self.lm)
+        return max_positions(self.lm.config)
 
     @property
     def vocab_size(self) -> int:
@@ -286,7 +284,7 @@ class ActiveParts(nn.Module):
         objective: Objective,
         *,
         position_ids_BT: Tensor | None = None,
-    ) -> Losses:
+    ) -> TokenLosses:
         """The objective with gradients and the loss of each target; never all logits at once."""
         self._require(rows)
         hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
@@ -300,7 +298,7 @@ class ActiveParts(nn.Module):
     def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Log-likelihood [B, T] of each target after hidden states."""
         self._require(rows)
-        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
+        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
 
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
@@ -311,12 +309,6 @@ class ActiveParts(nn.Module):
         if self._recorder is not None:
             self._recorder.add(weights_KGBT)
         return token_scores(self.lm, hidden_BTD, targets_BT)
-
-    def log_likelihoods(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32."""
-        return self.token_scores(input_ids_BT, targets_BT, rows, position_ids_BT=position_ids_BT).logprobs_BT
 
     @contextmanager
     def record_gates(self) -> Iterator[GateShares]:

@@ -15,14 +15,13 @@ from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Evaluated, Event, Progress, TextSample
 from engine.files import ArtifactRef
-from engine.inference.text_samples import TextSampler
-from engine.inference.watched_losses import losses_of, watched_blocks
+from engine.inference.sampling import TextSampler
+from engine.inference.scores import losses_of, watched_blocks
 from engine.methods.parts.files import read_parts
 from engine.methods.parts.method import Learning, PartsMethod, get_parts_method
 from engine.methods.parts.parts_model import ActiveParts, PartsModel
-from engine.models.context_length import require_context
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.models.expert_model import require_context
+from engine.text.blocks import EvalSample, Tokens
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
-from workbench.kinds.kind import Kind, Probe, named, no_path, training_probe
+from workbench.kinds.kind import Kind, Probe, expert_link, named, no_path, training_probe
+from workbench.kinds.training.train_mode import parts_sentence
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
 if TYPE_CHECKING:
@@ -88,4 +89,7 @@ KIND = Kind(
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
+    command="mode compose NAME",
+    sentence=parts_sentence,
+    link=expert_link("See the composition"),
 )

@@ -9,7 +9,8 @@ from pydantic import Field, JsonValue, model_validator
 
 from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.methods.registry import get_method, joint_methods
-from workbench.kinds.kind import Kind, Probe, named, no_path, training_probe
+from workbench.formatting.number_format import pluralize
+from workbench.kinds.kind import Kind, Probe, ResultLink, named, no_path, training_probe
 from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
 from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, require_others
 
@@ -159,4 +160,7 @@ KIND = Kind(
     first_step="experts",
     uses_gpu=True,
     uses_processes=True,
+    command="train joint NAME",
+    sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
+    link=ResultLink("experts", "See the experts", lambda result: {"experts.chosen": result["experts"]}),
 )

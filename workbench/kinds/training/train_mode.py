@@ -11,7 +11,8 @@ from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
 from engine.methods.parts.method import PartsMethod, get_parts_method, parts_methods
 from engine.models.flops import Shape
-from workbench.kinds.kind import Kind, named, no_path, training_probe
+from workbench.formatting.number_format import listed
+from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe
 from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, require_others
@@ -104,6 +105,12 @@ def _named_as_backbone(parts: Sequence[str]) -> list[str]:
     ]
 
 
+def parts_sentence(result: Result) -> str:
+    """The sentence of a training of parts: which, their size and their mixture."""
+    parts, size = listed(result["parts"]), f"{result['num_parameters']:,}"
+    return f"{parts} next to the backbone, {size} parameters of their own, in the mixture {result['mixture']}."
+
+
 KIND = Kind(
     spec=TrainMode,
     title="Train MoDE expert",
@@ -119,4 +126,7 @@ KIND = Kind(
     first_step="experts",
     uses_gpu=True,
     uses_processes=True,
+    command="train mode NAME",
+    sentence=parts_sentence,
+    link=expert_link("See the expert"),
 )

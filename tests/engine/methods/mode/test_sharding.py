@@ -23,7 +23,7 @@ from engine.config import Precision, TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
 from engine.inference.mixing import Mixing
-from engine.inference.watched_losses import losses_of
+from engine.inference.scores import losses_of
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.backbone import Shard, _Caches
 from engine.methods.mode.sharding.folders import gather_checkpoints
@@ -33,7 +33,7 @@ from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import FixedGate
 from engine.models.likelihoods import token_scores
 from engine.models.rows import Rows
-from engine.text.eval_sample import EvalSample, eval_sample
+from engine.text.blocks import EvalSample, eval_sample
 from engine.training.autocast import autocast_for
 from engine.training.checkpoint import evaluation_history_at, newest_step
 from engine.training.data import DomainText
