@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from engine.environment import Environment, current_environment
 from engine.errors import Problem
 from engine.events import Event, Step
-from engine.text.chat.old_masks import OLD_RULE
+from engine.text.chat.answers import OLD_RULE
 from engine.threads import preserve_threads
 from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of

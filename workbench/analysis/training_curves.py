@@ -38,7 +38,9 @@ class DomainHistory(Answer):
     retained: bool = Field(description="Evaluated, but not trained on.")
     steps: list[int]
     losses: list[float] = Field(description="Held-out loss (nats per token).")
-    gates: list[dict[str, float]] = Field(description="Mean weights of backbone and parts; empty unless of MoDE.")
+    gates: list[dict[str, float]] = Field(
+        description="Mean weights of backbone and parts; empty for experts without parts."
+    )
 
 
 class TrainingHistory(Answer):
@@ -108,7 +110,7 @@ def _job_of(session: Session, expert: str) -> Job:
 
 
 def gate_names(session: Session, job_id: str) -> list[str]:
-    """The names behind a job's gate weights, the backbone first; none if the job is not of MoDE.
+    """The names behind a job's gate weights, the backbone first; none if the job trains no parts.
 
     The parts of a composition from before their names were written down have only numbers, until it is done.
     """
