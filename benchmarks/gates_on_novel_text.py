@@ -37,8 +37,7 @@ from engine.mixing.cluster import ClusterPosteriorGate, Routing  # noqa: E402
 from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.statistics.bootstrap import Change, Loss, Resampled  # noqa: E402
-from engine.text.blocks import Tokens  # noqa: E402
-from engine.text.eval_sample import EvalSample  # noqa: E402
+from engine.text.blocks import EvalSample, Tokens  # noqa: E402
 from engine.text.split_names import HeldOutSplit  # noqa: E402
 from engine.text.tokenizer import Tokenizer  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402

@@ -20,7 +20,7 @@ from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of
 from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains
 from workbench.kinds.data import MakeDomain
-from workbench.kinds.training.default_rate import is_random
+from workbench.kinds.training.method_settings import is_random
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint

@@ -22,7 +22,7 @@ from engine.environment import Environment, current_environment
 from engine.errors import Problem
 from engine.events import Step
 from engine.files import sha256_of
-from engine.text.chat.old_masks import OLD_RULE
+from engine.text.chat.answers import OLD_RULE
 from engine.threads import preserve_threads
 from jobs.attempt.leftovers import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
@@ -31,7 +31,7 @@ from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, wri
 from jobs.probe.measuring import ProbeWork
 from workbench.answers.integrity import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError
-from workbench.exports.old_masks import MASK_RULE
+from workbench.exports.facts import MASK_RULE
 from workbench.job_records import jobs
 from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec

@@ -55,7 +55,7 @@ def list_entries(
     statement = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit).offset(offset)
     for column, value in ((AuditEntry.user, user), (AuditEntry.action, action)):
         statement = statement.where(column == value) if value else statement
-    return [AuditCard.of_row(row) for row in session.scalars(statement)]
+    return [AuditCard.from_fields(row) for row in session.scalars(statement)]
 
 
 def _note(session: Session, _context: object, _instances: object) -> None:

@@ -31,7 +31,7 @@ class NewUser:
 def list_users(session: Session) -> list[UserCard]:
     """All users by name, revoked ones included."""
     require(Role.ADMIN)
-    return [UserCard.of_row(row) for row in session.scalars(select(User).order_by(User.name))]
+    return [UserCard.from_fields(row) for row in session.scalars(select(User).order_by(User.name))]
 
 
 def add_user(session: Session, name: str, role: str) -> NewUser:
@@ -46,7 +46,7 @@ def add_user(session: Session, name: str, role: str) -> NewUser:
     row = User(name=name, role=wanted.title, token_sha256=token_hash(token))
     session.add(row)
     session.flush()
-    return NewUser(UserCard.of_row(row), token)
+    return NewUser(UserCard.from_fields(row), token)
 
 
 def revoke_user(session: Session, name: str) -> UserCard:
@@ -55,7 +55,7 @@ def revoke_user(session: Session, name: str) -> UserCard:
     row = by_name(session, User, name)
     row.revoked_at = row.revoked_at or time.time()
     session.flush()
-    return UserCard.of_row(row)
+    return UserCard.from_fields(row)
 
 
 def actor_of_token(session: Session, token: str) -> Actor | None:

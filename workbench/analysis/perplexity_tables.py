@@ -214,7 +214,9 @@ def _specialization(table: Cells, homes: Sequence[str | None], domains: Sequence
 
 
 def _card(row: Evaluation, expert: str, domain: str) -> EvaluationCard:
-    return EvaluationCard.of_row(row, expert=expert, domain=domain, perplexity=perplexity(row), accuracy=accuracy(row))
+    return EvaluationCard.from_fields(
+        row, expert=expert, domain=domain, perplexity=perplexity(row), accuracy=accuracy(row)
+    )
 
 
 def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None], domain: str) -> int | None:

@@ -241,7 +241,7 @@ def list_devices(session: Session) -> list[DeviceCard]:
 
 def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[DeviceTenant]) -> DeviceCard:
     here = [one for one in tenants if one.uuid == row.uuid]
-    return DeviceCard.of_row(
+    return DeviceCard.from_fields(
         row,
         is_there=row.seen_until > now,
         holders=[DeviceHolder(job_id=job.id, title=job.title, share=share) for job, share in sorted(held, key=_title)],

@@ -94,4 +94,4 @@ def _upload_hosts(session: Session, queued: list[Job]) -> dict[str, str]:
 
 
 def _card(job: Job, now: float, **computed: Any) -> JobCard:
-    return JobCard.of_row(job, state="interrupted" if is_expired(job, now) else job.state, **computed)
+    return JobCard.from_fields(job, state="interrupted" if is_expired(job, now) else job.state, **computed)

@@ -304,14 +304,14 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     """The events of a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
-    return [EventCard.of_row(one) for one in rows]
+    return [EventCard.from_fields(one) for one in rows]
 
 
 def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
     """The newest event of a job that has this kind."""
     statement = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.kind == kind)
     event = session.scalar(statement.order_by(JobEvent.id.desc()).limit(1))
-    return EventCard.of_row(event) if event else None
+    return EventCard.from_fields(event) if event else None
 
 
 def metrics(session: Session, job_id: str, name: str | None = None) -> list[MetricPoint]:
@@ -322,4 +322,4 @@ def metrics(session: Session, job_id: str, name: str | None = None) -> list[Metr
     if name is not None:
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))
-    return [MetricPoint.of_row(one) for one in rows]
+    return [MetricPoint.from_fields(one) for one in rows]

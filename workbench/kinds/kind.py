@@ -77,7 +77,7 @@ class Kind(Generic[SpecType]):
     sentence: Callable[[Result], str] = stored_sentence  # what a result says
     link: ResultLink | None = None  # where a result is shown
     runner: str = ""  # `package.module:function`, imported when a job runs
-    screen: str = ""  # `package.module:SCREEN`, with its form and in place of the three above
+    form: str | None = ""  # `package.module:FORM`, its form on the page Train; empty: one from its spec; None: none
 
     @property
     def name(self) -> str:

@@ -104,10 +104,9 @@ class ClusterGridRequest(Question[ClusterGrid]):
         chosen = sorted(self.temperatures or {*TEMPERATURES, gate.temperature})
         top_ks = _top_ks(len(planned.experts))
         rows = _rows(session, storage, planned, self.split, chosen, top_ks)
-        return ClusterGrid(
-            mixture=self.mixture,
+        return ClusterGrid.from_fields(
+            self,
             experts=[expert.name for expert in planned.experts],
-            split=self.split,
             temperatures=chosen,
             top_ks=top_ks,
             perplexity=_over_all(rows),

@@ -95,9 +95,7 @@ class ForgettingRequest(Question[Forgetting]):
                     change_percent=(after / before - 1) * 100,
                 )
             )
-        return Forgetting(
-            before=self.before, after=self.after, split=self.split, domains=rows, averages=_averages(rows)
-        )
+        return Forgetting.from_fields(self, domains=rows, averages=_averages(rows))
 
 
 QUESTION = ForgettingRequest

@@ -67,7 +67,7 @@ class NearestRequest(Question[ParentProposal]):
         """
         from engine.inference.scores import full_blocks, perplexity
         from engine.mixing.posterior import PosteriorGate, estimate_prior
-        from engine.text.eval_sample import evenly_spaced
+        from engine.text.blocks import evenly_spaced
 
         row = mixture_row(session, self.mixture)
         if not _possible(row):
@@ -94,9 +94,8 @@ class NearestRequest(Question[ParentProposal]):
         shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
         parent = experts[shares.index(max(shares))]
         first_rate = first_of_line(parent).config.get("learning_rate")
-        return ParentProposal(
-            mixture=self.mixture,
-            domain=self.domain,
+        return ParentProposal.from_fields(
+            self,
             parent=parent.name,
             posterior=dict(zip([one.name for one in experts], shares, strict=True)),
             perplexity={
@@ -104,7 +103,6 @@ class NearestRequest(Question[ParentProposal]):
             },
             num_blocks=blocks_ENT.shape[1],
             block_size=blocks_ENT.shape[2],
-            split=self.split,
             learning_rate=None if first_rate is None else adapting_rate(first_rate),
         )
 

@@ -104,14 +104,10 @@ class PosteriorMapRequest(Question[PosteriorMap]):
                     stable_after=stable_after(path_EN),
                 )
             )
-        return PosteriorMap(
+        return PosteriorMap.from_fields(
+            self,
             experts=[expert.name for expert in planned.experts],
             homes=[homes.get(expert.id, "") for expert in planned.experts],
-            split=self.split,
-            evidence=self.evidence,
-            estimate=self.estimate,
-            num_blocks=self.num_blocks,
-            newest_weight=self.newest_weight,
             domains=rows,
             too_short=too_short,
         )

@@ -53,14 +53,7 @@ class PriorRequest(Question[EstimatedPrior]):
             )
         prior_E = _estimate(storage, evaluations, self.num_blocks, self.evidence)
         shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))
-        source = PriorSource(
-            mixture=self.mixture,
-            domain=self.domain,
-            split=self.split,
-            num_blocks=self.num_blocks,
-            block_size=evaluations[0].block_size,
-            evidence=self.evidence,
-        )
+        source = PriorSource.from_fields(self, block_size=evaluations[0].block_size)
         return EstimatedPrior(shares=shares, source=source)
 
 

@@ -112,13 +112,8 @@ class RemovalRow:
     def answer(self) -> DomainRemoval:
         """The perplexities; None where a column is not known."""
         columns = {name: getattr(self, name) for name in COLUMNS}
-        return DomainRemoval(
-            domain=self.domain,
-            num_tokens=self.num_tokens,
-            block_size=self.block_size,
-            **{name: column.perplexity if column else None for name, column in columns.items()},
-            why=self.why,
-        )
+        known = {name: column.perplexity if column else None for name, column in columns.items()}
+        return DomainRemoval.from_fields(self, **known)
 
 
 class RemovalRequest(Question[RemovalTable]):
@@ -153,9 +148,7 @@ class RemovalRequest(Question[RemovalTable]):
             )
             not_removed = what_stays(session, self.mixture, expert)
             rows.append(ExpertRemoval(**row.answer().model_dump(), expert=expert.name, not_removed=not_removed))
-        return RemovalTable(
-            mixture=self.mixture, split=self.split, evidence=self.evidence, num_blocks=self.num_blocks, rows=rows
-        )
+        return RemovalTable.from_fields(self, rows=rows)
 
 
 QUESTION = RemovalRequest

@@ -123,10 +123,9 @@ class RetentionRequest(Question[Retention]):
             domain_row(session, name)
         scores = _ScoreTable(table_of(session, rows, self.split), self.split)
         missing = [*_missing(session, rows, scores, domains)]
-        return Retention(
-            retain=self.retain,
+        return Retention.from_fields(
+            self,
             targets=domains[:-1],
-            split=self.split,
             rows=_with_ahead([_row(row, scores, domains, is_seed=row in known) for row in rows]),
             left_out=[row.name for row in left_out],
             measures=[
@@ -218,12 +217,11 @@ def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: b
     perplexity = {domain: scores.get("perplexity", row.name, domain) for domain in domains}
     *targets, retain = domains
     parameters = parameters_of(row)
-    return RetentionRow(
+    return RetentionRow.from_fields(
+        row,
         expert=row.name,
-        method=row.method,
         is_seed=is_seed,
         num_parts=len(row.config.get("parts", ())),
-        num_parameters=row.num_parameters,
         total_parameters=parameters.total if parameters else None,
         accuracy=accuracy,
         perplexity=perplexity,

@@ -95,11 +95,8 @@ class ContrastRequest(Question[TokenComparison]):
                 differences=differences[: self.max_tokens].tolist(),
             )
 
-        return TokenComparison(
-            domain=self.domain,
-            expert=self.expert,
-            rival=self.rival,
-            split=self.split,
+        return TokenComparison.from_fields(
+            self,
             num_passages=len(passages),
             num_documents=len(set(documents_N.tolist())),
             overall=float(difference_X[is_counted_X].mean()),
@@ -137,9 +134,8 @@ def _text(
 ) -> tuple[Tokens, Tokenizer]:
     """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
     from engine.inference.scores import score_card
-    from engine.text.blocks import MASK_RULE, Tokens
+    from engine.text.blocks import MASK_RULE, EvalSample, Tokens
     from engine.text.chat.template import load_chat_template
-    from engine.text.eval_sample import EvalSample
     from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]

@@ -37,7 +37,7 @@ from workbench.answers.posteriors import Manifest, StoredAnswer
 from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
 from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
-from workbench.schema.names import by_id, by_name, id_not_found
+from workbench.schema.names import by_id, by_name, unknown_id
 from workbench.schema.tables import ComparedAnswer, Comparison, Domain, Vote
 from workbench.specs.gates import load_gate
 
@@ -166,7 +166,7 @@ def _heads(session: Session, page: Select[Comparison]) -> list[ComparisonHead]:
     """The comparisons of a page, without reading the tokens of their answers."""
     answers = selectinload(Comparison.answers).load_only(ComparedAnswer.model, ComparedAnswer.variant)
     return [
-        ComparisonHead.of_row(row, prompt=row.prompt[:EXCERPT], **_head(row))
+        ComparisonHead.from_fields(row, prompt=row.prompt[:EXCERPT], **_head(row))
         for row in session.scalars(page.options(answers, selectinload(Comparison.votes)))
     ]
 
@@ -175,7 +175,7 @@ def get_comparison(session: Session, id: str, history_days: float = 1.0) -> Comp
     """One comparison by its id or a unique prefix. Raises NotFoundError, also once its text is no longer stored."""
     row = _row(session, id)
     if row.has_text and row.created_at <= _oldest(history_days):
-        raise id_not_found(session, Comparison, id, Comparison.has_text)
+        raise unknown_id(session, Comparison, id, Comparison.has_text)
     return _card(row)
 
 
@@ -322,12 +322,12 @@ def label(model: str, variant: str) -> str:
 
 def _vote_card(row: Vote) -> VoteCard:
     choice = next(choice for choice, stored in _CHOICES.items() if stored == row.choice)
-    return VoteCard.of_row(row, a=LETTERS[row.first], b=LETTERS[row.second], choice=choice)
+    return VoteCard.from_fields(row, a=LETTERS[row.first], b=LETTERS[row.second], choice=choice)
 
 
 def _card(row: Comparison) -> ComparisonCard:
     messages = [Turn(**one) for one in row.messages]
-    return ComparisonCard.of_row(
+    return ComparisonCard.from_fields(
         row, messages=messages, answers=[_answer_card(one) for one in row.answers], **_head(row)
     )
 
@@ -337,7 +337,7 @@ def _answer_card(row: ComparedAnswer) -> ComparedAnswerCard:
     choice = (
         {name: tokens[name] for name in ("index", "finish_reason", "token_ids", "prompt_token_ids")} if tokens else {}
     )
-    return ComparedAnswerCard.of_row(
+    return ComparedAnswerCard.from_fields(
         row,
         letter=LETTERS[row.position],
         manifest=Manifest(**row.manifest),

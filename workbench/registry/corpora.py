@@ -181,9 +181,9 @@ def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, 
 
 def _corpus_card(row: Corpus) -> CorpusCard:
     names = sorted(domain.name for domain in row.domains)
-    return CorpusCard.of_row(row, report=ImportReport.model_validate(row.report), domains=names)
+    return CorpusCard.from_fields(row, report=ImportReport.model_validate(row.report), domains=names)
 
 
 def _domain_card(row: Domain) -> DomainCard:
     corpus = row.corpus
-    return DomainCard.of_row(row, corpus=corpus.name, source=corpus.source, licence=corpus.licence)
+    return DomainCard.from_fields(row, corpus=corpus.name, source=corpus.source, licence=corpus.licence)

@@ -100,7 +100,7 @@ def domains_of(row: Expert) -> list[str]:
 
 
 def part_names(row: Expert) -> list[str]:
-    """The names of a MoDE expert's parts; empty for experts without parts."""
+    """The names of an expert's parts; empty for experts without parts."""
     return [part["name"] for part in row.config.get("parts", ())]
 
 
@@ -334,7 +334,7 @@ def parameters_of(row: Expert) -> Parameters | None:
 
 def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
     parameters = parameters_of(row)
-    return ExpertCard.of_row(
+    return ExpertCard.from_fields(
         row,
         domain=row.domain.name if row.domain else "",
         domains=domains_of(row),

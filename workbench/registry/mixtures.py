@@ -296,7 +296,7 @@ def _refuse(complaints: list[str]) -> None:
 
 
 def _card(row: Mixture) -> MixtureCard:
-    card = MixtureCard.of_row(
+    card = MixtureCard.from_fields(
         row,
         base_ids=list(dict.fromkeys(member.expert.base_id for member in row.members)),
         members=[_member_card(member) for member in row.members],
@@ -313,7 +313,7 @@ def _version_of(card: MixtureCard) -> str:
 
 def _member_card(member: MixtureMember) -> MemberCard:
     expert = member.expert
-    return MemberCard.of_row(
+    return MemberCard.from_fields(
         member,
         expert=expert.name,
         domain=expert.domain.name if expert.domain else "",

@@ -44,7 +44,7 @@ class PackedExpert(Answer):
 
 def describe_packed(row: Expert) -> PackedExpert:
     """The description of an expert for a packed file."""
-    return PackedExpert.of_row(
+    return PackedExpert.from_fields(
         row,
         sha256=row.artifact.sha256,
         base_sha256=row.base.sha256,

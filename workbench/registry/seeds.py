@@ -122,4 +122,4 @@ def delete_seed(session: Session, name: str) -> None:
 
 
 def _card(row: SeedModel) -> SeedCard:
-    return SeedCard.of_row(row, size_bytes=row.artifact.size_bytes)
+    return SeedCard.from_fields(row, size_bytes=row.artifact.size_bytes)

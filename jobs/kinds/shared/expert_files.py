@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from engine.events import Evaluated, Event, TrainingFinished
 from engine.methods.base import Method
 from engine.methods.registry import get_method
-from engine.models.trainable_model import TrainableModel
+from engine.models.expert_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
 from engine.text.chat.own_template import copy_template
 from engine.text.tokenizer import Tokenizer

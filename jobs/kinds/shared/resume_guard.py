@@ -11,7 +11,7 @@ from engine.environment import differences, library_versions
 from engine.events import Note
 from engine.files import new_file
 from engine.text.blocks import MASK_RULE
-from engine.text.chat.old_masks import OLD_RULE
+from engine.text.chat.answers import OLD_RULE
 from jobs.attempt.work import Work
 from workbench.registry.reproducible import ROW_ORDER, describe_environment
 

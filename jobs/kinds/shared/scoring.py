@@ -24,12 +24,10 @@ from engine.inference.ensemble import Ensemble, Group
 from engine.inference.scores import counted_tokens, score_card, score_tokens, token_hits
 from engine.loading.loaded_base import load_base
 from engine.methods.multi_expert_files import read_limits
-from engine.models.context_length import require_context
-from engine.models.expert_model import ExpertModel
-from engine.text.blocks import Tokens
+from engine.models.expert_model import ExpertModel, require_context
+from engine.text.blocks import EvalSample, Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
-from engine.text.eval_sample import EvalSample
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, Work

@@ -14,7 +14,7 @@ from engine.events import Note, Progress
 from engine.methods.base import SeedOrigin
 from engine.methods.export import set_special_tokens
 from engine.methods.imports import import_expert
-from engine.models.hub import download_expert
+from engine.models.imported_model import download_model
 from engine.text.chat.own_template import save_template
 from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.expert_files import base_artifact, store_base
@@ -95,5 +95,5 @@ def _find(spec: ImportExpert) -> tuple[Path, str]:
     if not spec.source.startswith(HUB):
         return Path(spec.source), f"folder:{spec.source}"
     name, revision = hub_name(spec.source)
-    folder = download_expert(name, revision)
+    folder = download_model(name, revision, or_adapter=True)
     return folder, hub_source(name, folder.name)

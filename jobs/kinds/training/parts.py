@@ -19,8 +19,7 @@ from engine.errors import TrainingError
 from engine.events import PartOrder
 from engine.files import ArtifactRef
 from engine.methods.parts.method import Learning, PartsMethod, get_parts_method, part_sizes
-from engine.methods.parts.part_set import PartInit, PartSet
-from engine.methods.parts.training import PartsTraining, TrainingData, TrainingRun
+from engine.methods.parts.training import PartInit, PartSet, PartsTraining, TrainingData
 from engine.plugins import load_object
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import PackedDomain
@@ -198,9 +197,9 @@ def train_parts(
     packed = yield from _pack(work, domains, part_set, tokenizer, config.block_size)
     retained_packed = yield from _pack(work, retained, part_set, tokenizer, config.block_size)
     settings = work.settings
-    run = TrainingRun(work.folder, settings.device, settings.processes, settings.threads, work.log)
+    where = (work.folder, settings.device, settings.processes, settings.threads, work.log)
     make_training = load_object(part_set.descriptor.training)
-    training: PartsTraining = make_training(part_set, TrainingData(packed, retained_packed, config), run, tokenizer)
+    training: PartsTraining = make_training(part_set, TrainingData(packed, retained_packed, config), tokenizer, *where)
     losses = yield from last_losses(iter(training))
     return training.write, losses.of(domains)
 

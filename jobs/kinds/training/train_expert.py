@@ -23,18 +23,16 @@ from engine.device import choose_device
 from engine.errors import TrainingError
 from engine.events import Event, Note, ParentChosen, Progress, forward_progress
 from engine.files import ArtifactRef
-from engine.inference.text_samples import TextSampler
-from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
+from engine.inference.sampling import TextSampler
+from engine.inference.scores import losses_mixed, losses_of, watched_blocks
 from engine.loading.plan import GenerationPlan
 from engine.methods.registry import get_method, method_of
 from engine.mixing.cluster import Routing
 from engine.mixing.gate_type import build_gate
-from engine.models.context_length import require_context
-from engine.models.expert_model import ExpertModel
-from engine.text.blocks import Tokens
+from engine.models.expert_model import ExpertModel, require_context
+from engine.text.blocks import EvalSample, Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
-from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.autocast import autocast_for
 from engine.training.data import DomainText

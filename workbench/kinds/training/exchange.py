@@ -105,6 +105,11 @@ IMPORT_EXPERT = Kind(
     reads=lambda spec: spec.folder,
     complaints=_import_expert_complaints,
     probe=_import_expert_probe,
+    command="expert import SOURCE",
+    sentence=lambda result: (
+        f"{result['expert']} is an expert of the method {result['reason']}. {result.get('changes', '')}".rstrip()
+    ),
+    link=expert_link("See the expert"),
 )
 
 

@@ -287,7 +287,7 @@ def delete_clustering(session: Session, name: str) -> None:
 def _card(session: Session, row: Clustering) -> ClusteringCard:
     trained = _experts_by_domain(session, row)
     changed = changed_domains(session)
-    return ClusteringCard.of_row(
+    return ClusteringCard.from_fields(
         row,
         sources=[source["name"] for source in row.sources],
         seed=row.seed.name if row.seed else None,
@@ -299,7 +299,7 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
 
 def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
     terms = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
-    return ClusterCard.of_row(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
+    return ClusterCard.from_fields(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
 
 
 def _experts_by_domain(session: Session, row: Clustering) -> dict[str, list[str]]:
