@@ -199,8 +199,8 @@ def takes(
 
 def _has_probe(spec: type[Spec]) -> bool:
     """Whether a spec is that of a kind of job with a probe; its descriptor stands in the module of the spec."""
-    found = getattr(sys.modules[spec.__module__], "KIND", ())
-    kinds = found if isinstance(found, tuple) else (found,)
+    stated = getattr(sys.modules[spec.__module__], "KIND", ())
+    kinds = stated if isinstance(stated, tuple) else (stated,)
     return any(kind.spec is spec and kind.probe is not None for kind in kinds)
 
 

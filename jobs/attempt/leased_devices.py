@@ -1,19 +1,62 @@
-"""The launcher of this worker's joint trainings, by its settings and the slots that a job has leased."""
+"""The devices that a job has leased: its GPUs must be there when it starts; the slots of hosts decide the launcher."""
 
 from __future__ import annotations
 
 import ipaddress
 import shlex
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from engine.errors import LostNodeError
+from engine.gpus import Gpu, find_gpus
 from engine.training.launchers import Launcher, LocalLauncher, RemoteShellLauncher, SlurmLauncher, hosts_of
 from jobs.attempt.work import Work
-from workbench.errors import BadSpecError
+from workbench.errors import BadSpecError, LostGpuError
 from workbench.job_records import devices
 from workbench.settings import Settings
+
+
+def require_leased_gpus(work: Work) -> None:
+    """Raises LostGpuError when a leased GPU is gone; jobs are not offered it any more. Pretended GPUs are left out."""
+    leased = [gpu for gpu in work.claim.gpus if gpu.memory_bytes]
+    if not leased or work.settings.launcher != "local":
+        return
+    if _sees(leased):
+        _bound_memory(work.claim.gpu_share)
+        return
+    # Each is looked for by a process of its own: without one, CUDA also hides the later ones.
+    lost = [gpu for gpu in leased if gpu.uuid not in {there.uuid for there in find_gpus(gpu.visible)}] or leased
+    with work.transaction() as session:
+        devices.withdraw_lost(session, work.job_id, work.claim.fence, [gpu.uuid for gpu in lost])
+    names = " and ".join(f"GPU {gpu.number} ({gpu.name})" for gpu in lost)
+    raise LostGpuError(
+        f"Its worker's {names} cannot be used any more.", "Check it with nvidia-smi, then restart the worker."
+    )
+
+
+def _sees(leased: Sequence[Gpu]) -> bool:
+    """Whether this process, which sees no others than the leased GPUs, can use them all.
+
+    Behind a number there may be another GPU by now.
+    """
+    import torch
+
+    if not torch.cuda.is_available() or torch.cuda.device_count() < len(leased):
+        return False
+    if all(gpu.address not in ("", gpu.number) for gpu in leased):
+        return True
+    return {gpu.uuid for gpu in leased} <= {
+        str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())
+    }
+
+
+def _bound_memory(share: float) -> None:
+    """Has torch refuse this process more of the GPU's memory than its share; what CUDA itself takes comes on top."""
+    import torch
+
+    if share < 1:
+        torch.cuda.set_per_process_memory_fraction(share)
 
 
 def node_address(settings: Settings) -> str:
@@ -55,7 +98,7 @@ def launcher_of(work: Work) -> Launcher:
 
 
 @contextmanager
-def lost_hosts_withdrawn(work: Work) -> Iterator[None]:
+def withdrawing_lost_hosts(work: Work) -> Iterator[None]:
     """When the block loses a host, its slots are not offered again before it can be reached."""
     try:
         yield

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorpusError, EngineError, LostRankError
-from jobs.attempt.outcomes import outcome_of
+from jobs.attempt.finish import outcome_of
 from workbench.errors import BadSpecError, DiskFullError
 
 

@@ -13,7 +13,6 @@ from world import RunningWorkbench
 from engine.events import Event
 from jobs.attempt.attempt import take
 from jobs.attempt.work import Work
-from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.queue import submit
 from workbench.errors import StoreFailedError
 from workbench.store.object_store import ObjectStore
@@ -35,7 +34,7 @@ def fill(folder: Path) -> Iterator[Event]:
 
 def cached(work: Work) -> tuple[Path, list[str]]:
     """The folder, and what was noted about it."""
-    events, notes = cached_artifact(work, "tokens:1", "tokens", fill), []
+    events, notes = work.cached_artifact("tokens:1", "tokens", fill), []
     while True:
         try:
             notes.append(str(next(events)))

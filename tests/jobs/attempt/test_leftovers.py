@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from engine.files import aside_pattern
-from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay, kept_step, put_into
+from jobs.attempt.leftovers import drop_oldest, keep_for_replay, kept_step, put_into
 from jobs.kinds.shared.resume_guard import mask_rule
-from jobs.probe.probe_work import CLAIM
+from jobs.probe.measuring import CLAIM
 from jobs.replay import replay
 from jobs.replay.replay import ReplayWork
 from workbench.settings import Settings
