@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from engine.errors import Problem
 from engine.selfcheck.report import device_name, versions
 from engine.text.split import first_in_group
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import Register, Work
 from workbench.answers.cards import JobCard
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
@@ -125,7 +125,7 @@ def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
 
 def keep_report(work: Work, findings: dict[str, Any]) -> Register:
     """Stores Markdown, one HTML page and the findings as JSON in an artifact."""
-    findings, artifact_id = in_todays_words(findings), stable_id(work.job_id, "report")
+    findings, artifact_id = in_todays_words(findings), work.stable_id("report")
     with work.storage.new(artifact_id) as folder:
         (folder / "report.md").write_text(markdown(findings), encoding="utf-8")
         (folder / "report.html").write_text(page(findings), encoding="utf-8")
