@@ -8,13 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Loss, Place, Resampled
+from engine.statistics.bootstrap import Loss, Place
 from tests.engine.statistics.texts import losses_of
-from workbench_studies.cbtm.evidence import CbtmEvidence
+from workbench_studies.cbtm.measurements import (
+    CbtmMeasurements,
+    CbtmSubject,
+    Grouping,
+    few_smaller,
+    frozen,
+    in_grid,
+    top_ks,
+)
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
     SEED,
+    TEMPERATURES,
     Arm,
     System,
     averaged,
@@ -24,8 +33,6 @@ from workbench_studies.cbtm.names import (
     sparse,
     upcycled,
 )
-from workbench_studies.cbtm.paper import TEMPERATURES
-from workbench_studies.cbtm.scored import CbtmMeasured, CbtmSubject, Grouping, few_smaller, frozen, in_grid, top_ks
 from workbench_studies.cbtm.sizes import SIZES
 
 DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)
@@ -133,9 +140,7 @@ def evidence_of(
     losses: Mapping[Place, Loss],
     result: Mapping[tuple[int, str], Grouping] | None = None,
     shown: Mapping[int, dict[str, Any]] | None = None,
-) -> CbtmEvidence:
+) -> CbtmMeasurements:
     """A replication that measured these."""
-    measured = CbtmMeasured(dict(losses), groupings=dict(result or {}), answers=dict(shown or {}))
-    if losses:
-        measured.updates.update(UPDATES)
-    return CbtmEvidence(SUBJECT, measured, Resampled(measured.losses, num_draws=500))
+    more = {"groupings": dict(result or {}), "answers": dict(shown or {}), "updates": dict(UPDATES if losses else {})}
+    return CbtmMeasurements(SUBJECT, dict(losses), num_draws=500, **more)

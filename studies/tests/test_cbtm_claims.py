@@ -22,34 +22,30 @@ from studies.tests.cbtm_worlds import (
     homes,
 )
 from tests.engine.statistics.texts import losses_of
-from workbench_studies.cbtm import clusters, paper
-from workbench_studies.cbtm.budgets import _has_best, _moves, by_clusters, efficiency
 from workbench_studies.cbtm.claims import STUDY, judge
-from workbench_studies.cbtm.evidence import CbtmEvidence
+from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, frozen, in_grid
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
+    PAPER,
     Arm,
     System,
     arms_of,
     averaged,
     balanced,
+    printed,
     smaller,
     sparse,
     upcycled,
 )
-from workbench_studies.cbtm.scored import Grouping, frozen, in_grid
-from workbench_studies.cbtm.shapes import by_shape
+from workbench_studies.cbtm.tables import by_budget, by_clusters, by_shape, by_update, divisions, efficiency
 from workbench_studies.cbtm.tasks import by_variant, routes
-from workbench_studies.cbtm.upcycling import by_budget
-from workbench_studies.cbtm.updates import by_update
 from workbench_studies.core.verdicts import (
     CONTRADICTED,
     REPRODUCED,
     UNDECIDED,
     UNTESTABLE,
     WEAKER,
-    Claim,
     Mark,
     Verdict,
 )
@@ -65,7 +61,7 @@ RIGHT: dict[tuple[str, int | None], float] = {
 PARTLY = [[80, 10, 5, 5], [30, 25, 25, 20]]  # law mostly in one cluster, code in none
 
 
-def world(changed: Mapping[System, float] | None = None) -> CbtmEvidence:
+def world(changed: Mapping[System, float] | None = None) -> CbtmMeasurements:
     """Everything as the paper has it, but for these systems."""
     nats = {**as_printed(), **(changed or {})}
     losses = losses_of(nats, DOMAINS, own=0.002) | losses_of(nats, NOVEL) | homes(2.5, 3.0)
@@ -75,7 +71,11 @@ def world(changed: Mapping[System, float] | None = None) -> CbtmEvidence:
 FAILED = (CONTRADICTED, UNDECIDED)
 
 
-def marks(evidence: CbtmEvidence) -> dict[str, Mark]:
+def verdict_of(claim: str, evidence: CbtmMeasurements) -> Verdict:
+    return judge(evidence, lambda one: one.id == claim)[0]
+
+
+def marks(evidence: CbtmMeasurements) -> dict[str, Mark]:
     return {f"{one.claim.where}: {one.claim.sentence}": one.mark for one in judge(evidence)}
 
 
@@ -175,7 +175,7 @@ def test_table_8_is_not_testable_where_there_are_not_as_many_labels_as_clusters(
 def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None:
     size = replace(SUBJECT.size, training=replace(SUBJECT.size.training, num_steps=90, sequences_per_domain=8))
     subject = replace(SUBJECT, domains=DOMAINS[:3], size=size)
-    rows = {row["models"]: row["updates"] for row in clusters.divisions(replace(world(), subject=subject))}
+    rows = {row["models"]: row["updates"] for row in divisions(replace(world(), subject=subject))}
     assert rows == {
         "1 cluster": 90,
         "4 clusters": 90,
@@ -196,7 +196,7 @@ def test_ablations_are_held_against_arms_of_their_own_budget() -> None:
     result = marks(replace(evidence_of(losses_of(nats, DOMAINS, own=0.002)), subject=less))
     judged = [mark for shown, mark in result.items() if shown.startswith(("Figure 13: 4", "§7.2: with", "Table 8"))]
     assert judged == [REPRODUCED] * 5
-    rows = clusters.divisions(replace(evidence_of(losses_of(nats, DOMAINS)), subject=less))
+    rows = divisions(replace(evidence_of(losses_of(nats, DOMAINS)), subject=less))
     assert {row["models"]: row["ours"] is not None for row in rows} == {
         "1 cluster": True,
         "4 clusters": True,
@@ -224,7 +224,7 @@ def test_a_size_of_one_shape_and_one_number_says_what_it_lacks() -> None:
 def test_times_of_updates_turn_their_claims(key: str, seconds: float | None, mark: Mark) -> None:
     evidence = world()
     for seed in range(2):
-        evidence.measured.updates[seed, key] = [] if seconds is None else [0.1, seconds * (1 + 0.01 * seed)]
+        evidence.updates[seed, key] = [] if seconds is None else [0.1, seconds * (1 + 0.01 * seed)]
     result = {one.claim.sentence: one for one in judge(evidence) if one.claim.where == "Figure 8"}
     verdict = next(one for sentence, one in result.items() if ("mixture" in sentence) == (key == "moe"))
     assert verdict.mark == mark
@@ -250,12 +250,8 @@ def test_the_operations_of_both_shapes_stand_beside_their_perplexities() -> None
 
 def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
     """One in forty may look so by chance; with the best chosen in every draw anew it is one in ten here."""
-    result = [
-        _has_best(
-            evidence_of(losses_of({System(balanced(n)): 3.0 for n in SUBJECT.size.clusters}, DOMAINS, chance=one))
-        )
-        for one in range(120)
-    ]
+    alike = {System(balanced(n)): 3.0 for n in SUBJECT.size.clusters}
+    result = [verdict_of("too-many", evidence_of(losses_of(alike, DOMAINS, chance=one))) for one in range(120)]
     above = sum(verdict.estimate is not None and verdict.estimate.low > 0 for verdict in result)
     assert above <= 5
 
@@ -267,7 +263,7 @@ def test_equal_numbers_of_clusters_are_seldom_reported_to_grow_with_the_tokens()
     less = {System(balanced(n, at_less=True)): 3.3 + 0.1 * (n > 1) for n in numbers}
     full = {System(balanced(n)): 3.0 for n in numbers}
     result = [
-        _moves(replace(evidence_of(losses_of({**less, **full}, DOMAINS, chance=one)), subject=subject))
+        verdict_of("best-grows", replace(evidence_of(losses_of(less | full, DOMAINS, chance=one)), subject=subject))
         for one in range(120)
     ]
     assert sum(verdict.mark == REPRODUCED for verdict in result) <= 5
@@ -275,7 +271,7 @@ def test_equal_numbers_of_clusters_are_seldom_reported_to_grow_with_the_tokens()
 
 def test_as_many_best_at_both_budgets_is_no_growth_and_decides_nothing_where_they_are_the_most() -> None:
     one, most = ({System(balanced(4, at_less=at_less)): nats for at_less in (True, False)} for nats in (3.4, 2.6))
-    verdicts = [_moves(world(changed)) for changed in (one, most)]
+    verdicts = [verdict_of("best-grows", world(changed)) for changed in (one, most)]
     assert [verdict.mark for verdict in verdicts] == [UNDECIDED, UNTESTABLE]
     assert verdicts[0].why == "Of 1, 4 clusters 1 are best at both budgets."
     assert "4, are best at both budgets" in verdicts[1].why
@@ -294,9 +290,9 @@ def test_labels_of_texts_that_were_cut_are_drawn_by_full_texts() -> None:
     counts = [[60, 20, 10, 10], [30, 25, 25, 20]]
     full = groupings(counts, [100] * 4, [10, 20, 70, 300])
     cut = {place: replace(one, wholes_D=_wholes(one)) for place, one in full.items()}
-    widths = [_width(judge(evidence_of({}, result)), clusters.OWN) for result in (full, cut)]
+    widths = [_width(evidence_of({}, result), "label-in-one") for result in (full, cut)]
     assert widths[1] > 5 * widths[0]
-    widths = [_width(judge(evidence_of({}, result)), clusters.RANGE) for result in (full, cut)]
+    widths = [_width(evidence_of({}, result), "size-range") for result in (full, cut)]
     assert widths[1] > 2 * widths[0]
 
 
@@ -308,8 +304,8 @@ def _wholes(one: Grouping) -> Ints:
     return wholes_D
 
 
-def _width(verdicts: list[Verdict], claim: Claim) -> float:
-    result = next(one.estimate for one in verdicts if one.claim == claim)
+def _width(evidence: CbtmMeasurements, claim: str) -> float:
+    result = verdict_of(claim, evidence).estimate
     assert result is not None
     return result.high - result.low
 
@@ -325,9 +321,9 @@ def test_accuracies_stand_beside_the_papers_and_tasks_beside_their_clusters() ->
 
 def test_one_out_of_domain_expert_that_wins_in_one_cluster_of_one_seed_breaks_the_diagonal() -> None:
     losses = homes(2.5, 3.0)
-    assert marks(evidence_of(losses))[f"Figure 15: {clusters.DIAGONAL.sentence}"] == REPRODUCED
+    assert verdict_of("own-expert", evidence_of(losses)).mark == REPRODUCED
     broken = {**losses, **{place: one for place, one in homes(2.5, 3.0, {(1, 3): 2.4}).items() if place[1] == 1}}
-    verdict = next(one for one in judge(evidence_of(broken)) if one.claim == clusters.DIAGONAL)
+    verdict = verdict_of("own-expert", evidence_of(broken))
     assert verdict.mark == CONTRADICTED
     assert verdict.ours.startswith("7 of 8 clusters of all seeds")
 
@@ -342,15 +338,14 @@ def test_one_out_of_domain_expert_that_wins_in_one_cluster_of_one_seed_breaks_th
     ids=["partly", "whole", "not at all"],
 )
 def test_labels_go_with_clusters_partly_and_only_then(counts: list[list[int]], own: Mark, spread: Mark) -> None:
-    result = marks(evidence_of({}, groupings(counts, [100] * 4, [100] * 4)))
-    assert result[f"Figure 16: {clusters.OWN.sentence}"] == own
-    assert result[f"Figure 16: {clusters.SPREAD.sentence}"] == spread
+    evidence = evidence_of({}, groupings(counts, [100] * 4, [100] * 4))
+    assert verdict_of("label-in-one", evidence).mark == own
+    assert verdict_of("label-spread", evidence).mark == spread
 
 
 def test_equal_sizes_are_no_effect_of_balancing() -> None:
-    alike = marks(evidence_of({}, groupings(PARTLY, [40, 60, 100, 200], [40, 60, 100, 200])))
-    assert alike[f"Figure 18: {clusters.RANGE.sentence}"] == UNDECIDED
-    assert alike[f"Figure 18: {clusters.MEDIAN.sentence}"] == UNDECIDED
+    alike = evidence_of({}, groupings(PARTLY, [40, 60, 100, 200], [40, 60, 100, 200]))
+    assert verdict_of("size-range", alike).mark == verdict_of("size-median", alike).mark == UNDECIDED
 
 
 def test_the_speed_up_is_interpolated_between_the_budgets() -> None:
@@ -362,11 +357,11 @@ def test_the_speed_up_is_interpolated_between_the_budgets() -> None:
 
 
 def test_the_papers_numbers_stand_beside_the_arms_that_it_has() -> None:
-    assert paper.printed(8, 8) == 13.24
-    assert paper.printed(32, 1, 1.0) == 13.55
-    assert (paper.printed(16, 16), paper.printed(2, 2, 0.01)) == (None, 13.60)
+    assert printed(8, 8) == 13.24
+    assert printed(32, 1, 1.0) == 13.55
+    assert (printed(16, 16), printed(2, 2, 0.01)) == (None, 13.60)
     rows = [row["paper"] for row in by_clusters(world()) if row["budget"] == "whole"]
-    assert rows == [paper.DENSE, 13.50, None, 13.24]
+    assert rows == [PAPER["dense"], 13.50, None, 13.24]
 
 
 def test_every_arm_is_named_once_and_dense_comes_first() -> None:

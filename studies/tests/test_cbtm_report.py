@@ -20,15 +20,14 @@ from studies.tests.cbtm_worlds import (
     homes,
 )
 from tests.engine.statistics.texts import losses_of
-from workbench_studies.cbtm.findings import findings_of
 from workbench_studies.cbtm.names import System, balanced, calibrated
-from workbench_studies.cbtm.report import best_words, reasons, sections
-from workbench_studies.core.evidence import Evidence
+from workbench_studies.cbtm.report import REPORT, best_words, reasons
 from workbench_studies.core.findings import Circumstances, JobFacts
+from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.report import not_reproduced
-from workbench_studies.papers.charts import charts
+from workbench_studies.papers.catalog import CBTM
 from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import page
+from workbench_studies.papers.page import charts, page
 
 BUDGET = {
     "shape": asdict(SIZE.shape),
@@ -51,8 +50,8 @@ def findings(changed: dict[System, float] | None = None, *jobs: JobFacts) -> dic
     return shown(evidence_of(losses, groupings(counts, [100] * 4, [10, 20, 70, 300])), *jobs)
 
 
-def shown(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
-    return findings_of(evidence, Circumstances("cbtm", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
+def shown(evidence: Measurements, *jobs: JobFacts) -> dict[str, Any]:
+    return CBTM.findings(evidence, Circumstances("cbtm", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
 
 
 def test_the_best_number_of_clusters_is_named_beside_dense() -> None:
@@ -74,7 +73,7 @@ def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
     result = findings()
     text, html = markdown(result), page(result)
     assert text.startswith("# C-BTM replicated: rep (tiny, 2 seeds)")
-    for section in sections(result):
+    for section in REPORT.sections(result):
         assert f"## {section.title}" in text
         assert f"<h2>{section.title}</h2>".replace("§", "§") in html
     assert set(charts(result)) == {

@@ -17,12 +17,19 @@ from engine.inference.scores import mix_scores, perplexity
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
-from engine.statistics.bootstrap import Resampled
-from workbench_studies.cbtm.evidence import CbtmEvidence
+from workbench_studies.cbtm.measurements import (
+    CbtmMeasurements,
+    CbtmSubject,
+    DistanceKey,
+    frozen,
+    in_grid,
+    top_ks,
+)
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
     SEED,
+    TEMPERATURES,
     Arm,
     CbtmRun,
     System,
@@ -33,20 +40,10 @@ from workbench_studies.cbtm.names import (
     sparse,
     upcycled,
 )
-from workbench_studies.cbtm.paper import TEMPERATURES
-from workbench_studies.cbtm.scored import (
-    CbtmMeasured,
-    CbtmSubject,
-    DistanceKey,
-    frozen,
-    in_grid,
-    measure,
-    top_ks,
-)
 from workbench_studies.cbtm.sizes import SIZES
 from workbench_studies.core.calibration import of_its_text
 from workbench_studies.core.findings import text_rows
-from workbench_studies.core.scored import Loaded, ScoreKey, Stored
+from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(
@@ -96,9 +93,9 @@ def distances(tmp_path: Path) -> dict[DistanceKey, Stored]:
     return result
 
 
-def measured(scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]) -> CbtmMeasured:
-    into = CbtmMeasured()
-    assert len(list(measure(SUBJECT, scores, distances, into))) == 3 + 4
+def measured(scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]) -> CbtmMeasurements:
+    into = CbtmMeasurements(SUBJECT)
+    assert len(list(into.measure(scores, distances))) == 3 + 4
     return into
 
 
@@ -179,11 +176,10 @@ def test_the_pieces_of_a_document_are_one_and_full_documents_stay_what_they_are(
     cut = {key: replace(one, wholes_D=np.array([0, 1, 0, 0, 1])) for key, one in scores.items()}
     result = measured(cut, distances)
     assert documents(result) == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
-    evidence = CbtmEvidence(SUBJECT, result, Resampled(result.losses))
-    assert [row["test documents"] for row in text_rows(evidence)] == [2, 2, 2]
+    assert [row["test documents"] for row in text_rows(result)] == [2, 2, 2]
 
 
-def documents(result: CbtmMeasured) -> list[int]:
+def documents(result: CbtmMeasurements) -> list[int]:
     return result.losses[System(MAIN), 0, "law"].documents_N.tolist()
 
 

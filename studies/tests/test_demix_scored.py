@@ -19,7 +19,8 @@ from engine.mixing.evidence import READINGS
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from studies.tests.demix_worlds import calibration
 from workbench_studies.core.calibration import Fit
-from workbench_studies.core.scored import ScoredText, ScoreKey, Stored
+from workbench_studies.core.measurements import ScoredText, ScoreKey, Stored
+from workbench_studies.demix.measurements import DemixMeasurements, DemixSubject
 from workbench_studies.demix.names import (
     CALIBRATED,
     CODE,
@@ -33,7 +34,6 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.scored import DemixMeasured, DemixSubject, measure
 from workbench_studies.demix.sizes import SIZES
 
 BLOCK, TEST, DEV = 16, 160, 80
@@ -61,9 +61,9 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     return result
 
 
-def measured(scores: dict[ScoreKey, Stored]) -> DemixMeasured:
-    into = DemixMeasured()
-    assert len(list(measure(SUBJECT, scores, into))) == 3
+def measured(scores: dict[ScoreKey, Stored]) -> DemixMeasurements:
+    into = DemixMeasurements(SUBJECT)
+    assert len(list(into.measure(scores))) == 3
     return into
 
 
@@ -225,7 +225,7 @@ def test_dev_text_of_training_domains_is_read_by_the_fit(scores: dict[ScoreKey, 
     assert measured(scores).fits != before.fits
 
 
-def same(one: DemixMeasured, other: DemixMeasured, name: System, domain: str) -> bool:
+def same(one: DemixMeasurements, other: DemixMeasurements, name: System, domain: str) -> bool:
     return one.losses[name, 0, domain].nats_N.tolist() == other.losses[name, 0, domain].nats_N.tolist()
 
 

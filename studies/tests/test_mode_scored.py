@@ -11,10 +11,10 @@ import pytest
 
 from engine.config import TrainingConfig
 from engine.files import ArtifactRef
-from workbench_studies.core.scored import ScoreKey, Stored
+from workbench_studies.core.measurements import ScoreKey, Stored
 from workbench_studies.mode.arms import table_1
+from workbench_studies.mode.measurements import ModeMeasurements, ModeSubject
 from workbench_studies.mode.names import BACKBONE, ModeRun
-from workbench_studies.mode.scored import ModeMeasured, ModeSubject, measure
 from workbench_studies.mode.sizes import SIZES
 
 BLOCK, TEST = 16, 160
@@ -39,9 +39,9 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     return result
 
 
-def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasured:
-    into = ModeMeasured()
-    assert len(list(measure(SUBJECT, scores, into))) == 5
+def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasurements:
+    into = ModeMeasurements(SUBJECT)
+    assert len(list(into.measure(scores))) == 5
     return into
 
 
@@ -57,9 +57,8 @@ def test_every_arm_has_the_perplexity_and_the_accuracy_of_its_own_expert(scores:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_shared_backbone_has_its_scores_in_every_seed(scores: dict[ScoreKey, Stored], shared: bool) -> None:
-    into = ModeMeasured()
-    subject = replace(SUBJECT, seeds=2, size=replace(SIZE, shared_backbone=shared))
-    assert list(measure(subject, scores, into))
+    into = ModeMeasurements(replace(SUBJECT, seeds=2, size=replace(SIZE, shared_backbone=shared)))
+    assert list(into.measure(scores))
     assert ((BACKBONE, 1, "law") in into.hits) == shared
     assert (ROWS["full"], 1, "law") not in into.hits
     if shared:

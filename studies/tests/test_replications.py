@@ -21,8 +21,8 @@ from workbench.registry.database import reading, transaction
 from workbench.specs.plan import Step
 from workbench_studies.demix.sizes import SIZES
 from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.papers.plan import plan
-from workbench_studies.running.replication_report import _facts
+from workbench_studies.papers.catalog import plan
+from workbench_studies.running.replicate import _facts
 from workbench_studies.running.submission import (
     changed,
     find_replication,

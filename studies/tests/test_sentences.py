@@ -14,7 +14,6 @@ from workbench_studies.core.study import Sentence
 from workbench_studies.core.verdicts import UNTESTABLE, Verdict
 from workbench_studies.demix.claims import STUDY as DEMIX
 from workbench_studies.demix.claims import judge_all as judge_demix
-from workbench_studies.demix.names import PAPER
 from workbench_studies.mode.claims import STUDY as MODE
 from workbench_studies.mode.claims import judge as judge_mode
 
@@ -22,7 +21,7 @@ from workbench_studies.mode.claims import judge as judge_mode
 def verdicts_of(paper: str) -> list[Verdict]:
     """Every verdict of a replication of size tiny, without any scores: which claims there are does not turn on them."""
     if paper == "demix":
-        return judge_demix(demix_worlds.evidence_of({}), PAPER)
+        return judge_demix(demix_worlds.evidence_of({}))
     if paper == "cbtm":
         few = cbtm_worlds.evidence_of({})
         many = replace(few, subject=replace(few.subject, size=cbtm_worlds.SIZES["tiny"]))

@@ -18,7 +18,7 @@ from workbench.settings import get_settings
 from workbench_studies.core.sizes import SEEDS
 from workbench_studies.front.screens import PAGE
 from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.papers.plan import plan
+from workbench_studies.papers.catalog import plan
 from workbench_studies.running.submission import spec_for_folder, submit_replication
 
 STUDIO = str(Path(__file__).parents[2] / "ui" / "studio" / "app.py")

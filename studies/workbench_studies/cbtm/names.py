@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.clusters.config import ClusterMethod, Scaling
-from workbench_studies.cbtm.paper import T
+from engine.mixing.papers import PAPER_TEMPERATURE
 from workbench_studies.cbtm.sizes import CbtmSize
 from workbench_studies.core.sizes import Run
+from workbench_studies.core.study import read_table
 
 Division = ClusterMethod | Literal["metadata"]
 Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe", "calibrated"]
+PAPER = read_table(__file__, "paper")
+TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
+T = PAPER_TEMPERATURE
 MOE = "moe"  # the key of a mixture of experts
 HEADLINE: Scaling = "unit_rows"  # the only reading in which T = 0.1 is the soft choice of table 9 (decision 16)
 OTHER: Scaling = "standardise"  # the paper's text
@@ -190,6 +194,14 @@ def sparse(arm: Arm, top_k: int) -> System:
 def smaller(arm: Arm, top_k: int | None = None) -> System:
     """An arm whose models are of the smaller shape."""
     return System(arm, top_k=top_k, is_smaller=True)
+
+
+def printed(num_clusters: int, top_k: int, temperature: float = T) -> float | None:
+    """A cell of the paper's table 9; None where the paper prints none. T does not matter for one expert."""
+    if num_clusters == 1:
+        return float(PAPER["dense"])
+    row = PAPER["table_9"].get(str(num_clusters), {}).get(str(top_k))
+    return row and float(row[0 if top_k == 1 else TEMPERATURES.index(temperature)])
 
 
 def ablated(size: CbtmSize, division: Division, num_models: int) -> Arm:

@@ -14,7 +14,7 @@ from engine.mixing.evidence import EvidenceRule
 from engine.statistics.bootstrap import Change, Resampled
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.scored import Loaded
+from workbench_studies.core.measurements import Loaded
 
 if TYPE_CHECKING:
     from engine.analysis.calibration import Calibration

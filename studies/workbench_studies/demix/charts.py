@@ -12,6 +12,7 @@ from workbench_studies.core.drawing import (
     Draw,
     Rows,
     add_line,
+    error_bars,
     figure,
     grouped,
     heatmap,
@@ -20,10 +21,8 @@ from workbench_studies.core.drawing import (
     ratio_heatmap,
 )
 from workbench_studies.core.findings import Findings
-from workbench_studies.demix.affinity import SETTLED
-from workbench_studies.demix.calibrated import fitted_words
-from workbench_studies.demix.paper import STABLE_AFTER
-from workbench_studies.demix.reasons import crossing_words
+from workbench_studies.demix.report import crossing_words, fitted_words
+from workbench_studies.demix.tables import SETTLED, STABLE_AFTER
 
 _APART = 0.12  # of the readings of one mode
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -98,12 +97,7 @@ def _modes(findings: Findings) -> Chart | None:
             name=reading[0],
             mode="markers",
             marker={"color": COLOURS[place], "size": 10},
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [row["high"] - row["ours"] for row in line],
-                "arrayminus": [row["ours"] - row["low"] for row in line],
-            },
+            error_y=error_bars(line, "ours"),
         )
     drawn.update_xaxes(
         tickvals=[place + _APART * (len(readings) - 1) / 2 for place in range(len(names))], ticktext=names
@@ -127,12 +121,7 @@ def _calibrated(findings: Findings) -> Chart | None:
             name=label(f"against {against[0]}", 60),
             mode="markers",
             marker={"color": COLOURS[place], "size": 10},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [row["change"]["high"] - row["change"]["value"] for row in own],
-                "arrayminus": [row["change"]["value"] - row["change"]["low"] for row in own],
-            },
+            error_x=error_bars([row["change"] for row in own], "value"),
         )
     names = [f"{row['text'].removesuffix(' domains')}, {row['mode']}" for row in rows]
     drawn.update_yaxes(tickvals=list(range(len(rows))), ticktext=names[::-1])
@@ -156,18 +145,12 @@ def _ratios(findings: Findings) -> Chart | None:
     table, domains = findings["pictures"]["ratios"], findings["domains"]
     if table is None:
         return None
-    num_better = sum(cell < 1 for row in table for cell in row)
-    title = "Read a column: 1.0 is the domain's own expert"
-    title += "; no other expert is better" if not num_better else f"; in {num_better} cells another expert is better"
-    drawn = ratio_heatmap(table, domains, domains, "domain of the text", "expert of")
-    overlap = findings["pictures"]["overlap"]
-    rows = [
-        {"expert": one, "domain": other, "ratio": table[i][j], **({"overlap": overlap[i][j]} if overlap else {})}
-        for i, one in enumerate(domains)
-        for j, other in enumerate(domains)
-    ]
     words = "Heatmap: each expert's perplexity on each domain over that of the domain's own expert."
-    return Chart(drawn, title, words, rows)
+    chart = ratio_heatmap(table, domains, ("domain of the text", "expert of"), "the domain's own expert", words)
+    overlap = [cell for row in findings["pictures"]["overlap"] or () for cell in row]
+    for row, cell in zip(chart.rows, overlap, strict=False):
+        row["overlap"] = cell
+    return chart
 
 
 def _posteriors(findings: Findings) -> Chart | None:

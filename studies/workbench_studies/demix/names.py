@@ -5,13 +5,14 @@ Names derive from the replication's: `NAME-s0` is the DEMix mixture of the first
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import Evidence
 from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 from workbench_studies.core.sizes import Run
+from workbench_studies.core.study import read_table
 
 Variant = Literal[
     "dense",
@@ -31,6 +32,8 @@ Variant = Literal[
     "demix-dapt",
 ]
 METHODS: tuple[str, ...] = ("demix", "dense", "dense-balanced", "domain-token")
+WORDS: Mapping[str, str] = read_table(__file__, "study")["words"]  # how reports call a mode
+PRINTED = read_table(__file__, "paper")  # the paper's numbers
 
 
 ReadEvidence = Evidence | Literal["calibrated"]  # the last: a rule of each seed's own, which is fitted

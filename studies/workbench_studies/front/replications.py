@@ -39,9 +39,8 @@ from workbench_studies.core.report import claim_rows
 from workbench_studies.core.sizes import SEEDS, SizeName
 from workbench_studies.front.screens import PAGE
 from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.papers.catalog import PAPERS, Paper
-from workbench_studies.papers.charts import charts
-from workbench_studies.papers.plan import plan
+from workbench_studies.papers.catalog import PAPERS, Paper, plan
+from workbench_studies.papers.page import charts
 from workbench_studies.running.stored_results import newest_report
 from workbench_studies.running.submission import (
     find_replication,

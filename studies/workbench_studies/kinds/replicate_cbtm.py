@@ -45,6 +45,6 @@ KIND = Kind(
     creates=nothing,
     requires=nothing,
     reads=no_path,
-    runner="workbench_studies.running.replicate_cbtm:run",
+    runner="workbench_studies.running.replicate:run",
     screen="workbench_studies.front.screens:SCREEN",
 )

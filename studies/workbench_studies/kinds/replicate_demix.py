@@ -42,6 +42,6 @@ KIND = Kind(
     creates=nothing,
     requires=nothing,
     reads=no_path,
-    runner="workbench_studies.running.replicate_demix:run",
+    runner="workbench_studies.running.replicate:run",
     screen="workbench_studies.front.screens:SCREEN",
 )

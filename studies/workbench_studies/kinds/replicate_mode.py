@@ -55,6 +55,6 @@ KIND = Kind(
     creates=nothing,
     requires=nothing,
     reads=no_path,
-    runner="workbench_studies.running.replicate_mode:run",
+    runner="workbench_studies.running.replicate:run",
     screen="workbench_studies.front.screens:SCREEN",
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from workbench_studies.mode.names import Arm, On
-from workbench_studies.mode.paper import Row
 from workbench_studies.mode.sizes import ModeSize
 
+Row = Literal["full", "lora", "one", "two", "frozen", "composed"]  # of table 1
+Cell = tuple[int, int]  # blocks, and layers of the expert in each
 Group = Literal["table 1", "steps", "rates", "table 2", "table 3", "figure 3", "figure 5"]
 STAGE_1: tuple[On, ...] = ("first", "second")
 _SEARCHED: tuple[Row, ...] = ("full", "lora", "one")
@@ -57,22 +58,14 @@ def by_rank(size: ModeSize) -> dict[int, Arm]:
     return {rank: Arm("lora", on="second", lora=shape) for rank, shape in shapes.items()}
 
 
-def in_ffn(size: ModeSize) -> Arm:
-    """Table 2: feed-forward networks are changed, too."""
-    return Arm("lora", on="second", lora=replace(size.lora, targets="all"))
+def in_more_layers(size: ModeSize) -> dict[str, Arm]:
+    """Table 2: feed-forward networks, token vectors, or both are changed as well."""
+    changes: dict[str, dict[str, Any]] = {"ffn": {"targets": "all"}, "embeddings": {"embeddings": True}}
+    changes["both"] = changes["ffn"] | changes["embeddings"]
+    return {name: Arm("lora", on="second", lora=replace(size.lora, **one)) for name, one in changes.items()}
 
 
-def in_embeddings(size: ModeSize) -> Arm:
-    """Table 2: token vectors are changed, too."""
-    return Arm("lora", on="second", lora=replace(size.lora, embeddings=True))
-
-
-def in_both(size: ModeSize) -> Arm:
-    """Table 2: feed-forward networks and token vectors are changed, too."""
-    return Arm("lora", on="second", lora=replace(size.lora, targets="all", embeddings=True))
-
-
-def by_shape(size: ModeSize) -> dict[tuple[int, int], Arm]:
+def by_shape(size: ModeSize) -> dict[Cell, Arm]:
     """Table 3: on the second target, by blocks and by the expert's layers in each."""
     return {
         cell: Arm("mode", on="second", shape=replace(size.mode, num_blocks=cell[0], expert_layers=cell[1]))
@@ -114,7 +107,7 @@ def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
         "table 1": [*(single(size, on) for on in STAGE_1), *table_1(size).values(), copied(size)],
         "steps": list(longer(size).values()),
         "rates": [arm for of_row in by_rate(size).values() for arm in of_row.values()],
-        "table 2": [*by_rank(size).values(), in_ffn(size), in_embeddings(size), in_both(size)],
+        "table 2": [*by_rank(size).values(), *in_more_layers(size).values()],
         "table 3": list(by_shape(size).values()),
         "figure 3": [
             *by_layers(size).values(),

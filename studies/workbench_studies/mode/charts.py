@@ -11,10 +11,9 @@ from workbench.formatting.chart_label import label
 from workbench.formatting.palette import COLOURS
 from workbench_studies.core.drawing import Chart, Draw, Rows, figure, grouped
 from workbench_studies.core.findings import Findings
-from workbench_studies.mode.amounts import ALL
-from workbench_studies.mode.evidence import on
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.report import leader_words
+from workbench_studies.mode.tables import ALL, on
 
 _ACCURACY = "next-token accuracy, %"
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")

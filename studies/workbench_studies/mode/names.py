@@ -53,6 +53,11 @@ class Arm:
             return f"mode{self.num_parts}-{self.shape.num_blocks}x{self.shape.expert_layers}{copied}"
         return self.method
 
+    @property
+    def is_composed(self) -> bool:
+        """Whether it is of the two experts of stage 1."""
+        return self.method in ("frozen", "composed")
+
     def __str__(self) -> str:
         how = (
             f" on {self.sequences} sequences" if self.sequences else "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from workbench_studies.core.findings import Findings, cautions
@@ -37,12 +36,8 @@ def _mark_and_setting(claim: Mapping[str, Any]) -> str:
 
 def main_claims(findings: Findings) -> list[Mapping[str, Any]]:
     """The claims of a report that its paper is known for, in the order of the report."""
-    patterns = PAPERS[findings["paper"]].main_claims
-    return [
-        claim
-        for claim in findings["claims"]
-        if any(fnmatchcase(f"{claim['where']}: {claim['sentence']}", pattern) for pattern in patterns)
-    ]
+    study = PAPERS[findings["paper"]].study
+    return [claim for claim in findings["claims"] if (declared := study.declared(claim)) and declared.is_main]
 
 
 def in_short(reports: Sequence[Findings]) -> str:

@@ -6,7 +6,7 @@ K clusters, D documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from workbench_studies.cbtm.names import (
     DENSE_AT_LESS,
     OTHER,
     SEED,
+    TEMPERATURES,
     Arm,
     CbtmRun,
     Division,
@@ -35,10 +36,9 @@ from workbench_studies.cbtm.names import (
     sparse,
     upcycled,
 )
-from workbench_studies.cbtm.paper import TEMPERATURES
 from workbench_studies.cbtm.sizes import CbtmSize
 from workbench_studies.core.calibration import Fit, fit, of_its_text
-from workbench_studies.core.scored import Loaded, Measured, ScoredText, Scores, Stored, Subject
+from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored, Subject
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -74,16 +74,6 @@ class Grouping:
         """Documents by label and cluster [L, K]."""
         cells_D = self.labels_D * self.num_clusters + self.clusters_D
         return Counted(cells_D, self.wholes_D, (len(self.labels), self.num_clusters))
-
-
-@dataclass
-class CbtmMeasured(Measured):
-    """Losses, and what the clusterings are like."""
-
-    groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
-    updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
-    fits: dict[int, Fit] = field(default_factory=dict)  # of the main arm, by seed; only where dev text allows
-    answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, what a classification found
 
 
 @dataclass(frozen=True)
@@ -124,6 +114,41 @@ class CbtmSubject(Subject):
         return ablated(self.size, division, num_models or self.main.num_models)
 
 
+@dataclass
+class CbtmMeasurements(Measurements):
+    """With what the clusterings are like, what updates take and what a classification found, each by seed."""
+
+    subject: CbtmSubject
+    groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
+    updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
+    fits: dict[int, Fit] = field(default_factory=dict)  # of the main arm; only where dev text allows
+    answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def groupings_of(self, arm: Arm) -> dict[int, Grouping]:
+        """The clustering of an arm of every seed that has it, by seed."""
+        return {seed: one for (seed, name), one in sorted(self.groupings.items()) if name == arm.clustering}
+
+    def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:
+        """As in other papers, but each average over its own seeds: a mixture of experts has fewer."""
+        values = [self.value(one, domains) for one in (lower, higher)]
+        return " against ".join(f"{one:.2f}" for one in values if one is not None)
+
+    def measure(self, scores: Scores, distances: Mapping[DistanceKey, Stored]) -> Iterator[str]:
+        """Adds what the scores give; says after each seed and text where it is."""
+        subject = self.subject
+        for run in subject.runs:
+            if fitted := _fit(subject, scores, run):
+                self.fits[run.seed] = fitted
+            homes = run.domains(subject.main, subject.domains)
+            for domain in (*subject.everywhere, *homes):
+                text = _Text(subject.size, domain, scores, self, run, distances)
+                if domain in homes:
+                    text.measure_home()
+                else:
+                    text.measure()
+                yield f"seed {run.seed}, {domain}"
+
+
 def systems_of(subject: CbtmSubject, arm: Arm) -> list[System]:
     """Every way of weighing by nearness that an arm of several clusters is measured in."""
     systems = [System(arm)]
@@ -160,23 +185,6 @@ def few_smaller(arm: Arm) -> int:
     return max(1, arm.num_models // FEW_SMALLER)
 
 
-def measure(
-    subject: CbtmSubject, scores: Scores, distances: Mapping[DistanceKey, Stored], measured: CbtmMeasured
-) -> Iterator[str]:
-    """Fills `measured`; says after each seed and text where it is."""
-    for run in subject.runs:
-        if calibrated := _fit(subject, scores, run):
-            measured.fits[run.seed] = calibrated
-        homes = run.domains(subject.main, subject.domains)
-        for domain in (*subject.everywhere, *homes):
-            text = _Text(subject.size, domain, scores, subject, run, distances, measured)
-            if domain in homes:
-                text.measure_home()
-            else:
-                text.measure()
-            yield f"seed {run.seed}, {domain}"
-
-
 def _fit(subject: CbtmSubject, scores: Scores, run: CbtmRun) -> Fit | None:
     """A seed's evidence of the main arm, fitted on dev text of the training domains; no other text is opened.
 
@@ -191,10 +199,13 @@ def _fit(subject: CbtmSubject, scores: Scores, run: CbtmRun) -> Fit | None:
 class _Text(ScoredText):
     """The scores of one text under the models of one seed."""
 
-    subject: CbtmSubject
+    measured: CbtmMeasurements
     run: CbtmRun
     distances: Mapping[DistanceKey, Stored]
-    measured: CbtmMeasured
+
+    @property
+    def subject(self) -> CbtmSubject:
+        return self.measured.subject
 
     def measure(self) -> None:
         """Adds every loss that the stored scores give."""
@@ -264,8 +275,7 @@ class _Text(ScoredText):
         return open_distances(stored.kept.folder)
 
     def _keep(self, system: System, loss: Loss | None) -> None:
-        if loss is not None:
-            self.measured.losses[system, self.run.seed, self.domain] = loss
+        self.measured.keep(system, self.run.seed, self.domain, loss)
 
 
 def _gate(system: System, arm: Arm) -> ClusterGate:

@@ -1,0 +1,453 @@
+"""The findings of a replication of C-BTM, as JSON for its report, its page and other programs: tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.analysis.efficiency import Measured, speedup
+from engine.config import ModelConfig
+from engine.models.flops import elm_flops
+from engine.statistics.bootstrap import Counted
+from engine.statistics.estimates import Estimate
+from engine.statistics.intervals import student_mean
+from workbench_studies.cbtm.measurements import (
+    OTHER_TEMPERATURES,
+    SPARSE,
+    CbtmMeasurements,
+    few_smaller,
+    in_grid,
+    top_ks,
+)
+from workbench_studies.cbtm.names import (
+    DENSE,
+    DENSE_AT_LESS,
+    HEADLINE,
+    MOE,
+    OTHER,
+    PAPER,
+    SEED,
+    TEMPERATURES,
+    Arm,
+    Division,
+    System,
+    averaged,
+    balanced,
+    calibrated,
+    printed,
+    single_model,
+    smaller,
+    sparse,
+    upcycled,
+)
+from workbench_studies.cbtm.sizes import shared
+from workbench_studies.cbtm.tasks import by_variant, routes
+from workbench_studies.core.calibration import comparison, fit_row
+from workbench_studies.core.findings import Row, interval_columns
+from workbench_studies.core.shapes import ratios_of
+
+_TERA, _GIGA = 1e12, 1e9
+_DIVISIONS: tuple[Division, ...] = ("balanced", "random", "unbalanced")
+_MOE = "mixture of experts"
+
+
+def findings_of(measured: CbtmMeasurements) -> Row:
+    """What only this paper's findings have."""
+    return {
+        "seeding_tokens": _seeding_tokens(measured),
+        "clusters": measured.subject.main.num_models,
+        "calibrated": {
+            "fits": [fit_row(seed, fit) for seed, fit in sorted(measured.fits.items())],
+            "against": list(_calibrated(measured)),
+        },
+        "tables": {
+            "clusters": by_clusters(measured),
+            "domains": _by_domain(measured),
+            "efficiency": efficiency(measured),
+            "active": _by_active(measured),
+            "9": _by_temperature(measured),
+            "scaling": _by_scaling(measured),
+            "rules": _by_rule(measured),
+            "upcycled": by_budget(measured),
+            "divisions": divisions(measured),
+            "numbers": _by_number(measured),
+            "shapes": by_shape(measured),
+            "updates": by_update(measured),
+            "terms": _terms(measured),
+            "tasks": by_variant(measured),
+            "routes": routes(measured),
+        },
+        "pictures": _pictures(measured),
+    }
+
+
+def _perplexity(measured: CbtmMeasurements, system: System, *, with_novel: bool = True) -> Row:
+    """The average over training domains with its interval, and that over novel ones."""
+    own = interval_columns(measured.resampled.average(system, measured.subject.domains))
+    return own | ({"novel domains": measured.value(system, measured.subject.novel)} if with_novel else {})
+
+
+# figures 5 to 8, 11 and 12: budgets and costs -----------------------------------------------------
+
+
+def by_clusters(measured: CbtmMeasurements) -> list[Row]:
+    """Perplexity by budget and number of clusters; the seed model first. The paper's table 9 is of one budget."""
+    size = measured.subject.size
+    rows: list[Row] = [
+        {"clusters": None, "tokens after branching": 0, "budget": "seed model", **_perplexity(measured, SEED)}
+        | {"paper": None}
+    ]
+    for at_less, numbers in ((True, size.clusters_at_less), (False, size.clusters)):
+        for number in sorted(numbers):
+            rows.append(
+                {
+                    "clusters": number,
+                    "tokens after branching": _tokens_seen(measured, at_less=at_less),
+                    "budget": f"{size.less:g} of the updates" if at_less else "whole",
+                    **_perplexity(measured, System(balanced(number, at_less=at_less))),
+                    "paper": None if at_less else printed(number, number),
+                }
+            )
+    return rows
+
+
+def _by_domain(measured: CbtmMeasurements) -> list[Row]:
+    """Perplexity on each training and novel domain, by the number of clusters at the full budget."""
+    arms = map(balanced, sorted(measured.subject.size.clusters))
+    systems = {"seed model": SEED} | {str(arm): System(arm) for arm in arms}
+    return [
+        {
+            "domain": domain,
+            "role": measured.subject.role_of(domain),
+            **{name: measured.value(system, [domain]) for name, system in systems.items()},
+        }
+        for domain in measured.subject.everywhere
+    ]
+
+
+def _tokens_seen(measured: CbtmMeasurements, *, at_less: bool) -> int:
+    """The number of tokens that all models of an arm read together after branching."""
+    size = measured.subject.size
+    share = size.less if at_less else 1.0
+    return int(share * size.training.num_steps * size.training.sequences_per_domain * size.block_size)
+
+
+def _seeding_tokens(measured: CbtmMeasurements) -> int:
+    """The number of tokens the seed model read before branching; batches take as many sequences of each domain."""
+    seeding = measured.subject.size.seeding
+    return seeding.num_steps * seeding.sequences_per_domain * len(measured.subject.domains) * seeding.block_size
+
+
+def efficiency(measured: CbtmMeasurements) -> list[Row]:
+    """§A.2 and §A.3: operations of all models of an arm, and how many times less than Dense for Dense's perplexity."""
+    dense = _curve(measured, 1)
+    rows: list[Row] = []
+    for number in sorted({*measured.subject.size.clusters_at_less, 1}):
+        curve = _curve(measured, number)
+        flops = _flops(measured, _tokens_seen(measured, at_less=False), number)
+        rows.append(
+            {
+                "clusters": number,
+                "TFLOPs of each model": flops / _TERA,
+                "TFLOPs of all": number * flops / _TERA,
+                "perplexity": curve[-1].performance if curve else None,
+                "speed-up at Dense's last perplexity": speedup(dense[-1].performance, dense, curve)
+                if dense and curve
+                else None,
+            }
+        )
+    return rows
+
+
+def _curve(measured: CbtmMeasurements, number: int) -> list[Measured]:
+    """Perplexity by operations: the seed model, the smaller budget, the full one; the seed model's cost is in all."""
+    before = _flops(measured, _seeding_tokens(measured))
+    points = [(SEED, 0)]
+    for at_less in (True, False):
+        points.append((System(balanced(number, at_less=at_less)), _tokens_seen(measured, at_less=at_less)))
+    known = [(measured.value(system, measured.subject.domains), tokens) for system, tokens in points]
+    return [Measured(value, before + _flops(measured, tokens)) for value, tokens in known if value is not None]
+
+
+def _flops(
+    measured: CbtmMeasurements, num_tokens: int, num_clusters: int = 1, shape: ModelConfig | None = None
+) -> float:
+    """Operations of one of so many models when all together see these tokens (§A.2)."""
+    size = measured.subject.size
+    shape = shape or size.shape
+    return elm_flops(shape.num_layers, shape.width, size.vocab_size, num_tokens, size.block_size, num_clusters)
+
+
+def operations(measured: CbtmMeasurements, shape: ModelConfig) -> float:
+    """Of the seed model and all models of an arm together, at the smaller budget (§A.2)."""
+    num_tokens = _seeding_tokens(measured) + _tokens_seen(measured, at_less=True)
+    return _flops(measured, num_tokens, 1, shape)
+
+
+def by_shape(measured: CbtmMeasurements) -> list[Row]:
+    """Perplexity and operations of both shapes, with one model and with clusters; empty for a size of one shape."""
+    size, main = measured.subject.size, balanced(measured.subject.main.num_models, at_less=True)
+    if size.smaller is None:
+        return []
+    systems = (
+        *((size.smaller, smaller(arm, top_k)) for arm, top_k in ((DENSE_AT_LESS, None), (main, None))),
+        (size.smaller, smaller(main, few_smaller(main))),
+        *((size.shape, System(arm)) for arm in (DENSE_AT_LESS, main)),
+    )
+    return [
+        {
+            "experts": "smaller" if system.is_smaller else "larger",
+            "models": str(system.arm),
+            "models used": system.top_k or (system.arm.num_models if system.arm else 1),
+            "GFLOPs with the seed model": operations(measured, shape) / _GIGA,
+            **_perplexity(measured, system, with_novel=False),
+        }
+        for shape, system in systems
+    ]
+
+
+def by_budget(measured: CbtmMeasurements) -> list[Row]:
+    """Figure 12: perplexity of the mixture of experts, the main arm and the dense model at both budgets."""
+    if measured.subject.size.moe is None:
+        return []
+    rows: list[Row] = []
+    for at_less in (True, False):
+        one, main = (balanced(number, at_less=at_less) for number in (1, measured.subject.main.num_models))
+        tokens = _tokens_seen(measured, at_less=at_less)
+        rows += [
+            {"model": name, "tokens after branching": tokens, **_perplexity(measured, system)}
+            for name, system in ((str(one), System(one)), (str(main), System(main)), (_MOE, upcycled(one)))
+        ]
+    return rows
+
+
+def by_update(measured: CbtmMeasurements) -> list[Row]:
+    """Figure 8: seconds of an update of each arm's slowest model, at the full budget; empty where none is known."""
+    size = measured.subject.size
+    arms = [(str(arm), arm.key, arm) for arm in map(balanced, sorted(size.clusters))]
+    return [
+        {
+            "models": name,
+            "clusters": arm.num_models,
+            "tokens in an update of each": training.sequences_per_domain * training.block_size,
+            **interval_columns(estimate),
+        }
+        for name, key, arm in (*arms, (_MOE, MOE, DENSE))
+        if (training := shared(size.training, arm.num_models))
+        and (estimate := over_seeds(list(seconds_of_slowest(measured, key).values())))
+    ]
+
+
+def seconds_of_slowest(measured: CbtmMeasurements, key: str) -> dict[int, float]:
+    """Seconds of an update of an arm's slowest model, by seed, without the start of its training.
+
+    The paper divides GPUs among the models, and those of one model wait for each other. Here each model has one
+    process, so a model of many clusters has a smaller batch, and nothing waits.
+    """
+    return {seed: max(seconds) for (seed, name), seconds in measured.updates.items() if name == key and seconds}
+
+
+def over_seeds(values: list[float]) -> Estimate | None:
+    """The mean with Student's interval; None without values."""
+    if not values:
+        return None
+    result = student_mean(values)
+    return Estimate(result.mean, result.low, result.high, tuple(values))
+
+
+# figures 9 and 10, table 9: how models are weighed ------------------------------------------------
+
+
+def _by_active(measured: CbtmMeasurements) -> list[Row]:
+    """Figures 9 and 10: perplexity by the number of clusters and of models used at each token."""
+    return [
+        {
+            "clusters": number,
+            "models asked": top_k,
+            **_perplexity(measured, sparse(balanced(number), top_k), with_novel=False),
+            "paper": printed(number, top_k),
+        }
+        for number in sorted(measured.subject.size.clusters)
+        for top_k in sorted({*(one for one in SPARSE if one < number), number})
+    ]
+
+
+def column(name: str) -> str:
+    """The column of the paper's numbers that stands beside a column of ours."""
+    return f"paper: {name}"
+
+
+def _by_temperature(measured: CbtmMeasurements) -> list[Row]:
+    """Table 9 of the main arm, with the paper's columns beside ours."""
+    arm, domains = measured.subject.main, measured.subject.domains
+    names = {top_k: "all" if top_k == arm.num_models else f"top-{top_k}" for top_k in top_ks(arm)}
+    return [
+        {
+            "T": temperature,
+            **{name: measured.value(in_grid(arm, top_k, temperature), domains) for top_k, name in names.items()},
+            **{column(name): printed(arm.num_models, top_k, temperature) for top_k, name in names.items()},
+        }
+        for temperature in TEMPERATURES
+    ]
+
+
+def _by_scaling(measured: CbtmMeasurements) -> list[Row]:
+    """The two readings of the embedding, each at its temperatures."""
+    main = measured.subject.main
+    if not measured.subject.size.scaled_otherwise:
+        return []
+    arms = ((HEADLINE, main, TEMPERATURES), (OTHER, Arm(main.division, main.num_models, OTHER), OTHER_TEMPERATURES))
+    return [
+        {
+            "scaling": name,
+            "T": one,
+            "perplexity": measured.value(System(arm, temperature=one), measured.subject.domains),
+        }
+        for name, arm, temperatures in arms
+        for one in temperatures
+    ]
+
+
+_NEARNESS, _CACHED, _EQUAL = "nearness (Eq. 3)", "posterior, cached prior (BTM)", "posterior, equal prior"
+
+
+def _by_rule(measured: CbtmMeasurements) -> list[Row]:
+    """Nearness beside BTM's rules, of clusters and of metadata; the last at the budget of the ablations."""
+    subject = measured.subject
+    systems = [
+        (System(subject.main), _NEARNESS),
+        (System(subject.main, "uniform"), _EQUAL),
+        (System(subject.main, "cached"), _CACHED),
+        (calibrated(subject.main), "posterior, calibrated on dev text (ours)"),
+        (averaged(subject.main), "nothing: one model, the average of their parameters"),
+        (System(subject.metadata, "uniform"), _EQUAL),
+        (System(subject.metadata, "cached"), _CACHED),
+        (System(DENSE), "one model"),
+    ]
+    if subject.reference != subject.main:
+        systems += [
+            (System(subject.reference), _NEARNESS),
+            (System(subject.reference, "cached"), _CACHED),
+            (System(subject.dense_reference), "one model"),
+        ]
+    return [
+        {
+            "models": str(arm),
+            "tokens after branching": _tokens_seen(measured, at_less=arm.at_less),
+            "weighed by": rule,
+            "training domains": measured.value(system, subject.domains),
+            "novel domains": measured.value(system, subject.novel),
+        }
+        for system, rule in systems
+        if (arm := system.arm)
+    ]
+
+
+def _calibrated(measured: CbtmMeasurements) -> Iterator[Row]:
+    """A calibrated posterior beside what the paper has; it is ours, and no claim is judged by it."""
+    main = measured.subject.main
+    others = {
+        _NEARNESS: System(main),
+        _EQUAL: System(main, "uniform"),
+        _CACHED: System(main, "cached"),
+        "Dense": System(DENSE),
+    }
+    for text, domains in (("training domains", measured.subject.domains), ("novel domains", measured.subject.novel)):
+        for name, other in others.items():
+            if compared := comparison(measured.resampled, calibrated(main), other, domains):
+                yield {"text": text, "against": name, **compared}
+
+
+# figures 13 to 18, table 8: how the text is divided -----------------------------------------------
+
+
+def divisions(measured: CbtmMeasurements) -> list[Row]:
+    """Figures 13 and 14 and table 8: ways to divide the text among models, at equal tokens."""
+    subject, size = measured.subject, measured.subject.size
+    share, table_8 = size.less if size.ablations_at_less else 1.0, PAPER["table_8"]
+    dense, main = System(subject.dense_reference), System(subject.reference)
+    metadata = System(subject.metadata, "cached")
+    numbers = sorted({main_number := subject.main.num_models, *size.also_ablated}, key=lambda one: one != main_number)
+    others = [System(subject.ablated(one, number)) for number in numbers for one in _DIVISIONS[1:]]
+    fewer = [System(subject.ablated("balanced", number)) for number in numbers[1:]]
+    in_paper = {dense: table_8["dense"], metadata: table_8["metadata"], main: table_8["clusters"]}
+    return [
+        {
+            "models": str(arm),
+            "updates": shared(size.training, arm.num_models, share).num_steps,
+            **_perplexity(measured, one),
+            "paper, table 8": in_paper.get(one),
+        }
+        for one in (dense, main, *fewer, *others, metadata)
+        if (arm := one.arm)
+    ]
+
+
+def _by_number(measured: CbtmMeasurements) -> list[Row]:
+    """Figures 13 and 14: perplexity by the number of clusters, for each way to make them, at the same tokens."""
+    subject = measured.subject
+    numbers = sorted({subject.main.num_models, *subject.size.also_ablated})
+    return [
+        {"made": division, "clusters": number, **_perplexity(measured, System(arm), with_novel=False)}
+        for division in _DIVISIONS
+        for number, arm in ((1, subject.dense_reference), *((n, subject.ablated(division, n)) for n in numbers))
+    ]
+
+
+def held_out(measured: CbtmMeasurements) -> list[Counted]:
+    """The held-out documents of each seed by balanced and unbalanced cluster [B, U]."""
+    balanced_ones, unbalanced = (measured.groupings_of(measured.subject.ablated(one)) for one in _DIVISIONS[::2])
+    tables = []
+    for seed in sorted(balanced_ones.keys() & unbalanced.keys()):
+        one, other = balanced_ones[seed], unbalanced[seed]
+        cells_D = one.clusters_D * other.num_clusters + other.clusters_D
+        held_out_D, shape = one.is_held_out_D, (one.num_clusters, other.num_clusters)
+        tables.append(Counted(cells_D[held_out_D], one.wholes_D[held_out_D], shape))
+    return tables
+
+
+def _terms(measured: CbtmMeasurements) -> list[Row]:
+    """Tables 2 to 7: the first words of each cluster of the main arm, in the first seed that has it."""
+    for grouping in measured.groupings_of(measured.subject.main).values():
+        sizes = grouping.counted.table.sum(0)
+        return [
+            {"cluster": number, "documents": int(sizes[number]), "words": ", ".join(words)}
+            for number, words in enumerate(grouping.terms)
+        ]
+    return []
+
+
+def _pictures(measured: CbtmMeasurements) -> dict[str, Any]:
+    """The matrices behind figures 15, 16 and 18: of the first seed, since each seed has clusters of its own."""
+    tables = [one.table for one in held_out(measured)]
+    return {
+        "ratios": next((table for seed in measured.resampled.seeds if (table := _ratios(measured, seed))), None),
+        "labels": _labels(measured),
+        "sizes": {
+            "balanced": [table.sum(1).astype(int).tolist() for table in tables],
+            "unbalanced": [table.sum(0).astype(int).tolist() for table in tables],
+        },
+    }
+
+
+def _ratios(measured: CbtmMeasurements, seed: int) -> list[list[float]] | None:
+    """Figure 15 in one seed: each expert's perplexity on each cluster over that of the cluster's own expert."""
+    arm = measured.subject.main
+    experts: Sequence[System] = [single_model(arm, number) for number in range(arm.num_models)]
+    return ratios_of(measured, seed, experts, measured.subject.runs[seed].domains(arm, ()))
+
+
+def _labels(measured: CbtmMeasurements) -> Row | None:
+    """The share of each label's documents in each cluster, and the normalised mutual information of every seed."""
+    groupings = list(measured.groupings_of(measured.subject.main).values())
+    if not groupings:
+        return None
+    counts_LK = groupings[0].counted.table
+    shares_LK = counts_LK / np.maximum(counts_LK.sum(1, keepdims=True), 1)
+    return {
+        "labels": list(groupings[0].labels),
+        "shares": shares_LK.round(4).tolist(),
+        "information": [one.information for one in groupings],
+    }
