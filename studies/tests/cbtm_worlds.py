@@ -26,12 +26,10 @@ from workbench_studies.cbtm.names import (
     TEMPERATURES,
     Arm,
     System,
-    averaged,
     balanced,
     single_model,
     smaller,
     sparse,
-    upcycled,
 )
 from workbench_studies.cbtm.sizes import SIZES
 
@@ -59,7 +57,7 @@ def as_printed() -> dict[System, float]:
     nats = {SEED: 3.6, System(DENSE): 3.0, System(balanced(1, at_less=True)): 3.3}
     nats |= {System(balanced(2)): 2.9, System(MAIN): 2.7, System(balanced(8)): 2.8}
     nats |= {System(balanced(4, at_less=True)): 3.31}
-    nats |= {upcycled(DENSE): 3.1, upcycled(DENSE_AT_LESS): 3.2, averaged(MAIN): 3.05}
+    nats |= {System(DENSE, "moe"): 3.1, System(DENSE_AT_LESS, "moe"): 3.2, System(MAIN, "average"): 3.05}
     nats |= {sparse(balanced(8), top_k): 2.65 for top_k in (1, 2, 4)} | {sparse(balanced(2), 1): 2.95}
     nats |= {in_grid(MAIN, k, t): _soft(k, t) for k in top_ks(MAIN) for t in TEMPERATURES if (k, t) != (4, 0.1)}
     nats |= {sparse(MAIN, 1): 2.8, sparse(MAIN, 2): 2.7, frozen(SUBJECT): 2.69}

@@ -23,6 +23,7 @@ from studies.tests.cbtm_worlds import (
 )
 from tests.engine.statistics.texts import losses_of
 from workbench_studies.cbtm.claims import STUDY, judge
+from workbench_studies.cbtm.divisions import divisions
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, frozen, in_grid
 from workbench_studies.cbtm.names import (
     DENSE,
@@ -31,14 +32,12 @@ from workbench_studies.cbtm.names import (
     Arm,
     System,
     arms_of,
-    averaged,
     balanced,
     printed,
     smaller,
     sparse,
-    upcycled,
 )
-from workbench_studies.cbtm.tables import by_budget, by_clusters, by_shape, by_update, divisions, efficiency
+from workbench_studies.cbtm.tables import by_budget, by_clusters, by_shape, by_update, efficiency
 from workbench_studies.cbtm.tasks import by_variant, routes
 from workbench_studies.core.verdicts import (
     CONTRADICTED,
@@ -69,6 +68,7 @@ def world(changed: Mapping[System, float] | None = None) -> CbtmMeasurements:
 
 
 FAILED = (CONTRADICTED, UNDECIDED)
+MORE = "Figure 12: at the whole budget a mixture of experts has more perplexity than"
 
 
 def verdict_of(claim: str, evidence: CbtmMeasurements) -> Verdict:
@@ -114,10 +114,13 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({in_grid(MAIN, 4, 1.0): 2.9}, "Table 9: with all of 4 clusters, T = 1 has more perplexity than Dense"),
         ({in_grid(MAIN, 2, 1.0): 3.3}, "Table 9: at T = 1 the nearest 2"),
         ({frozen(SUBJECT): 2.75}, "§2.2: weights may stay"),
-        ({averaged(MAIN): 2.6}, "§2.4: the average"),
-        ({upcycled(DENSE_AT_LESS): 3.4}, "Figure 12: at the smaller budget"),
-        ({upcycled(DENSE): 2.6}, "Figure 12: at the whole budget a mixture of experts has more perplexity than 4"),
-        ({upcycled(DENSE): 2.9}, "Figure 12: at the whole budget a mixture of experts has more perplexity than one"),
+        ({System(MAIN, "average"): 2.6}, "§2.4: the average"),
+        ({System(DENSE_AT_LESS, "moe"): 3.4}, "Figure 12: at the smaller budget"),
+        ({System(DENSE, "moe"): 2.6}, f"{MORE} 4 clusters"),
+        (
+            {System(DENSE, "moe"): 2.9},
+            f"{MORE} one",
+        ),
         ({System(Arm("random", 4)): 2.8}, "Figure 13: 4 random clusters have more perplexity than Dense"),
         ({System(Arm("unbalanced", 4)): 2.8}, "§7.2: with 4 clusters balancing has little effect"),
         ({System(Arm("random", 2)): 3.3}, "Figure 13: random clusters do more harm the more there are: 4 against 2"),

@@ -33,12 +33,9 @@ from workbench_studies.cbtm.names import (
     Arm,
     CbtmRun,
     System,
-    averaged,
     balanced,
-    calibrated,
     single_model,
     sparse,
-    upcycled,
 )
 from workbench_studies.cbtm.sizes import SIZES
 from workbench_studies.core.calibration import of_its_text
@@ -141,9 +138,9 @@ def test_an_upcycled_model_and_an_average_are_their_own_scores(
 ) -> None:
     losses = measured(scores, distances).losses
     systems = {
-        upcycled(DENSE): RUN.moe_expert(DENSE),
-        upcycled(DENSE_AT_LESS): RUN.moe_expert(DENSE_AT_LESS),
-        averaged(MAIN): RUN.average_expert(MAIN),
+        System(DENSE, "moe"): RUN.moe_expert(DENSE),
+        System(DENSE_AT_LESS, "moe"): RUN.moe_expert(DENSE_AT_LESS),
+        System(MAIN, "average"): RUN.average_expert(MAIN),
     }
     for system, expert in systems.items():
         own = np.load(scores[expert, "law", "test"].kept.folder / "logprobs.npy")
@@ -210,7 +207,7 @@ def test_the_calibrated_reading_is_fitted_on_dev_text_of_the_training_domains(
     for domain, test_EX in zip(SUBJECT.everywhere, texts, strict=True):
         gate = PosteriorGate([1.0] * 4, fitted.rule)
         expected = perplexity(mix_scores(gate, test_EX, BLOCK))
-        assert first.losses[calibrated(MAIN), 0, domain].perplexity == pytest.approx(expected)
+        assert first.losses[System(MAIN, "calibrated"), 0, domain].perplexity == pytest.approx(expected)
     for (_, domain, split), stored in scores.items():
         if split == "test" or domain in SUBJECT.novel:
             path = stored.kept.folder / "logprobs.npy"
@@ -224,7 +221,7 @@ def test_without_dev_scores_there_is_no_calibrated_reading(
     tests = {key: one for key, one in scores.items() if key[2] == "test"}
     result = measured(tests, distances)
     assert result.fits == {}
-    assert not [system for system, _, _ in result.losses if system == calibrated(MAIN)]
+    assert not [system for system, _, _ in result.losses if system == System(MAIN, "calibrated")]
 
 
 def test_the_model_left_out_of_a_domain_is_the_one_that_fits_its_text_best() -> None:

@@ -17,7 +17,6 @@ from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, v
 from studies.tests.test_forest import stored
 from tests.engine.statistics.texts import losses_of
 from workbench.kinds.training.train_expert import TrainExpert
-from workbench_studies.core.implied import mark_implied
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, UNTESTABLE, Verdict, is_below
 from workbench_studies.demix.claims import STUDY, judge_all
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
@@ -33,6 +32,7 @@ from workbench_studies.demix.names import (
 )
 from workbench_studies.kinds.replicate_demix import ReplicateDemix
 from workbench_studies.papers.demix_plan import steps
+from workbench_studies.papers.todays_rule import mark_implied
 
 BLOCKS, BLOCK, SEEDS = 10, 256, 3
 

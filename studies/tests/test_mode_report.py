@@ -223,11 +223,3 @@ def test_nothing_measured_is_a_report_without_charts() -> None:
     assert charts(result) == {}
     assert "Train (failed)" in markdown(result)
     assert "is not known yet" in page(result)
-
-
-@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])
-def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
-    result = findings(None, JobFacts(name, "evaluate", "done", 1.0))
-    assert "<script>alert(1)" not in page(result) + markdown(result)
-    row = next(line for line in markdown(result).splitlines() if "| done |" in line)
-    assert row.replace("\\|", "").count("|") == 5

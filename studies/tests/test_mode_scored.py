@@ -78,5 +78,4 @@ def test_what_has_no_scores_or_no_hits_is_left_out(scores: dict[ScoreKey, Stored
 
 def test_the_texts_of_table_1_are_the_targets_and_what_is_retained() -> None:
     assert SUBJECT.judged == ("cs", "law", "books")
-    assert SUBJECT.single == ("law", "books")
     assert SUBJECT.others == ("wiki",)

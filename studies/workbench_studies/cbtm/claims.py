@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.statistics.bootstrap import Resampled
 from engine.statistics.estimates import Estimate, Floats
+from workbench_studies.cbtm.divisions import held_out
 from workbench_studies.cbtm.measurements import SPARSE, CbtmMeasurements, few_smaller, frozen, in_grid
 from workbench_studies.cbtm.names import (
     DENSE,
@@ -18,15 +19,13 @@ from workbench_studies.cbtm.names import (
     Arm,
     System,
     T,
-    averaged,
     balanced,
     printed,
     single_model,
     smaller,
     sparse,
-    upcycled,
 )
-from workbench_studies.cbtm.tables import held_out, operations, over_seeds, seconds_of_slowest
+from workbench_studies.cbtm.tables import operations, over_seeds, seconds_of_slowest
 from workbench_studies.cbtm.tasks import is_right_more_often
 from workbench_studies.core.shapes import SHAPES, leads_everywhere
 from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study
@@ -91,9 +90,9 @@ def _main_case(measured: CbtmMeasurements) -> CbtmCase:
         "main less": System(less),
         "nearest": sparse(main, 1),
         "frozen": frozen(subject),
-        "average": averaged(main),
-        "moe": upcycled(DENSE),
-        "moe less": upcycled(DENSE_AT_LESS),
+        "average": System(main, "average"),
+        "moe": System(DENSE, "moe"),
+        "moe less": System(DENSE_AT_LESS, "moe"),
         "reference": System(subject.reference),
         "dense reference": System(subject.dense_reference),
         "metadata": System(subject.metadata, "cached"),

@@ -27,17 +27,15 @@ from workbench_studies.cbtm.names import (
     System,
     ablated,
     arms_of,
-    averaged,
     balanced,
-    calibrated,
     single_model,
     smaller,
     smaller_arms,
     sparse,
-    upcycled,
 )
 from workbench_studies.cbtm.sizes import CbtmSize
 from workbench_studies.core.calibration import Fit, fit, of_its_text
+from workbench_studies.core.findings import Row, interval_columns
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored, Subject
 
 if TYPE_CHECKING:
@@ -128,6 +126,11 @@ class CbtmMeasurements(Measurements):
         """The clustering of an arm of every seed that has it, by seed."""
         return {seed: one for (seed, name), one in sorted(self.groupings.items()) if name == arm.clustering}
 
+    def perplexity(self, system: System, *, with_novel: bool = True) -> Row:
+        """The average over training domains with its interval, and that over novel ones, as columns."""
+        own = interval_columns(self.resampled.average(system, self.subject.domains))
+        return own | ({"novel domains": self.value(system, self.subject.novel)} if with_novel else {})
+
     def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:
         """As in other papers, but each average over its own seeds: a mixture of experts has fewer."""
         values = [self.value(one, domains) for one in (lower, higher)]
@@ -211,9 +214,9 @@ class _Text(ScoredText):
         """Adds every loss that the stored scores give."""
         self._keep(SEED, self.one(self.run.seed_expert))
         for arm in (DENSE, DENSE_AT_LESS):
-            self._keep(upcycled(arm), self.one(self.run.moe_expert(arm)))
+            self._keep(System(arm, "moe"), self.one(self.run.moe_expert(arm)))
         main = self.subject.main
-        self._keep(averaged(main), self.one(self.run.average_expert(main)))
+        self._keep(System(main, "average"), self.one(self.run.average_expert(main)))
         for arm in self.subject.arms:
             test = self._load_arm(arm, "test")
             if test is not None:
@@ -256,7 +259,7 @@ class _Text(ScoredText):
         self._keep(System(arm, "uniform"), self.mixed(PosteriorGate([1.0] * arm.num_models, "prefix"), test))
         if arm == self.subject.main and (fitted := self.measured.fits.get(self.run.seed)):
             gate = PosteriorGate([1.0] * arm.num_models, fitted.rule)
-            self._keep(calibrated(arm), self.mixed(gate, test))
+            self._keep(System(arm, "calibrated"), self.mixed(gate, test))
         dev = self._load_arm(arm, "dev")
         self._keep(System(arm, "cached"), self.cached(test, dev, "prefix"))
         if dev is not None:

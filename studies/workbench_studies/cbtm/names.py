@@ -17,6 +17,8 @@ from workbench_studies.core.sizes import Run
 from workbench_studies.core.study import read_table
 
 Division = ClusterMethod | Literal["metadata"]
+# Nearness to clusters; a posterior with equal or cached priors; one model alone; the average of all parameters; a
+# mixture of experts in the place of an arm's one model (figure 12); a posterior with calibrated evidence (ours).
 Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe", "calibrated"]
 PAPER = read_table(__file__, "paper")
 TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
@@ -169,21 +171,6 @@ SEED = System(None, "alone")
 def single_model(arm: Arm, number: int) -> System:
     """One model of an arm by itself (figure 15)."""
     return System(arm, "alone", expert=number)
-
-
-def upcycled(arm: Arm) -> System:
-    """A mixture of experts in the place of an arm's one model (figure 12)."""
-    return System(arm, "moe")
-
-
-def calibrated(arm: Arm) -> System:
-    """The models of an arm by a posterior with equal priors and calibrated evidence: ours, not the paper's."""
-    return System(arm, "calibrated")
-
-
-def averaged(arm: Arm) -> System:
-    """One model, whose parameters are the average of those of an arm's models."""
-    return System(arm, "average")
 
 
 def sparse(arm: Arm, top_k: int) -> System:

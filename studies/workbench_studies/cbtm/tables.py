@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterator
 
 from engine.analysis.efficiency import Measured, speedup
 from engine.config import ModelConfig
 from engine.models.flops import elm_flops
-from engine.statistics.bootstrap import Counted
 from engine.statistics.estimates import Estimate
 from engine.statistics.intervals import student_mean
+from workbench_studies.cbtm.divisions import by_number, divisions, pictures, terms
 from workbench_studies.cbtm.measurements import (
     OTHER_TEMPERATURES,
     SPARSE,
@@ -27,29 +24,21 @@ from workbench_studies.cbtm.names import (
     HEADLINE,
     MOE,
     OTHER,
-    PAPER,
     SEED,
     TEMPERATURES,
     Arm,
-    Division,
     System,
-    averaged,
     balanced,
-    calibrated,
     printed,
-    single_model,
     smaller,
     sparse,
-    upcycled,
 )
 from workbench_studies.cbtm.sizes import shared
 from workbench_studies.cbtm.tasks import by_variant, routes
 from workbench_studies.core.calibration import comparison, fit_row
 from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.shapes import ratios_of
 
 _TERA, _GIGA = 1e12, 1e9
-_DIVISIONS: tuple[Division, ...] = ("balanced", "random", "unbalanced")
 _MOE = "mixture of experts"
 
 
@@ -72,21 +61,15 @@ def findings_of(measured: CbtmMeasurements) -> Row:
             "rules": _by_rule(measured),
             "upcycled": by_budget(measured),
             "divisions": divisions(measured),
-            "numbers": _by_number(measured),
+            "numbers": by_number(measured),
             "shapes": by_shape(measured),
             "updates": by_update(measured),
-            "terms": _terms(measured),
+            "terms": terms(measured),
             "tasks": by_variant(measured),
             "routes": routes(measured),
         },
-        "pictures": _pictures(measured),
+        "pictures": pictures(measured),
     }
-
-
-def _perplexity(measured: CbtmMeasurements, system: System, *, with_novel: bool = True) -> Row:
-    """The average over training domains with its interval, and that over novel ones."""
-    own = interval_columns(measured.resampled.average(system, measured.subject.domains))
-    return own | ({"novel domains": measured.value(system, measured.subject.novel)} if with_novel else {})
 
 
 # figures 5 to 8, 11 and 12: budgets and costs -----------------------------------------------------
@@ -96,7 +79,7 @@ def by_clusters(measured: CbtmMeasurements) -> list[Row]:
     """Perplexity by budget and number of clusters; the seed model first. The paper's table 9 is of one budget."""
     size = measured.subject.size
     rows: list[Row] = [
-        {"clusters": None, "tokens after branching": 0, "budget": "seed model", **_perplexity(measured, SEED)}
+        {"clusters": None, "tokens after branching": 0, "budget": "seed model", **measured.perplexity(SEED)}
         | {"paper": None}
     ]
     for at_less, numbers in ((True, size.clusters_at_less), (False, size.clusters)):
@@ -106,7 +89,7 @@ def by_clusters(measured: CbtmMeasurements) -> list[Row]:
                     "clusters": number,
                     "tokens after branching": _tokens_seen(measured, at_less=at_less),
                     "budget": f"{size.less:g} of the updates" if at_less else "whole",
-                    **_perplexity(measured, System(balanced(number, at_less=at_less))),
+                    **measured.perplexity(System(balanced(number, at_less=at_less))),
                     "paper": None if at_less else printed(number, number),
                 }
             )
@@ -202,7 +185,7 @@ def by_shape(measured: CbtmMeasurements) -> list[Row]:
             "models": str(system.arm),
             "models used": system.top_k or (system.arm.num_models if system.arm else 1),
             "GFLOPs with the seed model": operations(measured, shape) / _GIGA,
-            **_perplexity(measured, system, with_novel=False),
+            **measured.perplexity(system, with_novel=False),
         }
         for shape, system in systems
     ]
@@ -217,8 +200,8 @@ def by_budget(measured: CbtmMeasurements) -> list[Row]:
         one, main = (balanced(number, at_less=at_less) for number in (1, measured.subject.main.num_models))
         tokens = _tokens_seen(measured, at_less=at_less)
         rows += [
-            {"model": name, "tokens after branching": tokens, **_perplexity(measured, system)}
-            for name, system in ((str(one), System(one)), (str(main), System(main)), (_MOE, upcycled(one)))
+            {"model": name, "tokens after branching": tokens, **measured.perplexity(system)}
+            for name, system in ((str(one), System(one)), (str(main), System(main)), (_MOE, System(one, "moe")))
         ]
     return rows
 
@@ -266,7 +249,7 @@ def _by_active(measured: CbtmMeasurements) -> list[Row]:
         {
             "clusters": number,
             "models asked": top_k,
-            **_perplexity(measured, sparse(balanced(number), top_k), with_novel=False),
+            **measured.perplexity(sparse(balanced(number), top_k), with_novel=False),
             "paper": printed(number, top_k),
         }
         for number in sorted(measured.subject.size.clusters)
@@ -320,8 +303,8 @@ def _by_rule(measured: CbtmMeasurements) -> list[Row]:
         (System(subject.main), _NEARNESS),
         (System(subject.main, "uniform"), _EQUAL),
         (System(subject.main, "cached"), _CACHED),
-        (calibrated(subject.main), "posterior, calibrated on dev text (ours)"),
-        (averaged(subject.main), "nothing: one model, the average of their parameters"),
+        (System(subject.main, "calibrated"), "posterior, calibrated on dev text (ours)"),
+        (System(subject.main, "average"), "nothing: one model, the average of their parameters"),
         (System(subject.metadata, "uniform"), _EQUAL),
         (System(subject.metadata, "cached"), _CACHED),
         (System(DENSE), "one model"),
@@ -356,98 +339,5 @@ def _calibrated(measured: CbtmMeasurements) -> Iterator[Row]:
     }
     for text, domains in (("training domains", measured.subject.domains), ("novel domains", measured.subject.novel)):
         for name, other in others.items():
-            if compared := comparison(measured.resampled, calibrated(main), other, domains):
+            if compared := comparison(measured.resampled, System(main, "calibrated"), other, domains):
                 yield {"text": text, "against": name, **compared}
-
-
-# figures 13 to 18, table 8: how the text is divided -----------------------------------------------
-
-
-def divisions(measured: CbtmMeasurements) -> list[Row]:
-    """Figures 13 and 14 and table 8: ways to divide the text among models, at equal tokens."""
-    subject, size = measured.subject, measured.subject.size
-    share, table_8 = size.less if size.ablations_at_less else 1.0, PAPER["table_8"]
-    dense, main = System(subject.dense_reference), System(subject.reference)
-    metadata = System(subject.metadata, "cached")
-    numbers = sorted({main_number := subject.main.num_models, *size.also_ablated}, key=lambda one: one != main_number)
-    others = [System(subject.ablated(one, number)) for number in numbers for one in _DIVISIONS[1:]]
-    fewer = [System(subject.ablated("balanced", number)) for number in numbers[1:]]
-    in_paper = {dense: table_8["dense"], metadata: table_8["metadata"], main: table_8["clusters"]}
-    return [
-        {
-            "models": str(arm),
-            "updates": shared(size.training, arm.num_models, share).num_steps,
-            **_perplexity(measured, one),
-            "paper, table 8": in_paper.get(one),
-        }
-        for one in (dense, main, *fewer, *others, metadata)
-        if (arm := one.arm)
-    ]
-
-
-def _by_number(measured: CbtmMeasurements) -> list[Row]:
-    """Figures 13 and 14: perplexity by the number of clusters, for each way to make them, at the same tokens."""
-    subject = measured.subject
-    numbers = sorted({subject.main.num_models, *subject.size.also_ablated})
-    return [
-        {"made": division, "clusters": number, **_perplexity(measured, System(arm), with_novel=False)}
-        for division in _DIVISIONS
-        for number, arm in ((1, subject.dense_reference), *((n, subject.ablated(division, n)) for n in numbers))
-    ]
-
-
-def held_out(measured: CbtmMeasurements) -> list[Counted]:
-    """The held-out documents of each seed by balanced and unbalanced cluster [B, U]."""
-    balanced_ones, unbalanced = (measured.groupings_of(measured.subject.ablated(one)) for one in _DIVISIONS[::2])
-    tables = []
-    for seed in sorted(balanced_ones.keys() & unbalanced.keys()):
-        one, other = balanced_ones[seed], unbalanced[seed]
-        cells_D = one.clusters_D * other.num_clusters + other.clusters_D
-        held_out_D, shape = one.is_held_out_D, (one.num_clusters, other.num_clusters)
-        tables.append(Counted(cells_D[held_out_D], one.wholes_D[held_out_D], shape))
-    return tables
-
-
-def _terms(measured: CbtmMeasurements) -> list[Row]:
-    """Tables 2 to 7: the first words of each cluster of the main arm, in the first seed that has it."""
-    for grouping in measured.groupings_of(measured.subject.main).values():
-        sizes = grouping.counted.table.sum(0)
-        return [
-            {"cluster": number, "documents": int(sizes[number]), "words": ", ".join(words)}
-            for number, words in enumerate(grouping.terms)
-        ]
-    return []
-
-
-def _pictures(measured: CbtmMeasurements) -> dict[str, Any]:
-    """The matrices behind figures 15, 16 and 18: of the first seed, since each seed has clusters of its own."""
-    tables = [one.table for one in held_out(measured)]
-    return {
-        "ratios": next((table for seed in measured.resampled.seeds if (table := _ratios(measured, seed))), None),
-        "labels": _labels(measured),
-        "sizes": {
-            "balanced": [table.sum(1).astype(int).tolist() for table in tables],
-            "unbalanced": [table.sum(0).astype(int).tolist() for table in tables],
-        },
-    }
-
-
-def _ratios(measured: CbtmMeasurements, seed: int) -> list[list[float]] | None:
-    """Figure 15 in one seed: each expert's perplexity on each cluster over that of the cluster's own expert."""
-    arm = measured.subject.main
-    experts: Sequence[System] = [single_model(arm, number) for number in range(arm.num_models)]
-    return ratios_of(measured, seed, experts, measured.subject.runs[seed].domains(arm, ()))
-
-
-def _labels(measured: CbtmMeasurements) -> Row | None:
-    """The share of each label's documents in each cluster, and the normalised mutual information of every seed."""
-    groupings = list(measured.groupings_of(measured.subject.main).values())
-    if not groupings:
-        return None
-    counts_LK = groupings[0].counted.table
-    shares_LK = counts_LK / np.maximum(counts_LK.sum(1, keepdims=True), 1)
-    return {
-        "labels": list(groupings[0].labels),
-        "shares": shares_LK.round(4).tolist(),
-        "information": [one.information for one in groupings],
-    }

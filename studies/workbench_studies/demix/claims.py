@@ -230,8 +230,8 @@ def comes_close(case: DemixCase, claim: Claim, options: Options) -> Verdict:
     """How far DEMix-DAPT is from dense-DAPT on each target; the one on which it is least surely close is judged."""
     resampled, known = case.measured.resampled, {}
     for target in _targets(case, "demix-dapt"):
-        pair = (_adapted(case, mode, target) for mode in ("demix-dapt", "dense-dapt"))
-        if change := resampled.changes([Change(*pair, target)]):
+        demix, dense = (_adapted(case, mode, target) for mode in ("demix-dapt", "dense-dapt"))
+        if change := resampled.changes([Change(demix, dense, target)]):
             known[target] = change
     if not known:
         return untestable(claim)

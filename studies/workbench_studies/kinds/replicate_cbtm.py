@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Literal
 
 from pydantic import Field
 
-from workbench.kinds.kind import Kind, no_path, nothing
 from workbench.specs.base import LocalPath
 from workbench_studies.cbtm.names import Arm, CbtmRun, arms_of, smaller_arms
 from workbench_studies.cbtm.sizes import SIZES as CBTM_SIZES
 from workbench_studies.cbtm.sizes import CbtmSize
-from workbench_studies.kinds.replicate import BUDGET, Replicate
+from workbench_studies.kinds.replicate import BUDGET, Replicate, kind_of
 
 
 class ReplicateCbtm(Replicate):
@@ -21,6 +21,9 @@ class ReplicateCbtm(Replicate):
     paper: Literal["cbtm"] = Field("cbtm", description="The paper.")
     budget: CbtmSize = Field(default_factory=lambda data: CBTM_SIZES[data["size"]], description=BUDGET)
     tasks: LocalPath = Field("", description="Folder of labelled tasks, for tables 1, 10 and 11; empty: without them.")
+
+    def own_options(self) -> list[str]:
+        return ["--tasks", PurePath(self.tasks).name] if self.tasks else []
 
     def names(self) -> list[str]:
         small = [name for run in self._runs() if self._smaller() for name in run.smaller.names(self._smaller())]
@@ -39,12 +42,4 @@ class ReplicateCbtm(Replicate):
         return arms_of(self.budget, len(self.domains))
 
 
-KIND = Kind(
-    spec=ReplicateCbtm,
-    title="Report on",
-    creates=nothing,
-    requires=nothing,
-    reads=no_path,
-    runner="workbench_studies.running.replicate:run",
-    screen="workbench_studies.front.screens:SCREEN",
-)
+KIND = kind_of(ReplicateCbtm)

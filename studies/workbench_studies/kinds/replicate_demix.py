@@ -6,12 +6,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from workbench.kinds.kind import Kind, no_path, nothing
 from workbench.specs.base import Name
 from workbench_studies.demix.names import DemixRun
 from workbench_studies.demix.sizes import SIZES as DEMIX_SIZES
 from workbench_studies.demix.sizes import DemixSize
-from workbench_studies.kinds.replicate import BUDGET, Replicate
+from workbench_studies.kinds.replicate import BUDGET, Replicate, kind_of
 
 
 class ReplicateDemix(Replicate):
@@ -30,18 +29,13 @@ class ReplicateDemix(Replicate):
             raise ValueError("only a training domain can be left out of training")
         return self
 
+    def own_options(self) -> list[str]:
+        return ["--removed", ",".join(self.removed)] if self.removed else []
+
     def names(self) -> list[str]:
         runs = [DemixRun(self.name, seed) for seed in range(self.seeds)]
         interleaves = self.budget.interleaved_every is not None
         return [name for run in runs for name in run.names(self.novel, self.removed, interleaves)]
 
 
-KIND = Kind(
-    spec=ReplicateDemix,
-    title="Report on",
-    creates=nothing,
-    requires=nothing,
-    reads=no_path,
-    runner="workbench_studies.running.replicate:run",
-    screen="workbench_studies.front.screens:SCREEN",
-)
+KIND = kind_of(ReplicateDemix)

@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from workbench.kinds.kind import Kind, no_path, nothing
 from workbench.specs.base import Name
-from workbench_studies.kinds.replicate import BUDGET, Replicate
+from workbench_studies.kinds.replicate import BUDGET, Replicate, kind_of
 from workbench_studies.mode.arms import arms_of as mode_arms
 from workbench_studies.mode.names import runs_of
 from workbench_studies.mode.sizes import SIZES as MODE_SIZES
@@ -44,17 +43,12 @@ class ReplicateMode(Replicate):
         """The texts of table 1."""
         return [*self.targets, self.retention]
 
+    def own_options(self) -> list[str]:
+        return ["--targets", ",".join(self.targets), "--retention", self.retention]
+
     def names(self) -> list[str]:
         runs = runs_of(self.name, self.seeds, shared_backbone=self.budget.shared_backbone)
         return [name for run in runs for name in run.names(mode_arms(self.budget))]
 
 
-KIND = Kind(
-    spec=ReplicateMode,
-    title="Report on",
-    creates=nothing,
-    requires=nothing,
-    reads=no_path,
-    runner="workbench_studies.running.replicate:run",
-    screen="workbench_studies.front.screens:SCREEN",
-)
+KIND = kind_of(ReplicateMode)

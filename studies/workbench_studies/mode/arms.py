@@ -9,14 +9,13 @@ from typing import Any, Literal
 from workbench_studies.mode.names import Arm, On
 from workbench_studies.mode.sizes import ModeSize
 
-Row = Literal["full", "lora", "one", "two", "frozen", "composed"]  # of table 1
 Cell = tuple[int, int]  # blocks, and layers of the expert in each
 Group = Literal["table 1", "steps", "rates", "table 2", "table 3", "figure 3", "figure 5"]
 STAGE_1: tuple[On, ...] = ("first", "second")
-_SEARCHED: tuple[Row, ...] = ("full", "lora", "one")
+_SEARCHED: tuple[str, ...] = ("full", "lora", "one")
 
 
-def table_1(size: ModeSize) -> dict[Row, Arm]:
+def table_1(size: ModeSize) -> dict[str, Arm]:
     """Its rows, all trained on both targets at last."""
     return {
         "full": Arm("full"),
@@ -38,13 +37,13 @@ def copied(size: ModeSize) -> Arm:
     return Arm("mode", shape=replace(size.mode, init="copy"))
 
 
-def longer(size: ModeSize) -> dict[Row, Arm]:
+def longer(size: ModeSize) -> dict[str, Arm]:
     """What is compared with the composed model, with as many steps as it and its experts had together."""
     rows = table_1(size)
     return {row: replace(rows[row], longer=size.longer) for row in ("full", "lora", "two")}
 
 
-def by_rate(size: ModeSize) -> dict[Row, dict[float, Arm]]:
+def by_rate(size: ModeSize) -> dict[str, dict[float, Arm]]:
     """Methods without a first stage at several rates, the lowest first; one of these is the size's own."""
     rows, own = table_1(size), size.training.peak_rate
     rates = sorted({*size.rates, own})
@@ -79,16 +78,16 @@ def by_layers(size: ModeSize) -> dict[int, Arm]:
     return {one: Arm("mode", on="second", shape=replace(size.mode, expert_layers=one)) for one in layers}
 
 
-def by_sequences(size: ModeSize) -> dict[Literal["lora", "mode"], dict[int | None, Arm]]:
+def by_sequences(size: ModeSize) -> dict[str, dict[int | None, Arm]]:
     """Figure 3: on so many sequences of the second target; None is all, and comes last."""
-    arms: dict[Literal["lora", "mode"], Arm] = {
+    arms: dict[str, Arm] = {
         "lora": Arm("lora", on="second", lora=size.lora),
         "mode": single(size, "second"),
     }
     return {method: _on(arm, size.sequences) for method, arm in arms.items()}
 
 
-def by_mixture(size: ModeSize) -> dict[Row, dict[int | None, Arm]]:
+def by_mixture(size: ModeSize) -> dict[str, dict[int | None, Arm]]:
     """Figure 5: on so many sequences of each target; the baselines on the fewest and on all."""
     return {
         row: _on(arm, size.mixed_sequences if row in ("frozen", "composed") else size.mixed_sequences[:1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from engine.statistics.bootstrap import Accuracies
 from workbench_studies.core.study import Case, Options, Test, read_study
@@ -67,7 +68,7 @@ def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
     return {"": [main], "lower rank": [main] if min(by_rank) < size.lora.rank else [], "shape": shapes}
 
 
-def _named_arms(measured: ModeMeasurements) -> dict[str, Arm | Mapping[str, Arm]]:
+def _named_arms(measured: ModeMeasurements) -> dict[str, Any]:
     """Arms by their names in claims, and those of which the best one is compared."""
     size = measured.subject.size
     by_rank, by_layers, cells = arms.by_rank(size), arms.by_layers(size), arms.by_shape(size)

@@ -50,11 +50,10 @@ from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.papers.catalog import PAPERS, paper_of, plan
 from workbench_studies.papers.cbtm_plan import TASKS
-from workbench_studies.papers.commands import command_of, corpus_of
 from workbench_studies.papers.markdown import markdown
 from workbench_studies.papers.page import page
+from workbench_studies.papers.step_maker import tokens_of_update, tokens_per_step
 from workbench_studies.papers.todays_rule import in_todays_words
-from workbench_studies.papers.work import tokens_of_update, tokens_per_step
 from workbench_studies.running.stored_results import (
     REPORT,
     StoredClusters,
@@ -322,9 +321,9 @@ def _circumstances(work: Work, spec: Replicate, planned: PlannedJobs, trainings:
         spec.size,
         budget,
         jobs,
-        corpus=corpus_of(spec),
+        corpus=spec.corpus,
         date=datetime.now(UTC).date().isoformat(),
-        command=command_of(spec),
+        command=spec.command,
         samples=[sample for sample in samples if sample],
     )
 
