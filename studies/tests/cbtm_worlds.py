@@ -23,6 +23,7 @@ from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
     SEED,
+    SIZES,
     TEMPERATURES,
     Arm,
     System,
@@ -31,7 +32,6 @@ from workbench_studies.cbtm.names import (
     smaller,
     sparse,
 )
-from workbench_studies.cbtm.sizes import SIZES
 
 DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)
 SIZE = replace(

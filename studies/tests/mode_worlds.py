@@ -10,9 +10,9 @@ import numpy as np
 from engine.statistics.bootstrap import Hits, Place
 from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
 from workbench_studies.mode import arms
+from workbench_studies.mode.arms import SIZES
 from workbench_studies.mode.measurements import ModeMeasurements, ModeSubject
 from workbench_studies.mode.names import BACKBONE, Arm
-from workbench_studies.mode.sizes import SIZES
 
 SIZE = replace(SIZES["tiny"], ranks=(8, 16, 64), sequences=(16, 128), mixed_sequences=(8, 64), rates=(1e-3,))
 SUBJECT = ModeSubject("rep", 2, ("books", "cs", "law", "wiki"), ("tweets",), SIZE, ("cs", "law"), "books")

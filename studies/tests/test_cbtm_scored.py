@@ -29,6 +29,7 @@ from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
     SEED,
+    SIZES,
     TEMPERATURES,
     Arm,
     CbtmRun,
@@ -37,7 +38,6 @@ from workbench_studies.cbtm.names import (
     single_model,
     sparse,
 )
-from workbench_studies.cbtm.sizes import SIZES
 from workbench_studies.core.calibration import of_its_text
 from workbench_studies.core.findings import text_rows
 from workbench_studies.core.measurements import Loaded, ScoreKey, Stored

@@ -35,6 +35,7 @@ from workbench_studies.demix.names import (
     PAPER,
     PRINTED,
     READINGS,
+    SIZES,
     System,
     Variant,
     demix_dapt,
@@ -42,7 +43,6 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.sizes import SIZES
 from workbench_studies.demix.tables import SETTLED, by_domain, drift_of
 
 ORDERS = [one for one in STUDY.claims if one.where in ("Table 3", "Table 5")]

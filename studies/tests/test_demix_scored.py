@@ -26,6 +26,7 @@ from workbench_studies.demix.names import (
     CODE,
     GRID,
     PAPER,
+    SIZES,
     DemixRun,
     Reading,
     System,
@@ -34,7 +35,6 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.sizes import SIZES
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)

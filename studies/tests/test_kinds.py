@@ -14,7 +14,7 @@ from workbench.job_records.jobs import title_of
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.specs.base import Spec
-from workbench_studies.demix.sizes import SIZES
+from workbench_studies.demix.names import SIZES
 from workbench_studies.papers.catalog import PAPERS
 
 _SPEC = {"name": "rerun", "domains": ["a", "b", "c"], "novel": ["d"]}

@@ -200,7 +200,7 @@ def test_the_papers_numbers_agree_with_its_own_averages_but_for_those_named() ->
 
 @pytest.mark.parametrize("size", ["tiny", "smoke", "small"])
 def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
-    from workbench_studies.mode.sizes import SIZES
+    from workbench_studies.mode.arms import SIZES
 
     one = SIZES[size]  # type: ignore[index]
     result = arms.arms_of(one)

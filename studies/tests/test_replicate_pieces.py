@@ -16,8 +16,7 @@ from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
 from workbench_studies.core.measurements import Stored
 from workbench_studies.demix.measurements import DemixMeasurements, DemixSubject
-from workbench_studies.demix.names import System
-from workbench_studies.demix.sizes import SIZES
+from workbench_studies.demix.names import SIZES, System
 from workbench_studies.running.replicate import with_wholes
 
 

@@ -19,7 +19,7 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
 from workbench.specs.plan import Step
-from workbench_studies.demix.sizes import SIZES
+from workbench_studies.demix.names import SIZES
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.catalog import plan
 from workbench_studies.running.replicate import _facts

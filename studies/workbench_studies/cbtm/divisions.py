@@ -8,8 +8,7 @@ import numpy as np
 
 from engine.statistics.bootstrap import Counted
 from workbench_studies.cbtm.measurements import CbtmMeasurements
-from workbench_studies.cbtm.names import PAPER, Division, System, single_model
-from workbench_studies.cbtm.sizes import shared
+from workbench_studies.cbtm.names import PAPER, Division, System, shared, single_model
 from workbench_studies.core.findings import Row
 from workbench_studies.core.shapes import ratios_of
 

@@ -23,6 +23,7 @@ from workbench_studies.cbtm.names import (
     TEMPERATURES,
     Arm,
     CbtmRun,
+    CbtmSize,
     Division,
     System,
     ablated,
@@ -33,7 +34,6 @@ from workbench_studies.cbtm.names import (
     smaller_arms,
     sparse,
 )
-from workbench_studies.cbtm.sizes import CbtmSize
 from workbench_studies.core.calibration import Fit, fit, of_its_text
 from workbench_studies.core.findings import Row, interval_columns
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored, Subject

@@ -30,10 +30,10 @@ from workbench_studies.cbtm.names import (
     System,
     balanced,
     printed,
+    shared,
     smaller,
     sparse,
 )
-from workbench_studies.cbtm.sizes import shared
 from workbench_studies.cbtm.tasks import by_variant, routes
 from workbench_studies.core.calibration import comparison, fit_row
 from workbench_studies.core.findings import Row, interval_columns

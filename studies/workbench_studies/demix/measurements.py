@@ -23,6 +23,7 @@ from workbench_studies.demix.names import (
     GRID,
     READINGS,
     DemixRun,
+    DemixSize,
     Reading,
     System,
     by_evidence,
@@ -32,7 +33,6 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.sizes import DemixSize
 
 _DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
 EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")

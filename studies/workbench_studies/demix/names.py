@@ -9,10 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import Evidence
+from engine.config import Evidence, TrainingConfig
 from engine.mixing.papers import PAPER_NEWEST_WEIGHT
-from workbench_studies.core.sizes import Run
+from workbench_studies.core.sizes import Run, Size, read_sizes
 from workbench_studies.core.study import read_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemixSize(Size):
+    """Everything that the jobs are made of, apart from names and text."""
+
+    adapting: TrainingConfig  # to a novel domain, at a tenth of the training's learning rate (DEMix §6.1)
+    retrained_domains: int = 2  # –Domain (table 7) is a whole training for each
+    retrained_seeds: int = 1
+    interleaved_every: int | None = None  # experts in every so-manieth layer (§3.3); replications once had no such arm
+    interleaved_seeds: int = 1
+
+
+SIZES = read_sizes(__file__, DemixSize)
+
 
 Variant = Literal[
     "dense",

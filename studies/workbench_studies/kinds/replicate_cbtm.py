@@ -8,9 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.specs.base import LocalPath
-from workbench_studies.cbtm.names import Arm, CbtmRun, arms_of, smaller_arms
-from workbench_studies.cbtm.sizes import SIZES as CBTM_SIZES
-from workbench_studies.cbtm.sizes import CbtmSize
+from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
+from workbench_studies.cbtm.names import Arm, CbtmRun, CbtmSize, arms_of, smaller_arms
 from workbench_studies.kinds.replicate import BUDGET, Replicate, kind_of
 
 

@@ -7,9 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from workbench.specs.base import Name
-from workbench_studies.demix.names import DemixRun
-from workbench_studies.demix.sizes import SIZES as DEMIX_SIZES
-from workbench_studies.demix.sizes import DemixSize
+from workbench_studies.demix.names import SIZES as DEMIX_SIZES
+from workbench_studies.demix.names import DemixRun, DemixSize
 from workbench_studies.kinds.replicate import BUDGET, Replicate, kind_of
 
 

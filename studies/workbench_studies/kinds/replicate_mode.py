@@ -8,10 +8,10 @@ from pydantic import Field, model_validator
 
 from workbench.specs.base import Name
 from workbench_studies.kinds.replicate import BUDGET, Replicate, kind_of
+from workbench_studies.mode.arms import SIZES as MODE_SIZES
+from workbench_studies.mode.arms import ModeSize
 from workbench_studies.mode.arms import arms_of as mode_arms
 from workbench_studies.mode.names import runs_of
-from workbench_studies.mode.sizes import SIZES as MODE_SIZES
-from workbench_studies.mode.sizes import ModeSize
 
 
 class ReplicateMode(Replicate):

@@ -3,11 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from engine.config import LoraConfig, TrainingConfig
+from engine.methods.mode.config import ModeConfig
+from workbench_studies.core.sizes import Size, read_sizes
 from workbench_studies.mode.names import Arm, On
-from workbench_studies.mode.sizes import ModeSize
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeSize(Size):
+    """`training` is that of every method, on as much of each target in every batch; of one target on twice as much.
+
+    Amounts given in sequences count blocks of text of each target.
+    """
+
+    seeding: TrainingConfig  # of the backbone
+    mode: ModeConfig  # of each expert
+    lora: LoraConfig
+    ranks: tuple[int, ...]  # table 2, figure 3
+    grid: tuple[tuple[int, int], ...]  # table 3: blocks, and layers of the expert in each
+    layers: tuple[int, ...]  # figure 3: layers of the expert in each block
+    sequences: tuple[int, ...]  # figure 3: training sequences, the fewest first; all there are come last
+    mixed_sequences: tuple[int, ...]  # figure 5
+    rates: tuple[float, ...]  # others than that of the training
+    longer: int  # times as many steps; 3: a composed model has had three times as many
+    prior_blocks: int = 0  # nothing is weighed by a prior
+    patience: int | None = None  # of arms on fewer sequences, in evaluations; replications once had none
+    own_starts: bool = False  # each training's experts have random layers of their own; replications once shared some
+    shared_backbone: bool = False  # of all seeds, as in the paper; replications once trained one for each
+    ablation_seeds: int | None = None  # the first so many train what is in neither table 1 nor “steps”; None: all
+
+
+SIZES = read_sizes(__file__, ModeSize)
+
 
 Cell = tuple[int, int]  # blocks, and layers of the expert in each
 Group = Literal["table 1", "steps", "rates", "table 2", "table 3", "figure 3", "figure 5"]

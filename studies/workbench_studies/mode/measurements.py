@@ -12,9 +12,8 @@ from functools import cached_property
 from engine.statistics.bootstrap import Accuracies, Hits, Place
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores, Subject
-from workbench_studies.mode.arms import arms_of
+from workbench_studies.mode.arms import ModeSize, arms_of
 from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, runs_of
-from workbench_studies.mode.sizes import ModeSize
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from workbench_studies.cbtm import claims as cbtm
 from workbench_studies.cbtm import report as cbtm_report
 from workbench_studies.cbtm import tables as cbtm_tables
 from workbench_studies.cbtm.measurements import CbtmMeasurements, CbtmSubject
-from workbench_studies.cbtm.sizes import SIZES as CBTM_SIZES
+from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
 from workbench_studies.core.findings import Circumstances, Findings, Row, common_findings
 from workbench_studies.core.report import Report, seeds_words
 from workbench_studies.core.sizes import Size, SizeName
@@ -23,7 +23,7 @@ from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix import claims as demix
 from workbench_studies.demix import report as demix_report
 from workbench_studies.demix.measurements import DemixMeasurements, DemixSubject
-from workbench_studies.demix.sizes import SIZES as DEMIX_SIZES
+from workbench_studies.demix.names import SIZES as DEMIX_SIZES
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 from workbench_studies.kinds.replicate_demix import ReplicateDemix
@@ -31,9 +31,9 @@ from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode import claims as mode
 from workbench_studies.mode import report as mode_report
 from workbench_studies.mode import tables as mode_tables
+from workbench_studies.mode.arms import SIZES as MODE_SIZES
 from workbench_studies.mode.measurements import ModeMeasurements, ModeSubject
 from workbench_studies.mode.names import roles
-from workbench_studies.mode.sizes import SIZES as MODE_SIZES
 from workbench_studies.papers.cbtm_plan import steps as cbtm_steps
 from workbench_studies.papers.demix_plan import steps as demix_steps
 from workbench_studies.papers.mode_plan import steps as mode_steps

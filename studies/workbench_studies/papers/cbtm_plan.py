@@ -31,9 +31,9 @@ from workbench_studies.cbtm.names import (
     ablated,
     arms_of,
     balanced,
+    shared,
     smaller_arms,
 )
-from workbench_studies.cbtm.sizes import shared
 from workbench_studies.core.sizes import Run
 from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 from workbench_studies.papers.step_maker import Maker, seeded

@@ -18,9 +18,8 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.plan import Step
 from workbench_studies.kinds.replicate_mode import ReplicateMode
-from workbench_studies.mode.arms import STAGE_1, Group, groups_of, seeds_of, single
+from workbench_studies.mode.arms import STAGE_1, Group, ModeSize, groups_of, seeds_of, single
 from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, runs_of, trained_on
-from workbench_studies.mode.sizes import ModeSize
 from workbench_studies.papers.step_maker import Maker, seeded
 
 COPIED = "copied backbone"
