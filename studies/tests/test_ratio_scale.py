@@ -35,7 +35,7 @@ def test_a_ratio_just_below_one_does_not_read_as_one() -> None:
 
 
 def test_a_report_colours_ratios_by_their_logarithm_and_writes_the_ratios() -> None:
-    chart = ratio_heatmap([[1.0, 0.5], [50.0, 1.0]], ["a", "b"], ("domain", "expert"), "the own expert", "Heatmap.")
+    chart = ratio_heatmap([[1.0, 0.5], [50.0, 1.0]], ["a", "b"], ("domain", "expert"), "the own expert")
     (cells,) = chart.figure.data
     assert [list(row) for row in cells.z] == [[0.0, math.log(0.5)], [math.log(50), 0.0]]
     assert ([list(row) for row in cells.text], cells.texttemplate) == ([["1.00", "0.50"], ["50.00", "1.00"]], "%{text}")

@@ -28,7 +28,6 @@ def _lines(
     x: str,
     name: Callable[[Mapping[str, object]], str],
     title: Callable[[Findings, Mapping[str, Rows]], str],
-    words: str,
     x_title: str = "",
     is_doubled: bool = True,
 ) -> Chart | None:
@@ -44,7 +43,7 @@ def _lines(
         add_interval_line(drawn, line, x, label, COLOURS[place % len(COLOURS)])
     if is_doubled:
         double(drawn)
-    return Chart(drawn, title(findings, lines), words, rows)
+    return Chart(drawn, title(findings, lines), rows)
 
 
 def _active_title(_: Findings, lines: Mapping[str, Rows]) -> str:
@@ -80,9 +79,7 @@ def _updates(findings: Findings) -> Chart | None:
     if is_upcycled:
         add_interval_line(drawn, [last], "clusters", str(last["models"]), COLOURS[1])
     times = ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows)
-    words = "Line chart: seconds of an update of an arm's slowest model by the number of clusters, with a mixture of "
-    words += "experts beside one model, and 95 % intervals; lower is faster."
-    return Chart(double(drawn), times, words, rows)
+    return Chart(double(drawn), times, rows)
 
 
 def _temperature(findings: Findings) -> Chart | None:
@@ -99,8 +96,7 @@ def _temperature(findings: Findings) -> Chart | None:
     drawn.update_xaxes(type="log")
     best = min(rows, key=lambda row: row[names[-1]])
     title = f"With all models, T = {best['T']:g} has the least perplexity"
-    words = "Line chart: average perplexity by temperature, one line for each number of models used at each token."
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _ratios(findings: Findings) -> Chart | None:
@@ -108,8 +104,7 @@ def _ratios(findings: Findings) -> Chart | None:
     if table is None:
         return None
     numbers = [str(number) for number in range(len(table))]
-    words = "Heatmap: each expert's perplexity on each cluster over that of the cluster's own expert."
-    chart = ratio_heatmap(table, numbers, ("cluster", "expert"), "the cluster's own expert", words)
+    chart = ratio_heatmap(table, numbers, ("cluster", "expert"), "the cluster's own expert")
     chart.figure.update_xaxes(type="category")  # clusters are called by numbers, which are names and no amounts
     chart.figure.update_yaxes(type="category")
     return chart
@@ -127,10 +122,9 @@ def _labels(findings: Findings) -> Chart | None:
         for label, row in zip(overlap["labels"], overlap["shares"], strict=True)
         for number, share in zip(numbers, row, strict=True)
     ]
-    words = "Heatmap: the share of each training domain's documents in each cluster; a row sums to 1."
     drawn = heatmap(overlap["shares"], numbers, overlap["labels"], "cluster", "label", "share")
     drawn.update_xaxes(type="category")
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _sizes(findings: Findings) -> Chart | None:
@@ -144,14 +138,13 @@ def _sizes(findings: Findings) -> Chart | None:
     drawn.update_layout(showlegend=False)
     widths = {name: max(max(one) - min(one) for one in seeds) for name, seeds in sizes.items()}
     title = f"Sizes differ by up to {widths['balanced']:,} documents after balancing, {widths['unbalanced']:,} without"
-    words = "Box plot: held-out documents in each cluster, balanced and unbalanced, the clusters of all seeds."
     rows = [
         {"clusters": name, "seed": seed, "cluster": number, "documents": size}
         for name, seeds in sizes.items()
         for seed, one in enumerate(seeds)
         for number, size in enumerate(one)
     ]
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 CHARTS: Mapping[str, Draw] = {
@@ -161,8 +154,6 @@ CHARTS: Mapping[str, Draw] = {
         x="clusters",
         name=lambda row: str(row["budget"]),
         title=lambda findings, _: best_words(findings),
-        words="Line chart: average perplexity by the number of clusters at equal tokens, one line for each budget, "
-        "with 95 % intervals; lower is better.",
     ),
     "active": partial(
         _lines,
@@ -171,8 +162,6 @@ CHARTS: Mapping[str, Draw] = {
         x_title="models used at each token",
         name=lambda row: "Dense" if row["clusters"] == 1 else f"{row['clusters']} clusters",
         title=_active_title,
-        words="Line chart: average perplexity by the number of models used at each token, one line for each number of "
-        "clusters, with 95 % intervals; lower is better.",
     ),
     "upcycled": partial(
         _lines,
@@ -180,8 +169,6 @@ CHARTS: Mapping[str, Draw] = {
         x="tokens after branching",
         name=lambda row: str(row["model"]),
         title=partial(_last_values, "With the most tokens"),
-        words="Line chart: average perplexity by tokens after branching, one line each for one model, clusters and a "
-        "mixture of experts, with 95 % intervals; lower is better.",
         is_doubled=False,
     ),
     "numbers": partial(
@@ -190,8 +177,6 @@ CHARTS: Mapping[str, Draw] = {
         x="clusters",
         name=lambda row: str(row["made"]),
         title=partial(_last_values, "With the most clusters"),
-        words="Line chart: average perplexity by the number of clusters, one line each for balanced, random and "
-        "unbalanced ones; 1 is one model on all text. With 95 % intervals; lower is better.",
     ),
     "shapes": partial(
         _lines,
@@ -199,8 +184,6 @@ CHARTS: Mapping[str, Draw] = {
         x="GFLOPs with the seed model",
         name=lambda row: f"{row['experts']}: {row['models used']} of {row['models']}",
         title=_shapes_title,
-        words="Points: average perplexity by operations of training, for one model, for clusters and for few of them, "
-        "of smaller and larger experts, with 95 % intervals; lower and further left is better.",
         is_doubled=False,
     ),
     "updates": _updates,

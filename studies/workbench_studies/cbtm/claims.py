@@ -173,8 +173,8 @@ def _times_saved(measured: CbtmMeasurements) -> float:
 def are_too_many(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     """How much more perplexity the most clusters have than the best number of fewer.
 
-    That number is chosen on one half of the documents and judged on the other: where it is chosen it looks best by
-    chance, too.
+    That number is chosen on one half of the documents and judged on the other: where it is chosen it also looks
+    best by chance.
     """
     domains, (*fewer, most) = case.texts["training"], sorted(case.measured.subject.size.clusters)
     choosing, judging = (case.measured.resampled.half(which) for which in range(2))
@@ -182,7 +182,7 @@ def are_too_many(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
         return untestable(claim)
     best = _best(choosing, [balanced(number) for number in fewer], domains)
     estimate = judging.difference(System(balanced(most)), System(best), domains)
-    ours = f"best of {_listed(fewer)} on one half of the documents: {best.num_models}; judged on the other half"
+    ours = f"best of {_join(fewer)} on one half of the documents: {best.num_models}; judged on the other half"
     return is_above(claim, estimate, ours=ours, unit="perplexity")
 
 
@@ -200,11 +200,11 @@ def best_grows(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     if not choosing.seeds_with([System(arm) for each in arms for arm in each], domains):
         return untestable(claim)
     before, after = (_best(choosing, each, domains).num_models for each in arms)
-    ours = f"best of {_listed(numbers)} on one half of the documents: {before}, then {after}; judged on the other half"
+    ours = f"best of {_join(numbers)} on one half of the documents: {before}, then {after}; judged on the other half"
     if before == after == numbers[-1]:
         return untestable(claim, f"The most that were tried, {after}, are best at both budgets: more may be.", ours)
     if before == after:
-        return Verdict(claim, UNDECIDED, f"Of {_listed(numbers)} clusters {after} are best at both budgets.", ours)
+        return Verdict(claim, UNDECIDED, f"Of {_join(numbers)} clusters {after} are best at both budgets.", ours)
     few, many = sorted((before, after))
     return is_above(claim, _crossing(judging, few, many, domains), ours=ours, unit="perplexity")
 
@@ -220,11 +220,11 @@ def _crossing(resampled: Resampled, few: int, many: int, domains: Sequence[str])
 
 
 def _best(resampled: Resampled, arms: Sequence[Arm], domains: Sequence[str]) -> Arm:
-    """The arm of least perplexity, all of which were scored."""
+    """The arm with the least perplexity; all were scored."""
     return min(arms, key=lambda arm: resampled.value(System(arm), domains) or np.inf)
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 

@@ -225,7 +225,7 @@ class _Text(ScoredText):
             self._measure_smaller(arm)
 
     def measure_home(self) -> None:
-        """Every model of the main arm by itself, on held-out text of one of its clusters (figure 15)."""
+        """Each model of the main arm on its own, on held-out text of one of its clusters (figure 15)."""
         test = self._load_arm(self.subject.main, "test")
         if test is not None:
             for number, logprobs_X in enumerate(test.logprobs_EX):

@@ -208,12 +208,12 @@ SEED = System(None, "alone")
 
 
 def single_model(arm: Arm, number: int) -> System:
-    """One model of an arm by itself (figure 15)."""
+    """One model of an arm on its own (figure 15)."""
     return System(arm, "alone", expert=number)
 
 
 def sparse(arm: Arm, top_k: int) -> System:
-    """An arm of which so many models have weight at each token; all of them where there are no more."""
+    """An arm with so many models in use at each token; all of them where there are not more."""
     return System(arm, top_k=top_k) if top_k < arm.num_models else System(arm)
 
 
@@ -251,5 +251,5 @@ def arms_of(size: CbtmSize, num_domains: int) -> list[Arm]:
 
 
 def smaller_arms(size: CbtmSize) -> list[Arm]:
-    """The arms that are trained in the smaller shape, too: the dense model and the main one, at the smaller budget."""
+    """The arms that are also trained in the smaller shape: the dense model and the main one, at the smaller budget."""
     return [balanced(number, at_less=True) for number in (1, size.num_ablated)] if size.smaller else []

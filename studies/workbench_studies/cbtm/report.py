@@ -12,7 +12,7 @@ from workbench_studies.core.study import read_table
 
 
 def best_words(findings: Findings) -> str:
-    """The best number of clusters at the full budget, beside the dense model."""
+    """The best number of clusters at the full budget, with the dense model."""
     rows = [row for row in findings["tables"]["clusters"] if row["budget"] == "whole" and row["ours"] is not None]
     dense = next((row["ours"] for row in rows if row["clusters"] == 1), None)
     if dense is None or len(rows) < 2:

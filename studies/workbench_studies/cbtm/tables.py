@@ -258,12 +258,12 @@ def _by_active(measured: CbtmMeasurements) -> list[Row]:
 
 
 def column(name: str) -> str:
-    """The column of the paper's numbers that stands beside a column of ours."""
+    """The column of the paper's numbers that stands next to a column of ours."""
     return f"paper: {name}"
 
 
 def _by_temperature(measured: CbtmMeasurements) -> list[Row]:
-    """Table 9 of the main arm, with the paper's columns beside ours."""
+    """Table 9 of the main arm, with the paper's columns next to ours."""
     arm, domains = measured.subject.main, measured.subject.domains
     names = {top_k: "all" if top_k == arm.num_models else f"top-{top_k}" for top_k in top_ks(arm)}
     return [
@@ -297,7 +297,7 @@ _NEARNESS, _CACHED, _EQUAL = "nearness (Eq. 3)", "posterior, cached prior (BTM)"
 
 
 def _by_rule(measured: CbtmMeasurements) -> list[Row]:
-    """Nearness beside BTM's rules, of clusters and of metadata; the last at the budget of the ablations."""
+    """Nearness and BTM's rules, of clusters and of metadata; the last at the budget of the ablations."""
     subject = measured.subject
     systems = [
         (System(subject.main), _NEARNESS),
@@ -329,7 +329,7 @@ def _by_rule(measured: CbtmMeasurements) -> list[Row]:
 
 
 def _calibrated(measured: CbtmMeasurements) -> Iterator[Row]:
-    """A calibrated posterior beside what the paper has; it is ours, and no claim is judged by it."""
+    """A calibrated posterior against what the paper has; it is ours, and no claim is judged by it."""
     main = measured.subject.main
     others = {
         _NEARNESS: System(main),

@@ -1,4 +1,4 @@
-"""Tables 1, 10 and 11: few-shot classification by the arm of the ablations, Dense and the seed model beside it.
+"""Tables 1, 10 and 11: few-shot classification by the arm of the ablations, with Dense and the seed model.
 
 An accuracy is that of one draw of demonstrations, averaged over tasks as in the paper's last column. Its interval is
 Student's over the draws, each averaged over the replication's seeds, which drew the same examples, and over the seeds.
@@ -116,7 +116,7 @@ def _tasks(measured: CbtmMeasurements, seed: int, way: str) -> Mapping[str, Any]
 
 
 def _way(measured: CbtmMeasurements, seed: int, row: Mapping[str, Any]) -> str:
-    """What a row of a classification is here; experts of the mixture by themselves are nothing that we compare."""
+    """What a row of a classification is here; single experts of the mixture are not compared."""
     if row["way"] == "beside":
         return "seed" if row["expert"] == measured.subject.runs[seed].seed_expert else "dense"
     if row["way"] == "chance":

@@ -1,4 +1,4 @@
-"""Our own reading of the posterior: evidence fitted on dev text of the training domains alone. Not in the paper.
+"""Our own reading of the posterior: evidence fitted on dev text of the training domains only. Not in the paper.
 
 What is fitted and why is in `engine/analysis/calibration.py`. Each seed has a fit of its own, of one mixture's experts;
 mixtures with further or fewer experts keep the paper's readings.
@@ -42,7 +42,7 @@ def of_its_place(place: int, _: Loaded) -> frozenset[int]:
 
 
 def of_its_text(_: int, dev: Loaded) -> frozenset[int]:
-    """The expert that fits a domain's dev text best, where none was trained on that domain alone."""
+    """The expert that fits a domain's dev text best, where none was trained on that domain only."""
     return frozenset({int(dev.logprobs_EX.sum(1).argmax())})
 
 

@@ -25,8 +25,8 @@ class Chart:
 
     figure: go.Figure
     title: str
-    words: str
     rows: Rows
+    words: str = ""  # declared in the `report.toml` of a paper
 
 
 Draw = Callable[[Mapping[str, Any]], Chart | None]  # from findings; None without data
@@ -55,9 +55,7 @@ def heatmap(cells: Sequence[Sequence[float]], across: Iterable[str], down: Itera
     return drawn
 
 
-def ratio_heatmap(
-    table: Sequence[Sequence[float]], names: Sequence[str], titles: tuple[str, str], own: str, words: str
-) -> Chart:
+def ratio_heatmap(table: Sequence[Sequence[float]], names: Sequence[str], titles: tuple[str, str], own: str) -> Chart:
     """Each expert's perplexity on each text over that of the text's own: `titles` are those of texts and experts.
 
     It is coloured by the logarithm of its ratios (above 0), so that no column takes all colours.
@@ -79,7 +77,7 @@ def ratio_heatmap(
         for i, one in enumerate(names)
         for j, other in enumerate(names)
     ]
-    return Chart(drawn, f"Read a column: 1.0 is {own}; {found}", words, rows)
+    return Chart(drawn, f"Read a column: 1.0 is {own}; {found}", rows)
 
 
 def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:

@@ -127,25 +127,12 @@ def intervals(findings: Findings, *words: str) -> Section:
         (f"Intervals over fewer than {_FEW} documents are too narrow: {', '.join(few)}.", few),
         (f"Cached priors of fewer than {wanted} blocks, because the text is too short: {', '.join(short)}.", short),
     )
-    sentences = (_HOW, *words, *(sentence for sentence, domains in summary_texts if domains))
+    how = TEXTS["how"].format(draws=NUM_DRAWS, level=LEVEL)
+    sentences = (how, *words, *(sentence for sentence, domains in summary_texts if domains))
     return Section("How intervals are computed", sentences, findings["texts"])
 
 
 _FEW = 5
-
-
-_HOW = (
-    f"Text: a paired bootstrap of {NUM_DRAWS:,} draws. Each draw takes test documents with replacement (one fewer than "
-    "there are, or the interval would be too narrow), within each domain and the same documents for both systems and "
-    "all seeds, since they read the same text. A block belongs to the document in which it begins. Of each draw the "
-    "perplexity of every domain is computed, averaged over domains as in the paper, then over seeds. To the variance "
-    "over draws is added that between seeds, estimated without bias (n − 1) and divided by their number. The interval "
-    f"is Student's at {LEVEL:.0%}, with Satterthwaite's degrees of freedom, and never narrower than Student's over the "
-    "seeds alone. The value of each seed must lie on the "
-    "claim's side as well. With one seed the variance between seeds is unknown, and the mark says so. Where a claim is "
-    "about domains, domains are the sample. What a mode chooses on the text itself (the best single expert on novel "
-    "text) and priors estimated on the development text are not drawn again."
-)
 
 
 def _missing(findings: Findings) -> Iterator[str]:
@@ -162,7 +149,7 @@ _NAMED = 12
 
 
 def claim_rows(claims: Rows) -> Rows:
-    """Claims as a table: the paper's number beside ours, the difference with its interval, the mark."""
+    """Claims as a table: the paper's number next to ours, the difference with its interval, the mark."""
     return [
         {
             "where": claim["where"],

@@ -1,7 +1,7 @@
 """The verdict on a claim: the paper's number, ours, the interval, and one of six marks.
 
 A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does the value of every
-seed by itself (the value, not an interval of its own). Where the border is not the paper's own, that is a *weaker claim
+single seed (the value, not an interval of its own). Where the border is not the paper's own, that is a *weaker claim
 reproduced*. *Implied* is what would be either and could not have come out otherwise (`implied.py`). A claim is
 *contradicted* when the whole interval lies on the other side, and *undecided* in between. *Not testable here* is what
 needs scores, sizes or domains that are not there, and what only floors would answer. A verdict that rests on a single
@@ -104,7 +104,7 @@ def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
 
 
 def on_the_floor(verdict: Verdict, why: str) -> Verdict:
-    """The verdict where what is compared stands on a floor, which is no result; itself if `why` is empty."""
+    """The verdict where what is compared stands on a floor, which is not a result; itself if `why` is empty."""
     return untestable(verdict.claim, f"{FLOOR}{why}", verdict.ours) if why and verdict.estimate else verdict
 
 

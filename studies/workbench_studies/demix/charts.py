@@ -39,8 +39,7 @@ def _curves(findings: Findings) -> Chart | None:
         add_line(drawn, line, f"{name}, seed {seed}", style)
     logarithmic(drawn, (row["perplexity"] for row in rows))
     drawn.update_xaxes(tickformat="~s")
-    words = "Line chart: held-out perplexity of each method and seed over training tokens, lower is better."
-    return Chart(drawn, crossing_words(findings), words, rows)
+    return Chart(drawn, crossing_words(findings), rows)
 
 
 def _forgetting(findings: Findings) -> Chart | None:
@@ -62,11 +61,7 @@ def _forgetting(findings: Findings) -> Chart | None:
     logarithmic(drawn, (row["perplexity"] for row in rows))
     drawn.update_xaxes(tickformat="~s")
     title = "Solid: dense-DAPT, dotted: DEMix-DAPT; thick: the target, thin: the training domains. " + _forgotten(dense)
-    words = (
-        "Line chart: perplexity on the target (thick) and on the training domains (thin) while a model is adapted, by "
-        "dense-DAPT (solid) and by DEMix-DAPT (dotted), first seed."
-    )
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _forgotten(dense: Rows) -> str:
@@ -104,8 +99,7 @@ def _modes(findings: Findings) -> Chart | None:
     )
     best = min(rows, key=lambda row: row["ours"])
     title = f"Lowest on novel text: {best['system']} with {best['reading']}"
-    words = "Dots: average perplexity of each way to mix under each reading of the posterior, with 95 % intervals."
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _calibrated(findings: Findings) -> Chart | None:
@@ -127,10 +121,6 @@ def _calibrated(findings: Findings) -> Chart | None:
     drawn.update_yaxes(tickvals=list(range(len(rows))), ticktext=names[::-1])
     drawn.update_xaxes(zeroline=True, zerolinewidth=2, zerolinecolor="#555")
     drawn.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0})
-    words = (
-        "Dots: by how much the perplexity of the calibrated reading, which is ours, differs from Dense and from the "
-        "paper's readings, with 95 % intervals; left of the middle it is lower."
-    )
     table = [
         {name: row[name] for name in ("text", "mode", "against")}
         | {f"change, % {name}".removesuffix(" value"): row["change"][name] for name in ("value", "low", "high")}
@@ -138,15 +128,14 @@ def _calibrated(findings: Findings) -> Chart | None:
     ]
     changes = fitted_words(findings)
     title = f"Calibrated on dev text (ours), perplexity against Dense: {changes}" if changes else "Calibrated (ours)"
-    return Chart(drawn, title, words, table)
+    return Chart(drawn, title, table)
 
 
 def _ratios(findings: Findings) -> Chart | None:
     table, domains = findings["pictures"]["ratios"], findings["domains"]
     if table is None:
         return None
-    words = "Heatmap: each expert's perplexity on each domain over that of the domain's own expert."
-    chart = ratio_heatmap(table, domains, ("domain of the text", "expert of"), "the domain's own expert", words)
+    chart = ratio_heatmap(table, domains, ("domain of the text", "expert of"), "the domain's own expert")
     overlap = [cell for row in findings["pictures"]["overlap"] or () for cell in row]
     for row, cell in zip(chart.rows, overlap, strict=False):
         row["overlap"] = cell
@@ -167,8 +156,7 @@ def _posteriors(findings: Findings) -> Chart | None:
         for expert, mean, updating in zip(experts, data[text]["mean"], data[text]["updating"], strict=True)
     ]
     title = f"On {right} of {len(own)} training domains the own expert has the highest posterior: read a row"
-    words = "Heatmap: mean end-of-block posterior of each expert on held-out text of each training and novel domain."
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _courses(findings: Findings) -> Chart | None:
@@ -191,8 +179,7 @@ def _courses(findings: Findings) -> Chart | None:
     rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
     stable = sum(max(each) <= SETTLED for each in moves.values() if each)
     title = f"On {stable} of {len(data)} domains the posterior is stable after {STABLE_AFTER} blocks in every seed"
-    words = "Line chart: the leading expert's share of the mean posterior after each block, one line for each domain."
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 CHARTS: Mapping[str, Draw] = {

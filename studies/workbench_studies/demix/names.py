@@ -145,7 +145,7 @@ _READ_BY_EVIDENCE: tuple[Variant, ...] = ("uniform", "cached", "grown", "minus e
 
 
 def system(mode: Variant, reading: Reading, domain: str = "") -> System:
-    """A mode under a reading, of which it keeps what touches it: only the updating prior has a newest block."""
+    """A mode under a reading, reduced to what touches the mode: only the updating prior has a newest block."""
     if mode == "updating":
         return System(mode, reading, domain)
     return System(mode, by_evidence(reading.evidence) if mode in _READ_BY_EVIDENCE else None, domain)
@@ -157,7 +157,7 @@ def by_evidence(evidence: ReadEvidence) -> Reading:
 
 
 def single_expert(domain: str) -> System:
-    """The DEMix expert of a domain by itself (figure 2)."""
+    """The DEMix expert of a domain on its own (figure 2)."""
     return System("alone", domain=domain)
 
 

@@ -161,7 +161,7 @@ def _averages(measured: DemixMeasurements, table: str, domains: Sequence[str]) -
 
 
 def _by_domain(measured: DemixMeasurements) -> list[Row]:
-    """Table 4: every training domain, since names differ from the paper's, of which the last row has the average."""
+    """Table 4: every training domain, since names differ from the paper's; the last row has the paper's average."""
     change = changes_by_domain(measured, _NAIVE, _DENSE, measured.subject.domains)
     systems = {WORDS[mode]: system(mode, PAPER) for mode in PRINTED["table_4"]}
     rows: list[Row] = [

@@ -134,8 +134,8 @@ def _pair(case: ModeCase, options: Options) -> tuple[Arm, Arm, Sequence[str], st
 def best_has_more(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     """The best of some models has more accuracy than the best of others.
 
-    Which are best is chosen on one half of the documents and judged on the other: where it is chosen it looks best by
-    chance, too.
+    Which are best is chosen on one half of the documents and judged on the other: where it is chosen it also looks
+    best by chance.
     """
     accuracies, domains = case.measured.accuracies, case.texts[options["on"]]
     groups: list[Mapping[str, Arm]] = [case.systems[options[one]] for one in ("better", "others")]

@@ -20,7 +20,7 @@ On = Literal["mixed", "first", "second"]  # both targets, or one of them
 
 @dataclass(frozen=True)
 class Arm:
-    """One model. `frozen` and `composed` are of the two experts of stage 1, whose gates alone learn, or they, too."""
+    """One model. `frozen` and `composed` have the two experts of stage 1; only gates learn, or all."""
 
     method: Method
     on: On = "mixed"
@@ -79,7 +79,7 @@ class Arm:
 
 
 def _where(lora: LoraConfig) -> str:
-    """The layers that are adapted beside attention."""
+    """The layers that are adapted besides attention."""
     if lora.targets == "ffn":
         return f" in FFNs {'and embeddings ' if lora.embeddings else ''}alone"
     more = [*(["FFNs"] if lora.targets == "all" else []), *(["embeddings"] if lora.embeddings else [])]

@@ -25,7 +25,7 @@ def best_words(findings: Findings) -> str:
 
 
 def leader_words(findings: Findings) -> str:
-    """Which row of table 1 is best on average, beside full fine-tuning and the composed model."""
+    """Which row of table 1 is best on average, with full fine-tuning and the composed model."""
     of = {row["model"]: row["average"] for row in findings["tables"]["1"] if row["average"] is not None}
     if not {_COMPOSED, _FULL} <= of.keys():
         return "Which method is best is not known yet: their scores are missing."

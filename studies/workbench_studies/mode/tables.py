@@ -71,7 +71,7 @@ def _on_second(measured: ModeMeasurements, arm: Arm) -> Row:
 
 
 def by_method(measured: ModeMeasurements) -> list[Row]:
-    """Table 1: accuracies with the paper's, perplexity and parameters beside them; the backbone first."""
+    """Table 1: accuracies with the paper's, perplexity and parameters; the backbone first."""
     size = measured.subject.size
     rows = [("", BACKBONE), *arms.table_1(size).items(), ("", arms.copied(size))]
     return [_method_row(measured, arm, PAPER["table_1"].get(row), PAPER["parameters"].get(row)) for row, arm in rows]
@@ -153,7 +153,7 @@ def _by_rate(measured: ModeMeasurements) -> list[Row]:
 
 
 def by_rank(measured: ModeMeasurements) -> list[Row]:
-    """Table 2, the paper's rows of the same rank beside ours."""
+    """Table 2, with the paper's rows of the same rank."""
     size = measured.subject.size
     return [
         {

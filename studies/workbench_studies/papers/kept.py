@@ -31,7 +31,7 @@ def keep(
     with_charts: bool = False,
     readme: Path | None = None,
 ) -> list[Path]:
-    """Writes NAME.md and NAME.json into a folder, with charts NAME.html, too; updates the index in its README.md.
+    """Writes NAME.md and NAME.json into a folder, with charts also NAME.html; updates the index in its README.md.
 
     `readme` is a further page, whose sentences on replications are written again.
     """

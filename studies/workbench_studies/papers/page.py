@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workbench_studies.cbtm.charts import CHARTS as CBTM
@@ -41,8 +42,9 @@ _CHARTS: Mapping[str, Mapping[str, Draw]] = {"demix": DEMIX, "cbtm": CBTM, "mode
 
 def charts(findings: Mapping[str, Any]) -> dict[str, Chart]:
     """Every chart with data, by name."""
+    words = paper_of(findings).report.declared["charts"]
     drawn = {name: draw(findings) for name, draw in _CHARTS[findings["paper"]].items()}
-    return {name: chart for name, chart in drawn.items() if chart is not None}
+    return {name: replace(chart, words=words[name]) for name, chart in drawn.items() if chart is not None}
 
 
 def page(findings: Mapping[str, Any]) -> str:
