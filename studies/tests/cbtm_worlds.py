@@ -12,7 +12,6 @@ from engine.statistics.bootstrap import Loss, Place
 from tests.engine.statistics.texts import losses_of
 from workbench_studies.cbtm.measurements import (
     CbtmMeasurements,
-    CbtmSubject,
     Grouping,
     few_smaller,
     frozen,
@@ -32,6 +31,7 @@ from workbench_studies.cbtm.names import (
     smaller,
     sparse,
 )
+from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 
 DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)
 SIZE = replace(
@@ -43,7 +43,7 @@ SIZE = replace(
     also_ablated=(2,),
     scaled_otherwise=True,
 )
-SUBJECT = CbtmSubject("rep", 2, DOMAINS, NOVEL, SIZE)
+SUBJECT = ReplicateCbtm(name="rep", seeds=2, domains=list(DOMAINS), novel=list(NOVEL), budget=SIZE)
 MAIN = SUBJECT.main
 UPDATES = {  # seconds of each model of an arm
     (seed, key): [second * (1 + 0.01 * seed) for second in seconds]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,8 +13,9 @@ from engine.statistics.estimates import Estimate, Floats
 from workbench_studies.core.calibration import Fit
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix.claims import judge
-from workbench_studies.demix.measurements import Belief, DemixMeasurements, DemixSubject, Overlap
+from workbench_studies.demix.measurements import Belief, DemixMeasurements, Overlap
 from workbench_studies.demix.names import PAPER, SIZES, Reading
+from workbench_studies.kinds.replicate_demix import ReplicateDemix
 
 DOMAINS, NOVEL = ("law", "code", "sea", "kitchen"), ("tweets", "poems")
 
@@ -31,7 +31,8 @@ def evidence_of(
     fits: Mapping[int, Fit] | None = None,
 ) -> DemixMeasurements:
     """A replication of size tiny that measured these."""
-    subject = DemixSubject("rep", seeds, tuple(domains), NOVEL, replace(SIZES["tiny"]), tuple(removed))
+    texts = {"domains": list(domains), "novel": list(NOVEL), "removed": list(removed)}
+    subject = ReplicateDemix(name="rep", seeds=seeds, budget=SIZES["tiny"], **texts)
     more = {"beliefs": dict(beliefs or {}), "fits": dict(fits or {}), "overlap": overlap}
     return DemixMeasurements(subject, dict(losses), num_draws=500, **more)
 

@@ -9,13 +9,17 @@ import numpy as np
 
 from engine.statistics.bootstrap import Hits, Place
 from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
+from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode import arms
 from workbench_studies.mode.arms import SIZES
-from workbench_studies.mode.measurements import ModeMeasurements, ModeSubject
+from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, Arm
 
 SIZE = replace(SIZES["tiny"], ranks=(8, 16, 64), sequences=(16, 128), mixed_sequences=(8, 64), rates=(1e-3,))
-SUBJECT = ModeSubject("rep", 2, ("books", "cs", "law", "wiki"), ("tweets",), SIZE, ("cs", "law"), "books")
+DOMAINS = ["books", "cs", "law", "wiki"]
+SUBJECT = ReplicateMode(
+    name="rep", seeds=2, domains=DOMAINS, novel=["tweets"], budget=SIZE, targets=["cs", "law"], retention="books"
+)
 Accuracies = tuple[float, float, float]  # in %: on the first target, the second, what is retained
 ROWS = arms.table_1(SIZE)
 

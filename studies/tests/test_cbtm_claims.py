@@ -169,15 +169,15 @@ def test_draws_that_show_no_difference_are_undecided(shown: dict[str, Any], why:
 
 def test_table_8_is_not_testable_where_there_are_not_as_many_labels_as_clusters() -> None:
     evidence = world()
-    fewer = replace(evidence, subject=replace(SUBJECT, domains=DOMAINS[:2]))
+    fewer = replace(evidence, subject=SUBJECT.model_copy(update={"domains": DOMAINS[:2]}))
     verdict = next(one for one in judge(fewer) if one.claim.sentence.endswith("than metadata experts"))
     assert verdict.mark == UNTESTABLE
     assert verdict.why.endswith("here there are 2 metadata domains and 4 clusters.")
 
 
 def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None:
-    size = replace(SUBJECT.size, training=replace(SUBJECT.size.training, num_steps=90, sequences_per_domain=8))
-    subject = replace(SUBJECT, domains=DOMAINS[:3], size=size)
+    size = replace(SUBJECT.budget, training=replace(SUBJECT.budget.training, num_steps=90, sequences_per_domain=8))
+    subject = SUBJECT.model_copy(update={"domains": DOMAINS[:3], "budget": size})
     rows = {row["models"]: row["updates"] for row in divisions(replace(world(), subject=subject))}
     assert rows == {
         "1 cluster": 90,
@@ -192,7 +192,7 @@ def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None
 
 
 def test_ablations_are_held_against_arms_of_their_own_budget() -> None:
-    less = replace(SUBJECT, size=replace(SUBJECT.size, ablations_at_less=True))
+    less = SUBJECT.model_copy(update={"budget": replace(SUBJECT.budget, ablations_at_less=True)})
     nats = as_printed() | {System(balanced(4, at_less=True)): 3.0, System(DENSE_AT_LESS): 3.3}
     nats |= {System(less.ablated("random")): 3.5, System(less.ablated("unbalanced")): 3.0}
     nats |= {System(less.metadata, "cached"): 3.1, System(Arm("random", 4)): 1.0, System(Arm("unbalanced", 4)): 1.0}
@@ -214,11 +214,11 @@ def test_ablations_are_held_against_arms_of_their_own_budget() -> None:
 
 def test_a_size_of_one_shape_and_one_number_says_what_it_lacks() -> None:
     evidence = world()
-    plain = replace(SUBJECT.size, smaller=None, also_ablated=())
-    result = judge(replace(evidence, subject=replace(SUBJECT, size=plain)))
+    plain = replace(SUBJECT.budget, smaller=None, also_ablated=())
+    result = judge(replace(evidence, subject=SUBJECT.model_copy(update={"budget": plain})))
     lacking = [one for one in result if one.mark == UNTESTABLE and not one.claim.sentence.startswith("“")]
     assert [one.claim.where for one in lacking] == ["Figure 13", "§7.2", "Figure 7", "Figure 7", "Figure 11"]
-    assert by_shape(replace(evidence, subject=replace(SUBJECT, size=plain))) == []
+    assert by_shape(replace(evidence, subject=SUBJECT.model_copy(update={"budget": plain}))) == []
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_the_operations_of_both_shapes_stand_beside_their_perplexities() -> None
 
 def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
     """One in forty may look so by chance; with the best chosen in every draw anew it is one in ten here."""
-    alike = {System(balanced(n)): 3.0 for n in SUBJECT.size.clusters}
+    alike = {System(balanced(n)): 3.0 for n in SUBJECT.budget.clusters}
     result = [verdict_of("too-many", evidence_of(losses_of(alike, DOMAINS, chance=one))) for one in range(120)]
     above = sum(verdict.estimate is not None and verdict.estimate.low > 0 for verdict in result)
     assert above <= 5
@@ -262,7 +262,7 @@ def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
 def test_equal_numbers_of_clusters_are_seldom_reported_to_grow_with_the_tokens() -> None:
     """One is best at the smaller budget, and at the whole one all are as good: growth would be chance."""
     numbers = (1, 2, 4, 8)
-    subject = replace(SUBJECT, size=replace(SUBJECT.size, clusters_at_less=numbers))
+    subject = SUBJECT.model_copy(update={"budget": replace(SUBJECT.budget, clusters_at_less=numbers)})
     less = {System(balanced(n, at_less=True)): 3.3 + 0.1 * (n > 1) for n in numbers}
     full = {System(balanced(n)): 3.0 for n in numbers}
     result = [
@@ -282,7 +282,7 @@ def test_as_many_best_at_both_budgets_is_no_growth_and_decides_nothing_where_the
 
 def test_a_family_without_a_mixture_of_experts_says_so() -> None:
     evidence = world()
-    without = replace(evidence, subject=replace(SUBJECT, size=replace(SUBJECT.size, moe=None)))
+    without = replace(evidence, subject=SUBJECT.model_copy(update={"budget": replace(SUBJECT.budget, moe=None)}))
     result = [one for one in judge(without) if one.claim.where == "Figure 12"]
     assert {one.mark for one in result} == {UNTESTABLE}
     assert sum("transformers has no mixture" in one.why for one in result) == 3
@@ -368,7 +368,7 @@ def test_the_papers_numbers_stand_beside_the_arms_that_it_has() -> None:
 
 
 def test_every_arm_is_named_once_and_dense_comes_first() -> None:
-    arms = arms_of(SUBJECT.size, 8)
+    arms = arms_of(SUBJECT.budget, 8)
     assert arms[:2] == [DENSE, MAIN]
     assert len({arm.key for arm in arms}) == len(arms)
 

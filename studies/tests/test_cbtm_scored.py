@@ -19,7 +19,6 @@ from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
 from workbench_studies.cbtm.measurements import (
     CbtmMeasurements,
-    CbtmSubject,
     DistanceKey,
     frozen,
     in_grid,
@@ -41,6 +40,7 @@ from workbench_studies.cbtm.names import (
 from workbench_studies.core.calibration import of_its_text
 from workbench_studies.core.findings import text_rows
 from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
+from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(
@@ -52,7 +52,7 @@ SIZE = replace(
     num_ablated=4,
     clusters_at_less=(1,),
 )
-SUBJECT = CbtmSubject("rep", 1, ("law", "sea"), ("poems",), SIZE)
+SUBJECT = ReplicateCbtm(name="rep", seeds=1, domains=["law", "sea"], novel=["poems"], budget=SIZE)
 RUN, MAIN = CbtmRun("rep", 0), SUBJECT.main
 
 

@@ -383,8 +383,8 @@ def interleaved_world(changed: dict[str, float], overlap: dict[tuple[str, str], 
     for domain, more in changed.items():
         losses |= losses_of({System("interleaved"): 3.0 + more}, [domain])
     evidence = evidence_of(losses)
-    size = replace(evidence.subject.size, interleaved_every=2)
-    return replace(evidence, subject=replace(evidence.subject, size=size), overlap=overlap)
+    size = replace(evidence.subject.budget, interleaved_every=2)
+    return replace(evidence, subject=evidence.subject.model_copy(update={"budget": size}), overlap=overlap)
 
 
 def interleaving_in(evidence: DemixMeasurements) -> list[Verdict]:
@@ -407,7 +407,7 @@ def test_interleaving_is_judged_on_average_and_on_the_most_distinct_domain() -> 
 def test_without_an_arm_or_an_overlap_interleaving_is_not_testable() -> None:
     evidence = interleaved_world(dict.fromkeys(DOMAINS, 0.2), None)
     assert [one.mark for one in interleaving_in(evidence)] == [REPRODUCED, UNTESTABLE]
-    none = replace(evidence, subject=replace(evidence.subject, size=SIZES["smoke"]))
+    none = replace(evidence, subject=evidence.subject.model_copy(update={"budget": SIZES["smoke"]}))
     assert [one.why for one in interleaving_in(none)] == [
         "No arm interleaves shared and expert layers at this size."
     ] * 2

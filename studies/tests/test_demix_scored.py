@@ -20,7 +20,7 @@ from engine.mixing.posterior import PosteriorGate, estimate_prior
 from studies.tests.demix_worlds import calibration
 from workbench_studies.core.calibration import Fit
 from workbench_studies.core.measurements import ScoredText, ScoreKey, Stored
-from workbench_studies.demix.measurements import DemixMeasurements, DemixSubject
+from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import (
     CALIBRATED,
     CODE,
@@ -35,10 +35,12 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
+from workbench_studies.kinds.replicate_demix import ReplicateDemix
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)
-SUBJECT = DemixSubject("rep", 1, ("law", "sea"), ("poems",), SIZE, ("law",))
+TEXTS = {"domains": ["law", "sea"], "novel": ["poems"], "removed": ["law"]}
+SUBJECT = ReplicateDemix(name="rep", seeds=1, budget=SIZE, **TEXTS)
 RUN = DemixRun("rep", 0)
 MODES: tuple[Variant, ...] = ("average", "uniform", "updating", "cached")
 
@@ -162,7 +164,7 @@ def test_a_belief_holds_the_posteriors_of_the_development_text(scores: dict[Scor
 def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counted(
     scores: dict[ScoreKey, Stored],
 ) -> None:
-    text, counted = ScoredText(SUBJECT.size, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
+    text, counted = ScoredText(SUBJECT.budget, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
     assert text.hits(counted) is None
     assert text.hits("nobody") is None
     right = np.random.default_rng(1).random(TEST) < 0.3

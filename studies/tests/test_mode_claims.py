@@ -229,7 +229,7 @@ def test_ranks_that_stand_in_for_the_papers_are_called_so() -> None:
 
 
 def test_every_row_of_tables_2_and_3_has_the_columns_of_the_paper() -> None:
-    fewer = replace(SUBJECT, size=replace(SIZE, ranks=(2, 8)))
+    fewer = SUBJECT.model_copy(update={"budget": replace(SIZE, ranks=(2, 8))})
     rows = by_rank(replace(world(), subject=fewer))
     assert [row["paper: Code"] for row in rows] == [
         None,

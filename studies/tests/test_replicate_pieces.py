@@ -15,8 +15,9 @@ from engine.text.parquet_rows import Table
 from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
 from workbench_studies.core.measurements import Stored
-from workbench_studies.demix.measurements import DemixMeasurements, DemixSubject
+from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import SIZES, System
+from workbench_studies.kinds.replicate_demix import ReplicateDemix
 from workbench_studies.running.replicate import with_wholes
 
 
@@ -70,6 +71,8 @@ def test_demix_draws_the_pieces_of_a_document_together(tmp_path: Path) -> None:
         np.save(folder / "documents.npy", np.arange(3, dtype=np.int32))
         (folder / "scores.json").write_text(json.dumps({"block_size": size.block_size}), encoding="utf-8")
     scores = {("rep-s0-dense/dense", "law", "test"): Stored(ArtifactRef(tmp_path / "scores"), 3 * size.block_size)}
-    measured = DemixMeasurements(DemixSubject("rep", 1, ("law", "sea"), (), size))
+    measured = DemixMeasurements(
+        ReplicateDemix(name="rep", seeds=1, domains=["law", "sea"], novel=["tweets"], budget=size)
+    )
     assert len(list(measured.measure(with_wholes(scores, {"law": tmp_path / "law"})))) == 2
     assert measured.losses[System("dense"), 0, "law"].documents_N.tolist() == [0, 1, 0]

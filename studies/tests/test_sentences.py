@@ -23,10 +23,9 @@ def verdicts_of(paper: str) -> list[Verdict]:
     if paper == "demix":
         return judge_demix(demix_worlds.evidence_of({}))
     if paper == "cbtm":
-        few = cbtm_worlds.evidence_of({})
-        many = replace(few, subject=replace(few.subject, size=cbtm_worlds.SIZES["tiny"]))
-        wide = replace(cbtm_worlds.SIZES["tiny"], num_ablated=32)
-        return [*judge_cbtm(few), *judge_cbtm(many), *judge_cbtm(replace(few, subject=replace(few.subject, size=wide)))]
+        few, tiny = cbtm_worlds.evidence_of({}), cbtm_worlds.SIZES["tiny"]
+        subjects = [few.subject.model_copy(update={"budget": one}) for one in (tiny, replace(tiny, num_ablated=32))]
+        return [one for subject in (few.subject, *subjects) for one in judge_cbtm(replace(few, subject=subject))]
     return judge_mode(mode_worlds.evidence_of({}))
 
 

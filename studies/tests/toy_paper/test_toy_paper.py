@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.engine.statistics.texts import losses_of
-from workbench_studies.core.measurements import Measurements, Subject
+from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.shapes import SHAPES
 from workbench_studies.core.study import Case, read_study
 from workbench_studies.core.verdicts import REPRODUCED, UNTESTABLE, Verdict
-from workbench_studies.demix.names import SIZES
+from workbench_studies.kinds.replicate_demix import ReplicateDemix
 
 DOMAINS = ("law", "sea")
 STUDY = read_study(__file__)
+SPEC = ReplicateDemix(name="toy", size="smoke", seeds=2, domains=list(DOMAINS), novel=["tweets"])
 
 
 def judged(nats: Mapping[str, float]) -> list[Verdict]:
-    measured = Measurements(Subject("toy", 2, DOMAINS, (), SIZES["smoke"]), losses_of(nats, DOMAINS))
+    measured = Measurements(SPEC, losses_of(nats, DOMAINS))
     names = {"small": "1M", "large": "2M"}  # models are called by their size
     main = Case(measured, names, {"training": DOMAINS}, names, ["gpu"])
     steps = [main.also({"before": one, "after": two}, {}) for one, two in (("1M", "1.5M"), ("1.5M", "2M"))]

@@ -46,7 +46,7 @@ def judge(measured: CbtmMeasurements, is_chosen: Callable[[DeclaredClaim], bool]
 
 
 def _cases(measured: CbtmMeasurements) -> Mapping[str, Sequence[CbtmCase]]:
-    size, arm = measured.subject.size, measured.subject.main
+    size, arm = measured.subject.budget, measured.subject.main
     every, most = arm.num_models, balanced(max(size.clusters))
     main = _main_case(measured)
     few = [number for number in SPARSE if 1 < number < every]
@@ -80,7 +80,7 @@ def _cases(measured: CbtmMeasurements) -> Mapping[str, Sequence[CbtmCase]]:
 
 
 def _main_case(measured: CbtmMeasurements) -> CbtmCase:
-    subject, size, main = measured.subject, measured.subject.size, measured.subject.main
+    subject, size, main = measured.subject, measured.subject.budget, measured.subject.main
     less = balanced(main.num_models, at_less=True)
     few, many = (pick({main.num_models, *size.also_ablated}) for pick in (min, max))
     systems = {
@@ -125,7 +125,7 @@ def _main_case(measured: CbtmMeasurements) -> CbtmCase:
         "random_numbers": few == many,
         "unbalanced_numbers": few == many,
         "as_many_labels": subject.metadata.num_models != main.num_models,
-        "classification": not measured.answers and not subject.has_tasks,
+        "classification": not measured.answers and not subject.tasks,
     }
     missing = [name for name, is_missing in lacks.items() if is_missing]
     return CbtmCase(measured, systems, {"training": subject.domains}, words, missing)
@@ -163,7 +163,7 @@ def _cells(arm: Arm, *cells: tuple[int, float]) -> str:
 
 def _times_saved(measured: CbtmMeasurements) -> float:
     """Figure 11 at one budget: how many times more operations the larger shape has."""
-    size = measured.subject.size
+    size = measured.subject.budget
     return operations(measured, size.shape) / operations(measured, size.smaller or size.shape)
 
 
@@ -176,7 +176,7 @@ def are_too_many(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     That number is chosen on one half of the documents and judged on the other: where it is chosen it also looks
     best by chance.
     """
-    domains, (*fewer, most) = case.texts["training"], sorted(case.measured.subject.size.clusters)
+    domains, (*fewer, most) = case.texts["training"], sorted(case.measured.subject.budget.clusters)
     choosing, judging = (case.measured.resampled.half(which) for which in range(2))
     if not choosing.seeds_with([System(balanced(number)) for number in (*fewer, most)], domains):
         return untestable(claim)
@@ -192,7 +192,7 @@ def best_grows(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     They are chosen on one half of the documents and judged on the other. With as many best at both budgets there is
     nothing to judge; and where that is the largest number, a larger one might be best.
     """
-    numbers, domains = sorted(case.measured.subject.size.clusters_at_less), case.texts["training"]
+    numbers, domains = sorted(case.measured.subject.budget.clusters_at_less), case.texts["training"]
     if len(numbers) < 2:
         return untestable(claim, "The smaller budget has one number of clusters only.")
     choosing, judging = (case.measured.resampled.half(which) for which in range(2))

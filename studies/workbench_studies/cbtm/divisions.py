@@ -17,7 +17,7 @@ _DIVISIONS: tuple[Division, ...] = ("balanced", "random", "unbalanced")
 
 def divisions(measured: CbtmMeasurements) -> list[Row]:
     """Figures 13 and 14 and table 8: ways to divide the text among models, at equal tokens."""
-    subject, size = measured.subject, measured.subject.size
+    subject, size = measured.subject, measured.subject.budget
     share, table_8 = size.less if size.ablations_at_less else 1.0, PAPER["table_8"]
     dense, main = System(subject.dense_reference), System(subject.reference)
     metadata = System(subject.metadata, "cached")
@@ -40,7 +40,7 @@ def divisions(measured: CbtmMeasurements) -> list[Row]:
 def by_number(measured: CbtmMeasurements) -> list[Row]:
     """Figures 13 and 14: perplexity by the number of clusters, for each way to make them, at the same tokens."""
     subject = measured.subject
-    numbers = sorted({subject.main.num_models, *subject.size.also_ablated})
+    numbers = sorted({subject.main.num_models, *subject.budget.also_ablated})
     return [
         {"made": division, "clusters": number, **measured.perplexity(System(arm), with_novel=False)}
         for division in _DIVISIONS

@@ -23,12 +23,7 @@ from workbench_studies.cbtm.names import (
     TEMPERATURES,
     Arm,
     CbtmRun,
-    CbtmSize,
-    Division,
     System,
-    ablated,
-    arms_of,
-    balanced,
     single_model,
     smaller,
     smaller_arms,
@@ -36,7 +31,8 @@ from workbench_studies.cbtm.names import (
 )
 from workbench_studies.core.calibration import Fit, fit, of_its_text
 from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored, Subject
+from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored
+from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -74,49 +70,11 @@ class Grouping:
         return Counted(cells_D, self.wholes_D, (len(self.labels), self.num_clusters))
 
 
-@dataclass(frozen=True)
-class CbtmSubject(Subject):
-    """With the arms of its size."""
-
-    size: CbtmSize
-    has_tasks: bool = False  # whether a folder of labelled tasks was given
-
-    @property
-    def runs(self) -> list[CbtmRun]:
-        return [CbtmRun(self.name, seed) for seed in range(self.seeds)]
-
-    @property
-    def arms(self) -> list[Arm]:
-        return arms_of(self.size, len(self.domains))
-
-    @property
-    def main(self) -> Arm:
-        """The arm that is looked at closely, and that the ablations are held against."""
-        return balanced(self.size.num_ablated)
-
-    @property
-    def reference(self) -> Arm:
-        """The arm with as many balanced clusters at the budget of the ablations."""
-        return self.ablated("balanced")
-
-    @property
-    def dense_reference(self) -> Arm:
-        return self.ablated("balanced", 1)
-
-    @property
-    def metadata(self) -> Arm:
-        return self.ablated("metadata", len(self.domains))
-
-    def ablated(self, division: Division, num_models: int | None = None) -> Arm:
-        """An arm at the budget of the ablations; of as many models as the main one, unless a number is given."""
-        return ablated(self.size, division, num_models or self.main.num_models)
-
-
 @dataclass
 class CbtmMeasurements(Measurements):
     """With what the clusterings are like, what updates take and what a classification found, each by seed."""
 
-    subject: CbtmSubject
+    subject: ReplicateCbtm
     groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
     updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
     fits: dict[int, Fit] = field(default_factory=dict)  # of the main arm; only where dev text allows
@@ -144,7 +102,7 @@ class CbtmMeasurements(Measurements):
                 self.fits[run.seed] = fitted
             homes = run.domains(subject.main, subject.domains)
             for domain in (*subject.everywhere, *homes):
-                text = _Text(subject.size, domain, scores, self, run, distances)
+                text = _Text(subject.budget, domain, scores, self, run, distances)
                 if domain in homes:
                     text.measure_home()
                 else:
@@ -152,7 +110,7 @@ class CbtmMeasurements(Measurements):
                 yield f"seed {run.seed}, {domain}"
 
 
-def systems_of(subject: CbtmSubject, arm: Arm) -> list[System]:
+def systems_of(subject: ReplicateCbtm, arm: Arm) -> list[System]:
     """Every way of weighing by nearness that an arm of several clusters is measured in."""
     systems = [System(arm)]
     if arm.scaling == OTHER:
@@ -175,12 +133,12 @@ def in_grid(arm: Arm, top_k: int, temperature: float) -> System:
     return System(arm, top_k=top_k if top_k < arm.num_models else None, temperature=temperature)
 
 
-def frozen(subject: CbtmSubject) -> System:
+def frozen(subject: ReplicateCbtm) -> System:
     """The main arm with weights that stay after half a block's tokens of a document (§2.2: its second half).
 
     A block that begins later in its document keeps the weights of its first token.
     """
-    return System(subject.main, freeze_after=subject.size.block_size // 2)
+    return System(subject.main, freeze_after=subject.budget.block_size // 2)
 
 
 def few_smaller(arm: Arm) -> int:
@@ -188,14 +146,14 @@ def few_smaller(arm: Arm) -> int:
     return max(1, arm.num_models // FEW_SMALLER)
 
 
-def _fit(subject: CbtmSubject, scores: Scores, run: CbtmRun) -> Fit | None:
+def _fit(subject: ReplicateCbtm, scores: Scores, run: CbtmRun) -> Fit | None:
     """A seed's evidence of the main arm, fitted on dev text of the training domains; no other text is opened.
 
     A model of a cluster has read of many domains: left out is the one that fits a domain's dev text best.
     """
     experts = run.experts(subject.main, subject.domains)
-    texts = {domain: ScoredText(subject.size, domain, scores).load(experts, "dev") for domain in subject.domains}
-    return fit(texts, subject.size.block_size, of_its_text)
+    texts = {domain: ScoredText(subject.budget, domain, scores).load(experts, "dev") for domain in subject.domains}
+    return fit(texts, subject.budget.block_size, of_its_text)
 
 
 @dataclass(frozen=True)
@@ -207,7 +165,7 @@ class _Text(ScoredText):
     distances: Mapping[DistanceKey, Stored]
 
     @property
-    def subject(self) -> CbtmSubject:
+    def subject(self) -> ReplicateCbtm:
         return self.measured.subject
 
     def measure(self) -> None:
@@ -221,7 +179,7 @@ class _Text(ScoredText):
             test = self._load_arm(arm, "test")
             if test is not None:
                 self._measure_arm(arm, test)
-        for arm in smaller_arms(self.subject.size):
+        for arm in smaller_arms(self.subject.budget):
             self._measure_smaller(arm)
 
     def measure_home(self) -> None:

@@ -77,7 +77,7 @@ def findings_of(measured: CbtmMeasurements) -> Row:
 
 def by_clusters(measured: CbtmMeasurements) -> list[Row]:
     """Perplexity by budget and number of clusters; the seed model first. The paper's table 9 is of one budget."""
-    size = measured.subject.size
+    size = measured.subject.budget
     rows: list[Row] = [
         {"clusters": None, "tokens after branching": 0, "budget": "seed model", **measured.perplexity(SEED)}
         | {"paper": None}
@@ -98,7 +98,7 @@ def by_clusters(measured: CbtmMeasurements) -> list[Row]:
 
 def _by_domain(measured: CbtmMeasurements) -> list[Row]:
     """Perplexity on each training and novel domain, by the number of clusters at the full budget."""
-    arms = map(balanced, sorted(measured.subject.size.clusters))
+    arms = map(balanced, sorted(measured.subject.budget.clusters))
     systems = {"seed model": SEED} | {str(arm): System(arm) for arm in arms}
     return [
         {
@@ -112,14 +112,14 @@ def _by_domain(measured: CbtmMeasurements) -> list[Row]:
 
 def _tokens_seen(measured: CbtmMeasurements, *, at_less: bool) -> int:
     """The number of tokens that all models of an arm read together after branching."""
-    size = measured.subject.size
+    size = measured.subject.budget
     share = size.less if at_less else 1.0
     return int(share * size.training.num_steps * size.training.sequences_per_domain * size.block_size)
 
 
 def _seeding_tokens(measured: CbtmMeasurements) -> int:
     """The number of tokens the seed model read before branching; batches take as many sequences of each domain."""
-    seeding = measured.subject.size.seeding
+    seeding = measured.subject.budget.seeding
     return seeding.num_steps * seeding.sequences_per_domain * len(measured.subject.domains) * seeding.block_size
 
 
@@ -127,7 +127,7 @@ def efficiency(measured: CbtmMeasurements) -> list[Row]:
     """§A.2 and §A.3: operations of all models of an arm, and how many times less than Dense for Dense's perplexity."""
     dense = _curve(measured, 1)
     rows: list[Row] = []
-    for number in sorted({*measured.subject.size.clusters_at_less, 1}):
+    for number in sorted({*measured.subject.budget.clusters_at_less, 1}):
         curve = _curve(measured, number)
         flops = _flops(measured, _tokens_seen(measured, at_less=False), number)
         rows.append(
@@ -158,7 +158,7 @@ def _flops(
     measured: CbtmMeasurements, num_tokens: int, num_clusters: int = 1, shape: ModelConfig | None = None
 ) -> float:
     """Operations of one of so many models when all together see these tokens (§A.2)."""
-    size = measured.subject.size
+    size = measured.subject.budget
     shape = shape or size.shape
     return elm_flops(shape.num_layers, shape.width, size.vocab_size, num_tokens, size.block_size, num_clusters)
 
@@ -171,7 +171,7 @@ def operations(measured: CbtmMeasurements, shape: ModelConfig) -> float:
 
 def by_shape(measured: CbtmMeasurements) -> list[Row]:
     """Perplexity and operations of both shapes, with one model and with clusters; empty for a size of one shape."""
-    size, main = measured.subject.size, balanced(measured.subject.main.num_models, at_less=True)
+    size, main = measured.subject.budget, balanced(measured.subject.main.num_models, at_less=True)
     if size.smaller is None:
         return []
     systems = (
@@ -193,7 +193,7 @@ def by_shape(measured: CbtmMeasurements) -> list[Row]:
 
 def by_budget(measured: CbtmMeasurements) -> list[Row]:
     """Figure 12: perplexity of the mixture of experts, the main arm and the dense model at both budgets."""
-    if measured.subject.size.moe is None:
+    if measured.subject.budget.moe is None:
         return []
     rows: list[Row] = []
     for at_less in (True, False):
@@ -208,7 +208,7 @@ def by_budget(measured: CbtmMeasurements) -> list[Row]:
 
 def by_update(measured: CbtmMeasurements) -> list[Row]:
     """Figure 8: seconds of an update of each arm's slowest model, at the full budget; empty where none is known."""
-    size = measured.subject.size
+    size = measured.subject.budget
     arms = [(str(arm), arm.key, arm) for arm in map(balanced, sorted(size.clusters))]
     return [
         {
@@ -252,7 +252,7 @@ def _by_active(measured: CbtmMeasurements) -> list[Row]:
             **measured.perplexity(sparse(balanced(number), top_k), with_novel=False),
             "paper": printed(number, top_k),
         }
-        for number in sorted(measured.subject.size.clusters)
+        for number in sorted(measured.subject.budget.clusters)
         for top_k in sorted({*(one for one in SPARSE if one < number), number})
     ]
 
@@ -279,7 +279,7 @@ def _by_temperature(measured: CbtmMeasurements) -> list[Row]:
 def _by_scaling(measured: CbtmMeasurements) -> list[Row]:
     """The two readings of the embedding, each at its temperatures."""
     main = measured.subject.main
-    if not measured.subject.size.scaled_otherwise:
+    if not measured.subject.budget.scaled_otherwise:
         return []
     arms = ((HEADLINE, main, TEMPERATURES), (OTHER, Arm(main.division, main.num_models, OTHER), OTHER_TEMPERATURES))
     return [

@@ -16,6 +16,7 @@ from engine.statistics.bootstrap import Hits, Ints, Loss, Place, Resampled
 from engine.statistics.estimates import NUM_DRAWS
 from engine.text.split_names import HeldOutSplit
 from workbench_studies.core.sizes import Size
+from workbench_studies.kinds.replicate import Replicate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,30 +38,11 @@ ScoreKey = tuple[str, str, str]  # expert, domain, split
 Scores = Mapping[ScoreKey, Stored]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The subject of a replication: its name, seeds, domains and size."""
-
-    name: str
-    seeds: int
-    domains: tuple[str, ...]
-    novel: tuple[str, ...]
-    size: Size
-
-    @property
-    def everywhere(self) -> tuple[str, ...]:
-        return (*self.domains, *self.novel)
-
-    def role_of(self, domain: str) -> str:
-        """`training` or `novel`."""
-        return "novel" if domain in self.novel else "training"
-
-
 @dataclass
 class Measurements:
-    """All measurements of a subject so far; `resampled` once they are complete."""
+    """All measurements of a replication so far; `resampled` once they are complete."""
 
-    subject: Subject
+    subject: Replicate
     losses: dict[Place, Loss] = field(default_factory=dict)
     prior_blocks: dict[str, int] = field(default_factory=dict)  # behind each domain's cached priors
     num_draws: int = NUM_DRAWS

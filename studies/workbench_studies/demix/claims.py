@@ -75,7 +75,7 @@ def case_of(measured: DemixMeasurements, reading: Reading) -> DemixCase:
         "everywhere": subject.everywhere,
         "removed": subject.removed,
     }
-    has_arms = {"removed": bool(subject.removed), "interleaved": subject.size.interleaved_every is not None}
+    has_arms = {"removed": bool(subject.removed), "interleaved": subject.budget.interleaved_every is not None}
     words = {"removed": ", ".join(subject.removed)}
     return DemixCase(measured, systems, texts, words, [name for name, is_there in has_arms.items() if not is_there])
 
@@ -192,7 +192,7 @@ def _entropy(belief: Belief) -> float:
 def is_stable(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     measured, domains = case.measured, case.texts["everywhere"]
     results = [[drift_of(one) for one in measured.beliefs_on(domain)] for domain in domains]
-    if not all(results) and measured.subject.size.prior_blocks >= 2 * STABLE_AFTER:
+    if not all(results) and measured.subject.budget.prior_blocks >= 2 * STABLE_AFTER:
         return untestable(claim)
     complete = [[one <= SETTLED for one in each if one is not None] for each in results if each and None not in each]
     if len(complete) < 2:

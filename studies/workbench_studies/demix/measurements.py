@@ -17,13 +17,12 @@ from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import Floats
 from workbench_studies.core.calibration import Fit, fit
-from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Subject
+from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores
 from workbench_studies.demix.names import (
     CALIBRATED,
     GRID,
     READINGS,
     DemixRun,
-    DemixSize,
     Reading,
     System,
     by_evidence,
@@ -33,6 +32,7 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
+from workbench_studies.kinds.replicate_demix import ReplicateDemix
 
 _DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
 EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")
@@ -49,23 +49,11 @@ class Belief:
     documents_N: Ints  # in which each block begins
 
 
-@dataclass(frozen=True)
-class DemixSubject(Subject):
-    """With the domains that a model is trained without."""
-
-    size: DemixSize
-    removed: tuple[str, ...] = ()
-
-    @property
-    def runs(self) -> list[DemixRun]:
-        return [DemixRun(self.name, seed) for seed in range(self.seeds)]
-
-
 @dataclass
 class DemixMeasurements(Measurements):
     """With what held-out text says of the experts, the calibrated evidence, and the overlap of its domains."""
 
-    subject: DemixSubject
+    subject: ReplicateDemix
     beliefs: dict[tuple[int, str], Belief] = field(default_factory=dict)  # by seed and domain
     fits: dict[int, Fit] = field(default_factory=dict)  # by seed; only where dev text allows
     overlap: Overlap | None = None  # None: not measured
@@ -88,15 +76,15 @@ class DemixMeasurements(Measurements):
             if fitted := _fit(self.subject, scores, run):
                 self.fits[run.seed] = fitted
             for domain in self.subject.everywhere:
-                _Text(self.subject.size, domain, scores, self, run).measure()
+                _Text(self.subject.budget, domain, scores, self, run).measure()
                 yield f"seed {run.seed}, {domain}"
 
 
-def _fit(subject: DemixSubject, scores: Scores, run: DemixRun) -> Fit | None:
+def _fit(subject: ReplicateDemix, scores: Scores, run: DemixRun) -> Fit | None:
     """A seed's evidence, fitted on dev text of the training domains; no other text is opened."""
     experts = run.experts("demix", subject.domains)
-    texts = {domain: ScoredText(subject.size, domain, scores).load(experts, "dev") for domain in subject.domains}
-    return fit(texts, subject.size.block_size)
+    texts = {domain: ScoredText(subject.budget, domain, scores).load(experts, "dev") for domain in subject.domains}
+    return fit(texts, subject.budget.block_size)
 
 
 @dataclass(frozen=True)
@@ -107,7 +95,7 @@ class _Text(ScoredText):
     run: DemixRun
 
     @property
-    def subject(self) -> DemixSubject:
+    def subject(self) -> ReplicateDemix:
         return self.measured.subject
 
     def measure(self) -> None:
@@ -146,7 +134,7 @@ class _Text(ScoredText):
         grid = {one: one.evidence for one in GRID.values() if one.evidence != "calibrated"}
         for reading, rule in {**rules, **grid}.items():
             updating = UpdatingGate(
-                equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.size.block_size
+                equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.budget.block_size
             )
             self._keep(system("updating", reading), self.mixed(updating, test))
         for reading, rule in {by_evidence(reading.evidence): rule for reading, rule in rules.items()}.items():
@@ -188,7 +176,7 @@ class _Text(ScoredText):
         dev = self.load(experts, "dev")
         if dev is None:
             return
-        gate = UpdatingGate([1.0] * len(experts), update_every=self.subject.size.block_size)
+        gate = UpdatingGate([1.0] * len(experts), update_every=self.subject.budget.block_size)
         blocks_ENT = self.full_blocks(dev)
         self.measured.prior_blocks[self.domain] = self.num_prior_blocks(blocks_ENT)
         self.measured.beliefs[self.run.seed, self.domain] = Belief(

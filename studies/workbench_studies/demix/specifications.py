@@ -8,8 +8,8 @@ from typing import Any
 
 from engine.methods.registry import get_method
 from workbench_studies.core.findings import Row
-from workbench_studies.demix.measurements import DemixSubject
 from workbench_studies.demix.names import PRINTED, WORDS
+from workbench_studies.kinds.replicate_demix import ReplicateDemix
 
 SplitWords = Mapping[str, int]  # words between white space, by split
 _NAMES = {**WORDS, "demix": "DEMix"}
@@ -45,7 +45,7 @@ class TrainedModel:
         return speed / self.num_devices if speed is not None and self.num_devices else None
 
 
-def word_rows(subject: DemixSubject, words: Mapping[str, SplitWords]) -> list[Row]:
+def word_rows(subject: ReplicateDemix, words: Mapping[str, SplitWords]) -> list[Row]:
     """Table 1: each domain's words, with the sums of ours and the paper's; domains that are not imported are empty."""
     rows: list[Row] = []
     for role, domains in (("training", subject.domains), ("novel", subject.novel)):

@@ -245,7 +245,7 @@ def _dapt(measured: DemixMeasurements) -> list[Row]:
 
 def by_domain(measured: DemixMeasurements) -> list[Row]:
     """§3.3: each training domain's change by interleaving, with its overlap; empty where no arm interleaves."""
-    if measured.subject.size.interleaved_every is None:
+    if measured.subject.budget.interleaved_every is None:
         return []
     return [
         {

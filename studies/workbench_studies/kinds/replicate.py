@@ -61,6 +61,15 @@ class Replicate(Spec):
         chosen = ["--size", self.size, "--seeds", str(self.seeds), "--name", self.name]
         return shell_command("replicate", self.paper, *text, *chosen, *self.own_options(), "--here")
 
+    @property
+    def everywhere(self) -> list[str]:
+        """All domains."""
+        return [*self.domains, *self.novel]
+
+    def role_of(self, domain: str) -> str:
+        """`training` or `novel`."""
+        return "novel" if domain in self.novel else "training"
+
     def own_options(self) -> list[str]:
         """The options of the command that only its paper has."""
         return []

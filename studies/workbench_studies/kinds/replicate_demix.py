@@ -28,13 +28,16 @@ class ReplicateDemix(Replicate):
             raise ValueError("only a training domain can be left out of training")
         return self
 
+    @property
+    def runs(self) -> list[DemixRun]:
+        return [DemixRun(self.name, seed) for seed in range(self.seeds)]
+
     def own_options(self) -> list[str]:
         return ["--removed", ",".join(self.removed)] if self.removed else []
 
     def names(self) -> list[str]:
-        runs = [DemixRun(self.name, seed) for seed in range(self.seeds)]
         interleaves = self.budget.interleaved_every is not None
-        return [name for run in runs for name in run.names(self.novel, self.removed, interleaves)]
+        return [name for run in self.runs for name in run.names(self.novel, self.removed, interleaves)]
 
 
 KIND = kind_of(ReplicateDemix)

@@ -11,7 +11,7 @@ from workbench_studies.kinds.replicate import BUDGET, Replicate, kind_of
 from workbench_studies.mode.arms import SIZES as MODE_SIZES
 from workbench_studies.mode.arms import ModeSize
 from workbench_studies.mode.arms import arms_of as mode_arms
-from workbench_studies.mode.names import runs_of
+from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, runs_of
 
 
 class ReplicateMode(Replicate):
@@ -40,15 +40,27 @@ class ReplicateMode(Replicate):
 
     @property
     def judged(self) -> list[str]:
-        """The texts of table 1."""
+        """The texts of table 1: both targets, and what is retained."""
         return [*self.targets, self.retention]
+
+    @property
+    def others(self) -> list[str]:
+        """The other domains that the backbone was trained on."""
+        return [domain for domain in self.known if domain != self.retention]
+
+    @property
+    def runs(self) -> list[ModeRun]:
+        return runs_of(self.name, self.seeds, shared_backbone=self.budget.shared_backbone)
+
+    @property
+    def arms(self) -> list[Arm]:
+        return [BACKBONE, *mode_arms(self.budget)]
 
     def own_options(self) -> list[str]:
         return ["--targets", ",".join(self.targets), "--retention", self.retention]
 
     def names(self) -> list[str]:
-        runs = runs_of(self.name, self.seeds, shared_backbone=self.budget.shared_backbone)
-        return [name for run in runs for name in run.names(mode_arms(self.budget))]
+        return [name for run in self.runs for name in run.names(mode_arms(self.budget))]
 
 
 KIND = kind_of(ReplicateMode)

@@ -36,7 +36,7 @@ def judge(measured: ModeMeasurements) -> list[Verdict]:
 
 
 def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
-    subject, size = measured.subject, measured.subject.size
+    subject, size = measured.subject, measured.subject.budget
     by_rank, cells = arms.by_rank(size), arms.by_shape(size)
     texts = {
         "first": subject.targets[:1],
@@ -70,7 +70,7 @@ def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
 
 def _named_arms(measured: ModeMeasurements) -> dict[str, Any]:
     """Arms by their names in claims, and those of which the best one is compared."""
-    size = measured.subject.size
+    size = measured.subject.budget
     by_rank, by_layers, cells = arms.by_rank(size), arms.by_layers(size), arms.by_shape(size)
     amounts = {"fewest": size.sequences[0], "before": size.sequences[-1], "all": None}
     return {
@@ -200,7 +200,7 @@ def _floor(measured: ModeMeasurements, compared: Sequence[Arm], domains: Sequenc
     if untrained := next(filter(None, (_as_untrained(measured, arm) for arm in compared)), ""):
         return untrained
     values = [100 * one for arm in compared if (one := measured.accuracies.value(arm, domains)) is not None]
-    chance = 100 / measured.subject.size.vocab_size
+    chance = 100 / measured.subject.budget.vocab_size
     if values and max(values) <= chance + NEAR_CHANCE:
         listed = " and ".join(f"{one:.1f}" for one in values)
         return f"{listed} % are within {NEAR_CHANCE:g} points of a guess among all tokens ({chance:.2f} %)."

@@ -11,43 +11,16 @@ from functools import cached_property
 
 from engine.statistics.bootstrap import Accuracies, Hits, Place
 from engine.statistics.estimates import Estimate
-from workbench_studies.core.measurements import Measurements, ScoredText, Scores, Subject
-from workbench_studies.mode.arms import ModeSize, arms_of
-from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, runs_of
-
-
-@dataclass(frozen=True)
-class ModeSubject(Subject):
-    """With the domains that models are adapted to, and the one that they must not forget."""
-
-    size: ModeSize
-    targets: tuple[str, str]
-    retention: str
-
-    @property
-    def runs(self) -> list[ModeRun]:
-        return runs_of(self.name, self.seeds, shared_backbone=self.size.shared_backbone)
-
-    @property
-    def arms(self) -> list[Arm]:
-        return [BACKBONE, *arms_of(self.size)]
-
-    @property
-    def judged(self) -> tuple[str, ...]:
-        """The columns of table 1: both targets, and what is retained."""
-        return (*self.targets, self.retention)
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The other domains that the backbone was trained on."""
-        return tuple(one for one in self.domains if one not in self.judged)
+from workbench_studies.core.measurements import Measurements, ScoredText, Scores
+from workbench_studies.kinds.replicate_mode import ReplicateMode
+from workbench_studies.mode.names import Arm
 
 
 @dataclass
 class ModeMeasurements(Measurements):
     """With which tokens were hit, and the parameters of seed models and experts, by name. Accuracies are in %."""
 
-    subject: ModeSubject
+    subject: ReplicateMode
     hits: dict[Place, Hits] = field(default_factory=dict)
     num_parameters: dict[str, int] = field(default_factory=dict)
 
@@ -73,7 +46,7 @@ class ModeMeasurements(Measurements):
         """Adds what the scores give; says after each seed and text where it is."""
         for run in self.subject.runs:
             for domain in self.subject.everywhere:
-                text = ScoredText(self.subject.size, domain, scores)
+                text = ScoredText(self.subject.budget, domain, scores)
                 for arm in self.subject.arms:
                     expert = run.expert(arm, self.subject.targets)
                     self.keep(arm, run.seed, domain, text.one(expert))

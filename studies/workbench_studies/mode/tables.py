@@ -72,7 +72,7 @@ def _on_second(measured: ModeMeasurements, arm: Arm) -> Row:
 
 def by_method(measured: ModeMeasurements) -> list[Row]:
     """Table 1: accuracies with the paper's, perplexity and parameters; the backbone first."""
-    size = measured.subject.size
+    size = measured.subject.budget
     rows = [("", BACKBONE), *arms.table_1(size).items(), ("", arms.copied(size))]
     return [_method_row(measured, arm, PAPER["table_1"].get(row), PAPER["parameters"].get(row)) for row, arm in rows]
 
@@ -99,7 +99,7 @@ def _total(measured: ModeMeasurements, arm: Arm) -> int | None:
 
 def _by_domain(measured: ModeMeasurements) -> list[Row]:
     """The accuracy of table 1's models on each domain, training and novel."""
-    models = [BACKBONE, *arms.table_1(measured.subject.size).values()]
+    models = [BACKBONE, *arms.table_1(measured.subject.budget).values()]
     return [
         {
             "domain": domain,
@@ -118,7 +118,7 @@ def _by_knowledge(measured: ModeMeasurements) -> Iterator[Row]:
         "its other domains": subject.others,
         "novel domains": subject.novel,
     }
-    for arm in arms.table_1(subject.size).values():
+    for arm in arms.table_1(subject.budget).values():
         for name, domains in texts.items():
             if domains:
                 change = measured.lead(arm, BACKBONE, domains)
@@ -127,7 +127,7 @@ def _by_knowledge(measured: ModeMeasurements) -> Iterator[Row]:
 
 def by_steps(measured: ModeMeasurements) -> list[Row]:
     """What is compared with the composed model, given as many steps as it and its experts had."""
-    size = measured.subject.size
+    size = measured.subject.budget
     compared = [*arms.longer(size).values(), arms.table_1(size)["composed"]]
     return [
         {
@@ -141,10 +141,10 @@ def by_steps(measured: ModeMeasurements) -> list[Row]:
 
 def _by_rate(measured: ModeMeasurements) -> list[Row]:
     """Methods without a first stage at several peak rates."""
-    rows = arms.table_1(measured.subject.size)
+    rows = arms.table_1(measured.subject.budget)
     return [
         {"model": str(rows[row]), "rate": f"{rate:g}", **_averages(measured, arm)}
-        for row, of_row in arms.by_rate(measured.subject.size).items()
+        for row, of_row in arms.by_rate(measured.subject.budget).items()
         for rate, arm in of_row.items()
     ]
 
@@ -154,7 +154,7 @@ def _by_rate(measured: ModeMeasurements) -> list[Row]:
 
 def by_rank(measured: ModeMeasurements) -> list[Row]:
     """Table 2, with the paper's rows of the same rank."""
-    size = measured.subject.size
+    size = measured.subject.budget
     return [
         {
             "rank": lora.rank,
@@ -171,13 +171,13 @@ def _by_shape(measured: ModeMeasurements) -> list[Row]:
     """Table 3."""
     return [
         {"blocks": cell[0], "layers in each": cell[1], **_beside(measured, arm, TABLE_3.get(cell))}
-        for cell, arm in arms.by_shape(measured.subject.size).items()
+        for cell, arm in arms.by_shape(measured.subject.budget).items()
     ]
 
 
 def _by_parameters(measured: ModeMeasurements) -> list[Row]:
     """Figure 3, left: accuracy on the second target by what was added."""
-    size = measured.subject.size
+    size = measured.subject.budget
     return [
         {"method": method, "model": str(arm), **_columns(measured, arm)}
         for method, of_method in (("LoRA", arms.by_rank(size)), ("MoDE", arms.by_layers(size)))
@@ -203,17 +203,17 @@ def _by_sequences(measured: ModeMeasurements) -> list[Row]:
             "sequences": _amount(amount),
             **_on_second(measured, arm),
         }
-        for method, of_method in arms.by_sequences(measured.subject.size).items()
+        for method, of_method in arms.by_sequences(measured.subject.budget).items()
         for amount, arm in of_method.items()
     ]
 
 
 def _by_mixture(measured: ModeMeasurements) -> list[Row]:
     """Figure 5."""
-    rows = arms.table_1(measured.subject.size)
+    rows = arms.table_1(measured.subject.budget)
     return [
         {"model": str(rows[row]), "sequences of each": _amount(amount), **_averages(measured, arm)}
-        for row, of_row in arms.by_mixture(measured.subject.size).items()
+        for row, of_row in arms.by_mixture(measured.subject.budget).items()
         for amount, arm in of_row.items()
     ]
 

@@ -13,7 +13,7 @@ from workbench.specs.plan import Step
 from workbench_studies.cbtm import claims as cbtm
 from workbench_studies.cbtm import report as cbtm_report
 from workbench_studies.cbtm import tables as cbtm_tables
-from workbench_studies.cbtm.measurements import CbtmMeasurements, CbtmSubject
+from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
 from workbench_studies.core.findings import Circumstances, Findings, Row, common_findings
 from workbench_studies.core.report import Report, seeds_words
@@ -22,17 +22,14 @@ from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix import claims as demix
 from workbench_studies.demix import report as demix_report
-from workbench_studies.demix.measurements import DemixMeasurements, DemixSubject
+from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import SIZES as DEMIX_SIZES
 from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
-from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode import claims as mode
 from workbench_studies.mode import report as mode_report
 from workbench_studies.mode import tables as mode_tables
 from workbench_studies.mode.arms import SIZES as MODE_SIZES
-from workbench_studies.mode.measurements import ModeMeasurements, ModeSubject
+from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import roles
 from workbench_studies.papers.cbtm_plan import steps as cbtm_steps
 from workbench_studies.papers.demix_plan import steps as demix_steps
@@ -72,37 +69,13 @@ class Paper:
         return f"{self.title} replicated: {findings['name']} ({findings['size']}, {seeds_words(findings)})"
 
 
-def _demix_measurements(spec: ReplicateDemix) -> DemixMeasurements:
-    return DemixMeasurements(DemixSubject(**_subject(spec), removed=tuple(spec.removed)))
-
-
-def _cbtm_measurements(spec: ReplicateCbtm) -> CbtmMeasurements:
-    return CbtmMeasurements(CbtmSubject(**_subject(spec), has_tasks=bool(spec.tasks)))
-
-
-def _mode_measurements(spec: ReplicateMode) -> ModeMeasurements:
-    first, second = spec.targets
-    return ModeMeasurements(ModeSubject(**_subject(spec), targets=(first, second), retention=spec.retention))
-
-
-def _subject(spec: Replicate) -> dict[str, Any]:
-    """What the subjects of all papers have."""
-    return {
-        "name": spec.name,
-        "seeds": spec.seeds,
-        "domains": tuple(spec.domains),
-        "novel": tuple(spec.novel),
-        "size": spec.budget,
-    }
-
-
 DEMIX = Paper(
     name="demix",
     title="DEMix",
     source="Gururangan et al., 2021",
     sizes=DEMIX_SIZES,
     steps=demix_steps,
-    measurements=_demix_measurements,
+    measurements=DemixMeasurements,
     study=demix.STUDY,
     judge=demix.judge_all,
     tables=demix.findings_of,
@@ -116,7 +89,7 @@ CBTM = Paper(
     source="Gururangan et al., 2023",
     sizes=CBTM_SIZES,
     steps=cbtm_steps,
-    measurements=_cbtm_measurements,
+    measurements=CbtmMeasurements,
     study=cbtm.STUDY,
     judge=cbtm.judge,
     tables=cbtm_tables.findings_of,
@@ -129,7 +102,7 @@ MODE = Paper(
     source="Schafhalter et al., 2024",
     sizes=MODE_SIZES,
     steps=mode_steps,
-    measurements=_mode_measurements,
+    measurements=ModeMeasurements,
     study=mode.STUDY,
     judge=mode.judge,
     tables=mode_tables.findings_of,

@@ -32,10 +32,6 @@ class Maker:
 
     spec: Replicate
 
-    @property
-    def everywhere(self) -> list[str]:
-        return [*self.spec.domains, *self.spec.novel]
-
     def texts(self, runs: Sequence[Run]) -> Iterator[Step]:
         """Imports, and a seed model for each seed."""
         for text in self.spec.imports:
