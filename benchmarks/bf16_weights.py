@@ -29,7 +29,7 @@ from engine.text.blocks import Tokens  # noqa: E402
 from engine.training.data import DomainText  # noqa: E402
 from engine.training.inspection import Held, observed_by  # noqa: E402
 from engine.training.loop import train  # noqa: E402
-from engine.training.memory.low_bits import rounded_at_random  # noqa: E402
+from engine.training.low_bits import rounded_at_random  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
 
 SIZES = {"steps": (200, 4), "seeds": ([0, 1, 2], [0])}
@@ -72,7 +72,7 @@ def measure(seed: Path, name: str, num_steps: int, number: int, folder: Path) ->
     )
     loss, size, began = 0.0, 0.0, time.process_time()
     how = _to_the_nearest if "nearest" in name else rounded_at_random
-    rounding = patch("engine.training.memory.low_bits.rounded_at_random", how)
+    rounding = patch("engine.training.low_bits.rounded_at_random", how)
     with observed_by(held.append), rounding:
         for event in train(model, [text()], config, folder):
             if isinstance(event, Evaluated) and event.step == num_steps:

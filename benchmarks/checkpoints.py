@@ -46,24 +46,27 @@ from torch import Tensor  # noqa: E402
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.events import Step  # noqa: E402
 from engine.files import write_manifest  # noqa: E402
-from engine.methods.row_registry import new_placement  # noqa: E402
+from engine.methods.multi_expert_files import new_placement  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.trainable_model import trainable  # noqa: E402
 from engine.text.blocks import Tokens  # noqa: E402
-from engine.training import background_checkpoint  # noqa: E402
-from engine.training.background_checkpoint import BackgroundCheckpoint  # noqa: E402
+from engine.training import run_state  # noqa: E402
 from engine.training.checkpoint import (  # noqa: E402
     EvaluationHistory,
     save_checkpoint,
     training_state,
 )
 from engine.training.data import DomainText  # noqa: E402
-from engine.training.distributed import SINGLE_PROCESS, RankGroup  # noqa: E402
-from engine.training.layout import Layout  # noqa: E402
-from engine.training.local_parts import local_part  # noqa: E402
+from engine.training.distributed import (  # noqa: E402
+    SINGLE_PROCESS,
+    Layout,
+    RankGroup,
+    local_part,
+)
 from engine.training.loop import train  # noqa: E402
 from engine.training.optimizer import make_optimizer  # noqa: E402
+from engine.training.run_state import BackgroundCheckpoint  # noqa: E402
 from engine.training.sharding import ShardedGroup  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
 
@@ -228,8 +231,8 @@ def training(
         print(f"{size}, {experts} experts, {num} processes, {'divided' if shard else 'copies'}; load {os.getloadavg()}")
     for number in range(rounds):
         for name in seen:
-            background_checkpoint.LEAST_BYTES = 0 if name == "background" else 1 << 60
-            background_checkpoint.has_idle_cores = lambda *_: True  # also of several processes on CPUs, which wait
+            run_state.LEAST_BYTES = 0 if name == "background" else 1 << 60
+            run_state.has_idle_cores = lambda *_: True  # also of several processes on CPUs, which wait
             seen[name].append(_train(num, rank, root / f"{name}-{number}", size, experts, shard))
             dist.barrier()
             if rank == 0:

@@ -16,7 +16,7 @@ import numpy as np
 from harness.benchmark import Figure, Options, report
 from ui.present.charts.cluster_map import cluster_map, map_picture
 from ui.present.charts.colours import Looks
-from workbench.registry.cards import ClusterCard, ClusteringCard
+from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 
 SIZES = {"points": ([100_000, 200_000, 1_000_000], [2_000, 201_000]), "times": (9, 2)}

@@ -10,7 +10,7 @@ Run: python benchmarks/decoding.py
 from __future__ import annotations
 
 from engine.device import prepare_process
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 
 prepare_process()
 
@@ -22,7 +22,7 @@ from transformers import DynamicCache  # noqa: E402
 
 from engine.config import Family, ModelConfig  # noqa: E402
 from engine.inference.mixing import Mixing  # noqa: E402
-from engine.mixing.combine import mix  # noqa: E402
+from engine.mixing.base import mix  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402

@@ -12,7 +12,7 @@ Run: python benchmarks/prompts.py --tokens 512
 from __future__ import annotations
 
 from engine.device import prepare_process
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 
 prepare_process()
 
@@ -24,9 +24,7 @@ from torch import Tensor  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
 from engine.inference.mixing import Mixing  # noqa: E402
-from engine.mixing.base import Gate  # noqa: E402
-from engine.mixing.combine import mix  # noqa: E402
-from engine.mixing.fixed import FixedGate  # noqa: E402
+from engine.mixing.base import FixedGate, Gate, mix  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402

@@ -23,8 +23,7 @@ import psutil  # noqa: E402
 
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.events import Step  # noqa: E402
-from engine.methods.joint_training import train_distributed  # noqa: E402
-from engine.methods.recipe import Recipe  # noqa: E402
+from engine.methods.joint_training import Recipe, train_distributed  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.training.data import PackedDomain  # noqa: E402
 from harness.benchmark import Figure, Options, report, resident_bytes  # noqa: E402

@@ -11,7 +11,7 @@ Run: python benchmarks/sparse_decoding.py
 from __future__ import annotations
 
 from engine.device import prepare_process
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 
 prepare_process(1)
 
@@ -30,16 +30,16 @@ from transformers import DynamicCache  # noqa: E402
 
 from engine.clusters.artifact import Clustering  # noqa: E402
 from engine.clusters.centroids import Clusters  # noqa: E402
-from engine.clusters.clusterer_registry import find_clusters  # noqa: E402
 from engine.clusters.config import ClusterConfig, TfidfConfig  # noqa: E402
 from engine.clusters.distances import GrowingContext  # noqa: E402
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf  # noqa: E402
+from engine.clusters.kmeans import find_clusters  # noqa: E402
 from engine.config import ModelConfig  # noqa: E402
 from engine.files import ArtifactRef, new_folder  # noqa: E402
 from engine.inference.ensemble import Ensemble, Group, group_of  # noqa: E402
 from engine.inference.mixing import Mixing  # noqa: E402
 from engine.loading.model_cache import ModelCache  # noqa: E402
-from engine.methods import multi_expert_host  # noqa: E402
+from engine.methods import multi_expert_files  # noqa: E402
 from engine.methods.multi_expert_files import load_experts, save_base, save_expert  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
@@ -152,7 +152,7 @@ def count_held() -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    multi_expert_host.load_experts = loading
+    multi_expert_files.load_experts = loading
     return lambda: sum(size_bytes(model) for one in alive if (model := one()) is not None)
 
 

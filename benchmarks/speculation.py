@@ -34,10 +34,9 @@ from engine.inference.ensemble import Ensemble, Group  # noqa: E402
 from engine.inference.generate import generate  # noqa: E402
 from engine.inference.shared_passes import SharedPasses  # noqa: E402
 from engine.inference.speculation import DraftCount  # noqa: E402
-from engine.methods.row_registry import new_placement  # noqa: E402
-from engine.mixing.base import Gate  # noqa: E402
+from engine.methods.multi_expert_files import new_placement  # noqa: E402
+from engine.mixing.base import FixedGate, Gate  # noqa: E402
 from engine.mixing.evidence import named  # noqa: E402
-from engine.mixing.fixed import FixedGate  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402

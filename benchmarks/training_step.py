@@ -7,7 +7,7 @@ Run: python benchmarks/training_step.py
 from __future__ import annotations
 
 from engine.device import prepare_process
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 
 prepare_process()
 

@@ -34,9 +34,9 @@ sys.path.insert(0, str(ROOT))
 
 from tests import network  # noqa: E402
 from tests.workbench.postgres import find_initdb  # noqa: E402
+from workbench.answers.cards import JobCard  # noqa: E402
 from workbench.job_records import jobs  # noqa: E402
 from workbench.registry import database  # noqa: E402
-from workbench.registry.cards import JobCard  # noqa: E402
 from workbench.settings import get_settings  # noqa: E402
 
 PASSWORD = "only-for-this-run"

@@ -1,29 +1,31 @@
 """Failures a person can act on.
 
-Problem                      what is wrong, and what to do next
-├── MissingExtra             libraries of an extra are not installed (engine.extras)
+Problem                                 what is wrong, and what to do next
+├── MissingExtraError                   libraries of an extra are not installed (engine.extras)
 └── EngineError
-    ├── CorpusError          text that cannot be read as documents (path, line)
-    │   └── CorpusChanged    a file that was written while it was read
-    ├── TokenizerError       a tokenizer that is missing, broken or not the one expected
-    │   └── ChatTemplateError  a chat template that cannot be read or does not write a conversation
-    ├── ModelError           a model that cannot be loaded, split or matched
-    ├── DamagedFile          a file that differs from its manifest
-    ├── TrainingError        a training that cannot start or must not go on
-    │   ├── DoesNotFit       it takes more memory or disk than there is
-    │   ├── NonFiniteLoss    the loss is NaN or infinite; nothing was updated
-    │   └── LostRank         one of several training processes ended (rank)
-    │       └── LostNode     one of several machines of a training cannot be reached
-    ├── MixtureError         experts, weights or priors that do not go together
-    │   └── ContextLengthExceeded  more text than the models read at once
-    └── ScoresError          stored log-likelihoods that do not fit the request
+    ├── CorpusError                     text that cannot be read as documents (path, line)
+    │   └── CorpusChangedError          a file that was written while it was read
+    ├── TokenizerError                  a tokenizer that is missing, broken or not the one expected
+    │   └── ChatTemplateError           a chat template that cannot be read or does not write a conversation
+    ├── ModelError                      a model that cannot be loaded, split or matched
+    ├── DamagedFileError                a file that differs from its manifest
+    ├── TrainingError                   a training that cannot start or must not go on
+    │   ├── DoesNotFitError             it takes more memory or disk than there is
+    │   ├── NonFiniteLossError          the loss is NaN or infinite; nothing was updated
+    │   └── LostRankError               one of several training processes ended (rank)
+    │       └── LostNodeError           one of several machines of a training cannot be reached
+    ├── MixtureError                    experts, weights or priors that do not go together
+    │   └── ContextLengthExceededError  more text than the models read at once
+    └── ScoresError                     stored log-likelihoods that do not fit the request
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar
 
 
 class NextStep(StrEnum):
@@ -48,8 +50,14 @@ class NextStep(StrEnum):
     FEWER_VALIDATION_EXAMPLES = "Add examples, or choose fewer validation examples."
 
 
-class Problem(Exception):
+class Problem(Exception):  # noqa: N818 -- it is shown as a problem and a next step
     """An error for users: what is wrong, and what to do next, in one or two short sentences."""
+
+    error_code: ClassVar[str] = "problem"
+
+    def __init_subclass__(cls, code: str = "") -> None:
+        """Gives the class the code by which JSON names it: the one given, else `model_error` for a ModelError."""
+        cls.error_code = code or re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, problem: str, next_step: str = "") -> None:
         super().__init__(problem, next_step)
@@ -63,12 +71,6 @@ class Problem(Exception):
 
     def __str__(self) -> str:
         return f"{self.cause} {self.next_step}".strip()
-
-
-def code_of(problem: Problem) -> str:
-    """A short stable name of a problem's class: NotFound -> not_found."""
-    name = type(problem).__name__
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
 class EngineError(Problem):
@@ -91,7 +93,7 @@ class CorpusError(EngineError):
         return place + self.problem
 
 
-class CorpusChanged(CorpusError):
+class CorpusChangedError(CorpusError, code="corpus_changed"):
     """A file that was written while it was read: what was read of it is of no one moment."""
 
 
@@ -107,7 +109,7 @@ class ModelError(EngineError):
     """A model that cannot be loaded, cut open or matched."""
 
 
-class DamagedFile(EngineError):
+class DamagedFileError(EngineError, code="damaged_file"):
     """Bytes that are not those of the manifest."""
 
 
@@ -115,15 +117,15 @@ class TrainingError(EngineError):
     """A training that cannot start or must not go on."""
 
 
-class DoesNotFit(TrainingError):
+class DoesNotFitError(TrainingError, code="does_not_fit"):
     """A training takes more memory or disk than there is, by its shapes alone; raised before its first update."""
 
 
-class NonFiniteLoss(TrainingError):
+class NonFiniteLossError(TrainingError, code="non_finite_loss"):
     """A loss is NaN or infinite; raised before anything is updated or kept."""
 
 
-class LostRank(TrainingError):
+class LostRankError(TrainingError, code="lost_rank"):
     """One of several training processes ended; says which, where that is known."""
 
     def __init__(
@@ -134,7 +136,7 @@ class LostRank(TrainingError):
         self.lacks_memory = lacks_memory  # it said so, or was killed, which is what a system without memory does
 
 
-class LostNode(LostRank):
+class LostNodeError(LostRankError, code="lost_node"):
     """A machine of a training does not answer: the training can go on without it, or when it is back."""
 
     def __init__(self, problem: str, next_step: str = "", *, node: str = "") -> None:
@@ -146,7 +148,7 @@ class MixtureError(EngineError):
     """Experts, weights or priors that do not go together."""
 
 
-class ContextLengthExceeded(MixtureError):
+class ContextLengthExceededError(MixtureError, code="context_length_exceeded"):
     """More text than the models read at once."""
 
 

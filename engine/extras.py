@@ -36,16 +36,16 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 _USERS = {"jobs": "command line", "api": "API", "studio": "studio", "notebook": "notebook", "s3": "store on S3"}
 
 
-class MissingExtra(Problem):
+class MissingExtraError(Problem, code="missing_extra"):
     """Libraries of an extra are not installed."""
 
 
 def require_extras(*extras: str) -> None:
-    """Raises MissingExtra if a library of these extras is not installed; imports none."""
+    """Raises MissingExtraError if a library of these extras is not installed; imports none."""
     for extra in extras:
         missing = [name for name in (*LIBRARIES["jobs"], *LIBRARIES[extra]) if not _is_installed(name)]
         if missing:
-            raise MissingExtra(
+            raise MissingExtraError(
                 f"The {_USERS[extra]} needs what is not installed: {', '.join(dict.fromkeys(missing))}.",
                 install_line(extra),
             )

@@ -8,15 +8,14 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.errors import DamagedFile
-from engine.shapes_only import is_shapes_only
-from engine.verified_files import remember, stats_of, was_verified
+from engine.device import is_shapes_only
+from engine.errors import DamagedFileError
 
 MANIFEST = "manifest.json"
 EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which one, and whose base
@@ -31,7 +30,7 @@ class ArtifactRef:
     record: Path | None = field(default=None, compare=False)  # of what was verified before; None: nothing is remembered
 
     def check(self) -> str:
-        """Verifies every file and returns the manifest's SHA-256; raises DamagedFile.
+        """Verifies every file and returns the manifest's SHA-256; raises DamagedFileError.
 
         With a `record` only files that changed since they were last verified.
         """
@@ -176,10 +175,10 @@ def write_manifest(folder: Path, hashes: Mapping[str, str] | None = None) -> str
 def verify_folder(folder: Path, sha256: str | None = None) -> str:
     """Checks every byte against the manifest (and the manifest against `sha256`); returns the manifest's SHA-256.
 
-    Raises DamagedFile that names the first file which is missing, cut short or changed.
+    Raises DamagedFileError that names the first file which is missing, cut short or changed.
     """
     for name, fault in faults_in(folder, sha256):
-        raise DamagedFile(f"{folder / name} {fault}", _RESTORE)
+        raise DamagedFileError(f"{folder / name} {fault}", _RESTORE)
     return sha256_of(folder / MANIFEST)
 
 
@@ -273,3 +272,31 @@ def _put_first(aside: Path, path: Path) -> None:
         except OSError:
             path.unlink(missing_ok=True)
             raise
+
+
+Stats = dict[str, list[int]]
+
+
+def stats_of(folder: Path, names: Iterable[str]) -> Stats:
+    """Size, inode and times of the files in a folder; raises OSError where one is missing."""
+    seen = {name: (folder / name).stat() for name in names}
+    return {name: [one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns] for name, one in seen.items()}
+
+
+def was_verified(record: Path, sha256: str, stats: Stats) -> bool:
+    """Whether the files with this manifest were right when they were as they are now."""
+    try:
+        return bool(json.loads(record.read_text(encoding="utf-8")) == {"manifest": sha256, "files": stats})
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def remember(record: Path, sha256: str, stats: Stats) -> None:
+    """Writes the record, readable by its owner alone; a disk that takes none is no fault of the files."""
+    aside = record.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        record.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"manifest": sha256, "files": stats}, file)
+        aside.replace(record)

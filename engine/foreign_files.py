@@ -13,7 +13,7 @@ from engine.errors import EngineError, ModelError
 _REMEDY = "Get the folder again from where it was published."
 
 
-class _Repeated(ValueError):
+class _RepeatedKeyError(ValueError):
     """A JSON object that has a key twice."""
 
 
@@ -87,7 +87,7 @@ def read_object(
         return None
     try:
         value = json.loads(text, object_pairs_hook=_distinct)
-    except _Repeated as cause:
+    except _RepeatedKeyError as cause:
         raise error(f"{folder / name} has the key “{cause}” twice.", _REMEDY) from None
     except RecursionError:
         raise error(f"{folder / name} is nested too deeply.", _REMEDY) from None
@@ -102,7 +102,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:
-            raise _Repeated(short(key))
+            raise _RepeatedKeyError(short(key))
         values[key] = value
     return values
 

@@ -24,7 +24,7 @@ _TIMES = re.compile(r"[?*+]|\{(?P<least>\d{1,3})(?:(?P<range>,)(?P<most>\d{0,3})
 _BEFORE_SPACE = r"(?!\S)"
 
 
-class _Unknown(Exception):
+class _UnknownPatternError(Exception):
     """A form that no rule here knows."""
 
 
@@ -42,7 +42,7 @@ def is_linear(pattern: str) -> bool:
     """Whether a pattern is of a form that no text makes slow."""
     try:
         branches = _branches(pattern)
-    except _Unknown:
+    except _UnknownPatternError:
         return False
     return len(branches) <= MAX_BRANCHES and all(_is_safe(branches[i:]) for i in range(len(branches)))
 
@@ -91,10 +91,10 @@ def _reads_on(before: Sequence[_Item], branch: Sequence[_Item]) -> bool:
 
 def _branches(pattern: str) -> list[list[_Item]]:
     if len(pattern) > MAX_LENGTH:
-        raise _Unknown
+        raise _UnknownPatternError
     branches, rest = _alternatives(pattern)
     if rest:
-        raise _Unknown
+        raise _UnknownPatternError
     return branches
 
 
@@ -109,7 +109,7 @@ def _alternatives(text: str) -> tuple[list[list[_Item]], str]:
         item, text = _item(text)
         branches[-1].append(item)
     if not all(branches):
-        raise _Unknown
+        raise _UnknownPatternError
     return branches, text
 
 
@@ -120,11 +120,11 @@ def _item(text: str) -> tuple[_Item, str]:
     if start := _GROUP.match(text):
         inner, rest = _alternatives(text[start.end() :])
         if not rest.startswith(")") or any(item != _Item(item.text) for branch in inner for item in branch):
-            raise _Unknown
+            raise _UnknownPatternError
         rest = rest[1:]
         item, after = _times(text[: len(text) - len(rest)], rest)
         if item.is_endless:
-            raise _Unknown
+            raise _UnknownPatternError
         most = item.least + item.num_counts - 1
         return replace(item, num_counts=item.num_counts * len(inner) ** min(most, _MAX_CHOICES)), after
     atom = _atom(text)
@@ -136,23 +136,23 @@ def _atom(text: str) -> str:
     if text[0] == "\\":
         if escape := _ESCAPE.match(text):
             return escape[0]
-        raise _Unknown
+        raise _UnknownPatternError
     if text[0] != "[":
         if text[0] in "()|*+?{^":
-            raise _Unknown
+            raise _UnknownPatternError
         return text[0]
     depth = i = 0
     while i < len(text):
         if text[i] == "\\":
             if not (escape := _ESCAPE.match(text, i)):
-                raise _Unknown
+                raise _UnknownPatternError
             i += len(escape[0])
             continue
         depth += (text[i] == "[") - (text[i] == "]")
         i += 1
         if not depth:
             return text[:i]
-    raise _Unknown
+    raise _UnknownPatternError
 
 
 def _times(atom: str, text: str) -> tuple[_Item, str]:
@@ -164,8 +164,8 @@ def _times(atom: str, text: str) -> tuple[_Item, str]:
     if least is not None:
         high = int(most) if most else None if is_range else low
     if max(low, high or 0) > _MOST_TIMES or (high is not None and high < low):
-        raise _Unknown
+        raise _UnknownPatternError
     rest = text[times.end() :].removeprefix("+")
     if rest[:1] in ("?", "*", "+", "{"):
-        raise _Unknown
+        raise _UnknownPatternError
     return _Item(atom, low, 1 if high is None else high - low + 1, high is None), rest

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.files import sha256_of
 from engine.foreign_files import short, what_is
 from engine.path_kinds import describe_path
@@ -48,7 +48,7 @@ class Packed:
         return [name for name in self.members if name.startswith(f"{folder}/")]
 
     def unpack(self, folder: str, target: Path) -> None:
-        """Writes the members of a folder below `target`; raises DamagedFile at the first that is not as listed."""
+        """Writes the members of a folder below `target`; raises DamagedFileError at the first that is not as listed."""
         with _opened(self.path) as archive:
             for name in self.names_in(folder):
                 place = target / name.removeprefix(f"{folder}/")
@@ -66,7 +66,9 @@ class Packed:
                 digest.update(chunk)
                 file.write(chunk)
         if left or digest.hexdigest() != sha256:
-            raise DamagedFile(f"“{name}” in {self.path} is not the file that was packed: its bytes changed.", _AGAIN)
+            raise DamagedFileError(
+                f"“{name}” in {self.path} is not the file that was packed: its bytes changed.", _AGAIN
+            )
 
 
 def write_packed(path: Path, about: Mapping[str, Any], folders: Mapping[str, Mapping[str, Path]]) -> None:
@@ -99,35 +101,35 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 
 def open_packed(path: Path) -> Packed:
-    """Reads the list of a packed file and checks its members against it; raises DamagedFile with the cause."""
+    """Reads the list of a packed file and checks its members against it; raises DamagedFileError with the cause."""
     described = describe_path(path)
     if described.kind not in ("packed expert", "archive", "missing", "unreadable"):
-        raise DamagedFile(described.sentence, described.remedy if described.kind == "pointer" else _PACKED)
+        raise DamagedFileError(described.sentence, described.remedy if described.kind == "pointer" else _PACKED)
     with _opened(path) as archive:
         infos = archive.infolist()
         if not infos or infos[0].filename != _LIST:
-            raise DamagedFile(f"{path} is not a packed expert.", _PACKED)
+            raise DamagedFileError(f"{path} is not a packed expert.", _PACKED)
         _refuse_unsafe(path, infos)
         listed = _read_list(path, archive)
     members = {name: (one["size_bytes"], one["sha256"]) for name, one in listed["members"].items()}
     if {info.filename: info.file_size for info in infos[1:]} != {name: size for name, (size, _) in members.items()}:
-        raise DamagedFile(f"{path} does not hold the files that it lists.", _AGAIN)
+        raise DamagedFileError(f"{path} does not hold the files that it lists.", _AGAIN)
     return Packed(path, listed["about"], members)
 
 
 def _refuse_unsafe(path: Path, infos: list[zipfile.ZipInfo]) -> None:
-    """Raises DamagedFile for names that lead elsewhere, links, and sizes that only unpacking would show."""
+    """Raises DamagedFileError for names that lead elsewhere, links, and sizes that only unpacking would show."""
     names = [info.filename for info in infos]
     if len(names) > 1 + _MAX_MEMBERS or len(set(names)) < len(names):
-        raise DamagedFile(f"{path} holds too many files, or one of them twice.", _AGAIN)
+        raise DamagedFileError(f"{path} holds too many files, or one of them twice.", _AGAIN)
     for info in infos:
         is_known = info.filename == _LIST or _is_member(info.filename)
         if not is_known or stat.S_ISLNK(info.external_attr >> 16):
-            raise DamagedFile(f"{path} holds {info.filename[:200]!a}, which no packed expert has.", _AGAIN)
+            raise DamagedFileError(f"{path} holds {info.filename[:200]!a}, which no packed expert has.", _AGAIN)
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise DamagedFile(f"{path} is compressed inside, which no packed expert is.", _AGAIN)
+            raise DamagedFileError(f"{path} is compressed inside, which no packed expert is.", _AGAIN)
     if sum(info.file_size for info in infos) > path.stat().st_size:
-        raise DamagedFile(f"{path} claims to hold more than its own size.", _AGAIN)
+        raise DamagedFileError(f"{path} claims to hold more than its own size.", _AGAIN)
 
 
 def _is_member(name: str) -> bool:
@@ -137,21 +139,21 @@ def _is_member(name: str) -> bool:
 
 def _read_list(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     if archive.getinfo(_LIST).file_size > _MAX_LIST_BYTES:
-        raise DamagedFile(f"The list in {path} is too large.", _AGAIN)
+        raise DamagedFileError(f"The list in {path} is too large.", _AGAIN)
     try:
         listed = json.loads(archive.read(_LIST).decode())
         form, version = listed["format"], listed["version"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise DamagedFile(f"The list in {path} cannot be read.", _AGAIN) from None
+        raise DamagedFileError(f"The list in {path} cannot be read.", _AGAIN) from None
     if form != FORMAT or version != VERSION:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"{path} has version {ascii(version)[:20]} of the packed format; here it is {VERSION}.", _ANOTHER_VERSION
         )
     members = listed.get("members")
     if not (
         isinstance(members, dict) and isinstance(listed.get("about"), dict) and all(map(_is_one, members.values()))
     ):
-        raise DamagedFile(f"The list in {path} cannot be read.", _AGAIN)
+        raise DamagedFileError(f"The list in {path} cannot be read.", _AGAIN)
     return dict(listed)
 
 
@@ -164,11 +166,11 @@ def _is_one(member: Any) -> bool:
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     if what := what_is(path):
-        raise DamagedFile(f"{path} is a {what}, not a file.", _PACKED)
+        raise DamagedFileError(f"{path} is a {what}, not a file.", _PACKED)
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError, ValueError) as error:
-        raise DamagedFile(f"{path} is no whole packed file: {error}.", _AGAIN) from None
+        raise DamagedFileError(f"{path} is no whole packed file: {error}.", _AGAIN) from None
     except PermissionError as error:
-        raise DamagedFile(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
+        raise DamagedFileError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None

@@ -29,7 +29,7 @@ Descriptor = TypeVar("Descriptor")
 _INSTALLED_APART = {"replicat": "expert-workbench-studies"}
 
 
-class BadPlugin(Problem):
+class BadPluginError(Problem, code="bad_plugin"):
     """A plug-in could not be imported, is of the wrong type, or has the name of another one."""
 
 
@@ -39,28 +39,28 @@ def find_plugins(
     """Descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
 
     Each value is a descriptor or a tuple of several. Where folders of the package have a module `descriptor`, these
-    modules alone are imported; else all modules, those of folders too, in alphabetical order. Raises BadPlugin.
+    modules alone are imported; else all modules, those of folders too, in alphabetical order. Raises BadPluginError.
     """
     descriptors: dict[str, Descriptor] = {}
     for origin, value in _each([*_built_in(package, attribute), *_offered(group)]):
         if not isinstance(value, kind):
-            raise BadPlugin(
+            raise BadPluginError(
                 f"The plug-in {origin} is a {type(value).__name__}, not a {kind.__name__}.", "Correct its entry point."
             )
         name = name_of(value)
         if name in descriptors:
-            raise BadPlugin(f"Two plug-ins are named “{name}”; {origin} is the second.", "Rename or remove it.")
+            raise BadPluginError(f"Two plug-ins are named “{name}”; {origin} is the second.", "Rename or remove it.")
         descriptors[name] = value
     return descriptors
 
 
 def load_object(path: str) -> Any:
-    """What a descriptor names as `package.module:attribute`, imported only now. Raises BadPlugin."""
+    """What a descriptor names as `package.module:attribute`, imported only now. Raises BadPluginError."""
     module, _, attribute = path.partition(":")
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise BadPlugin(f"{path} cannot be imported: {error}.", "Repair or uninstall its package.") from error
+        raise BadPluginError(f"{path} cannot be imported: {error}.", "Repair or uninstall its package.") from error
 
 
 def missing_package(name: str) -> str:
@@ -112,6 +112,6 @@ def _load(point: EntryPoint) -> object:
         return point.load()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise BadPlugin(
+        raise BadPluginError(
             f"The plug-in {point.name} ({point.value}) cannot be imported: {reason}", "Repair or uninstall it."
         ) from error

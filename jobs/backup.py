@@ -16,12 +16,12 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.files import faults_in, new_folder, read_temporary
 from jobs.attempt.leftovers import MADE, WORK
 from jobs.uploads import uploads_folder
 from workbench.answers.integrity import WorkbenchBackup
-from workbench.errors import DiskFull, StorageError, StoreFailed
+from workbench.errors import DiskFullError, StorageError, StoreFailedError
 from workbench.integrity.check import See, faulty_artifact
 from workbench.registry import backups, database
 from workbench.schema.tables import Artifact, Job
@@ -35,7 +35,7 @@ _MARK = "backup"  # of the temporary folder: the next backup of the same name re
 
 
 def back_up(settings: Settings, folder: Path, see: See = lambda *_: None) -> WorkbenchBackup:
-    """Copies the workbench into a new folder. Raises StorageError, or DiskFull before anything is written.
+    """Copies the workbench into a new folder. Raises StorageError, or DiskFullError before anything is written.
 
     Artifacts that are damaged or missing are named in the result; everything else is copied all the same.
     """
@@ -63,13 +63,13 @@ def settings_of(settings: Settings, home: Path) -> Settings:
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turns errors of the disk while a folder is written into DiskFull or StorageError."""
+    """Turns errors of the disk while a folder is written into DiskFullError or StorageError."""
     try:
         with noticing_full_disk(folder.parent):
             yield
-    except DiskFull as full:  # what writes artifacts advises another folder for those of the workbench
+    except DiskFullError as full:  # what writes artifacts advises another folder for those of the workbench
         next_step = "Free some space, or choose a folder on a larger disk; then start again."
-        raise DiskFull(full.problem, next_step) from full
+        raise DiskFullError(full.problem, next_step) from full
     except OSError as error:
         problem = f"{folder} cannot be written: {error.strerror or error} ({error.filename or folder})."
         raise StorageError(problem, "Repair that, and start again: nothing was left behind.") from error
@@ -85,7 +85,7 @@ def _require_possible(settings: Settings, folder: Path) -> None:
         needed = sum(session.scalars(select(Artifact.size_bytes)))
     needed += backups.size_of_registry(settings)
     if (free := free_bytes(folder.parent)) < needed:
-        raise DiskFull(
+        raise DiskFullError(
             f"The backup needs {needed:,} bytes, but only {free:,} are free in {folder.parent}.",
             "Choose a folder on a larger disk.",
         )
@@ -139,11 +139,11 @@ def _copy_artifact(source: Storage, target: Storage, artifact: Artifact) -> None
 def _fetched(source: Storage, artifact: Artifact) -> Path:
     """The folder of an artifact; absent where a shared store has none, or a damaged one.
 
-    Raises StoreFailed, and DiskFull where it does not fit.
+    Raises StoreFailedError, and DiskFullError where it does not fit.
     """
     try:
         return source.path(artifact.id)
-    except (StoreFailed, DiskFull):
+    except (StoreFailedError, DiskFullError):
         raise
     except StorageError:
         return source.place(artifact.id)
@@ -155,9 +155,9 @@ def _is_fetched_again(source: Storage, artifact: Artifact) -> bool:
         return False
     try:
         replace(source.kept(artifact), record=None).check()
-    except (StoreFailed, DiskFull):
+    except (StoreFailedError, DiskFullError):
         raise
-    except (StorageError, DamagedFile):
+    except (StorageError, DamagedFileError):
         return False
     return True
 

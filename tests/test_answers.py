@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ui.api.app import create_app
-from ui.api.insight import PosteriorRequest
-from ui.api.schemas.completion import CompletionRequest
-from ui.request_fields import CompletionFields, PosteriorFields
-from workbench.answers.mixture_request import RequestChanges
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -22,8 +18,8 @@ UNTYPED = re.compile(r"\b(?:dict|Mapping|MutableMapping)\[str, (?:Any|object)\]|
 JSON_FORMS = {
     "workbench/specs/gates.py:dump_gate",
     "workbench/specs/gates.py:upgraded_gate",
-    "workbench/requests/gate_changes.py:changes",
-    "workbench/requests/gate_changes.py:gate_changes",
+    "workbench/requests/body.py:changes",
+    "workbench/requests/body.py:gate_changes",
 }
 
 # Objects whose fields belong to somebody else, by what they are (docs/decisions/0031-json-objects.md).
@@ -33,26 +29,28 @@ FREE_FORM = {
         "engine.methods.base:Method.opens",
         "engine.methods.base:Method.parameters",
         "engine.methods.base:StoredExpert.config",
-        "engine.methods.recipe:Recipe.from_json",
+        "engine.methods.parts.method:PartsMethod.configs_of",
+        "engine.methods.parts.method:PartsMethod.describe_part",
+        "engine.methods.parts.method:backbone_of",
+        "engine.methods.joint_training:Recipe.from_json",
         "engine.methods.registry:method_of_card",
         "engine.mixing.evidence:named",
         "engine.inference.scores:score_card",
         "engine.models.flops:Shape.of",
-        "workbench.questions.new_mixtures:names_evidence",
+        "workbench.questions.calibration:names_evidence",
         "workbench.answers.posteriors:Manifest.gate",
         "workbench.specs.gates:changed_gate",
         "workbench.specs.gates:dump_gate",
         "workbench.specs.gates:load_gate",
-        "workbench.answers.mixture_request:MixtureRequest.gate",
-        "workbench.answers.mixture_request:RequestChanges.gate",
-        "workbench.schema.mode_composition:ModePart.shape",
-        "workbench.registry.cards:ClusteringCard.config",
-        "workbench.requests.gate_changes:gate_changes",
-        "workbench.registry.cards:ExpertCard.config",
-        "workbench.analysis.changes.training_outcome:worse_than_before",
-        "workbench.registry.cards:ExpertCard.metrics",
-        "workbench.registry.cards:MixtureCard.gate",
-        "workbench.registry.cards:SeedCard.config",
+        "workbench.specs.requests:MixtureRequest.gate",
+        "workbench.schema.composition:ComposedPart.shape",
+        "workbench.answers.cards:ClusteringCard.config",
+        "workbench.requests.body:gate_changes",
+        "workbench.answers.cards:ExpertCard.config",
+        "workbench.analysis.changes.additions:worse_than_before",
+        "workbench.answers.cards:ExpertCard.metrics",
+        "workbench.answers.cards:MixtureCard.gate",
+        "workbench.answers.cards:SeedCard.config",
         "workbench.registry.experts:register_expert",
         "workbench.registry.packed_experts:PackedExpert.config",
         "workbench.registry.packed_experts:PackedExpert.metrics",
@@ -68,10 +66,10 @@ FREE_FORM = {
         "workbench.kinds.kind:Kind.computes_on_gpu",
         "workbench.kinds.kind:Kind.uses_gpu",
         "workbench.kinds.kind:ResultLink.state",
-        "workbench.registry.cards:EventCard.data",
-        "workbench.registry.cards:JobCard.result",
-        "workbench.registry.cards:JobCard.spec",
-        "workbench.registry.reproducible:environment_words",
+        "workbench.answers.cards:EventCard.data",
+        "workbench.answers.cards:JobCard.result",
+        "workbench.answers.cards:JobCard.spec",
+        "workbench.registry.reproducible:describe_environment",
         "workbench.kinds.parse_spec:parse_as",
         "workbench.kinds.parse_spec:parse_spec",
         "workbench.kinds.parse_spec:paths_read",
@@ -79,11 +77,11 @@ FREE_FORM = {
     },
     "findings of a kind of report, stored on users' disks": {
         "workbench.questions.removal:verdict",
-        "workbench.registry.cards:ReportCard.findings",
+        "workbench.answers.cards:ReportCard.findings",
         "workbench.registry.reports:register_report",
     },
     "measurements of a clustering, with what an embedder or a map adds": {
-        "workbench.registry.cards:ClusteringCard.metrics",
+        "workbench.answers.cards:ClusteringCard.metrics",
         "workbench.registry.clusters.clusterings:register_clustering",
         "workbench.registry.clusters.clusterings:replace_clusters",
         "workbench.formatting.clustering_warnings:clustering_warnings",
@@ -228,14 +226,6 @@ class Card:
         ("workbench.b", "c"),
         ("workbench.a", "f"),
     }
-
-
-def test_the_fields_of_the_clients_requests_are_those_that_the_api_accepts() -> None:
-    of_changes = RequestChanges.__annotations__.keys()  # a page that sends them chooses those that its route has
-    for fields, body in ((CompletionFields, CompletionRequest), (PosteriorFields, PosteriorRequest)):
-        needed = {one for one, field in body.model_fields.items() if field.is_required()}
-        assert fields.__annotations__.keys() - body.model_fields.keys() <= of_changes, body
-        assert needed <= fields.__required_keys__, body
 
 
 def has_fields(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ import yaml
 from sqlalchemy import make_url
 
 from ui.api.app import create_app
-from ui.cli.command_table import CommandTable
+from ui.cli.app import CommandTable
 from ui.pages.catalog import all_pages
 from workbench.settings import Settings
 

@@ -30,11 +30,10 @@ from jobs.attempt.attempt import run_here
 from tests.forked_commands import run_forked
 from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
-from ui.cli.app import app
-from ui.cli.command_table import CommandTable
+from ui.cli.app import CommandTable, app
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.access.home_token import access_token
-from workbench.analysis.curves.training_history import training_history
+from workbench.analysis.training_curves import training_history
 from workbench.registry.database import reading
 from workbench.settings import Settings
 

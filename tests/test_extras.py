@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from engine.extras import LIBRARIES, MissingExtra, require_extras
+from engine.extras import LIBRARIES, MissingExtraError, require_extras
 from ui.api.__main__ import main as serve_api
 from ui.cli.app import main as run_command
 from ui.cli.start import main as start
@@ -86,5 +86,5 @@ def test_what_is_installed_is_not_missing() -> None:
 def test_all_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("celery", "fastapi", "gradio"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtra, match="The API needs what is not installed: celery, fastapi, gradio"):
+    with pytest.raises(MissingExtraError, match="The API needs what is not installed: celery, fastapi, gradio"):
         require_extras("api")

@@ -30,7 +30,7 @@ from engine.loading.loaded_base import load_base
 from engine.models.rows import Rows
 from tests.engine.chat_shapes import qwen_model
 from workbench.job_records.jobs import create_job, get_job
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
 from workbench.settings import Settings

@@ -29,7 +29,7 @@ PROSE = [
 # Names that a stored format or a public option fixes.
 ALLOWED_NAMES: frozenset[str] = frozenset(
     {
-        "NotFound",  # the API's error code `not_found` and HTTP's name for the status 404
+        "NotFoundError",  # the API's error code `not_found` and HTTP's name for the status 404
     }
 )
 

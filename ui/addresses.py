@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ui.errors import PortTaken, UnsafeAddress
+from ui.errors import PortTakenError, UnsafeAddressError
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -52,7 +52,7 @@ def own_addresses() -> set[str]:
 
 
 def require_safe_address(settings: Settings) -> None:
-    """Raises UnsafeAddress if other machines can reach a server, itself or by a proxy, without a long token."""
+    """Raises UnsafeAddressError if other machines can reach a server, itself or by a proxy, without a long token."""
     token = settings.token.get_secret_value()
     exposed = {"WORKBENCH_HOST": [settings.host], "WORKBENCH_HOSTS": sorted(settings.host_names)}
     outside = [(variable, name) for variable, names in exposed.items() for name in names if not is_loopback(name)]
@@ -68,7 +68,7 @@ def require_safe_address(settings: Settings) -> None:
             f"WORKBENCH_TOKEN has {len(token)}, but needs at least {MIN_TOKEN_CHARACTERS} characters while "
             f"{variable} is “{name}”."
         )
-    raise UnsafeAddress(problem, _MAKE_TOKEN.format(variable))
+    raise UnsafeAddressError(problem, _MAKE_TOKEN.format(variable))
 
 
 _MAKE_TOKEN = (
@@ -78,7 +78,7 @@ _MAKE_TOKEN = (
 
 
 def require_free_port(port: int, variable: str, host: str = STUDIO_HOST) -> None:
-    """Raises PortTaken if another program listens on a port; names the variable that changes the port."""
+    """Raises PortTakenError if another program listens on a port; names the variable that changes the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do: a port with connections in TIME_WAIT counts as free.
@@ -88,9 +88,9 @@ def require_free_port(port: int, variable: str, host: str = STUDIO_HOST) -> None
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 remedy = f"Stop the program that uses it, or set {variable} to another port."
-                raise PortTaken(f"Port {port} on {host} is in use.", remedy) from None
+                raise PortTakenError(f"Port {port} on {host} is in use.", remedy) from None
             problem = f"Port {port} on {host} cannot be used ({error.strerror or error})."
-            raise PortTaken(problem, f"Set {variable} to another port.") from None
+            raise PortTakenError(problem, f"Set {variable} to another port.") from None
 
 
 REGISTRY_HEADER = "x-workbench-registry"

@@ -3,57 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from ui.addresses import REGISTRY_HEADER, api_address, registry_id
-from ui.errors import ServerDown, ServerRefused, ServerSlow
+from ui.errors import ServerDownError, ServerRefusedError, ServerSlowError
 from ui.server_proof import ELSEWHERE, ProvingTransport
+from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
 from workbench.kinds.parse_spec import parse_as
-from workbench.questions.calibration import CalibrationRequest
-from workbench.questions.cluster_grid import ClusterGridRequest
-from workbench.questions.forgetting import ForgettingRequest
-from workbench.questions.inference_modes import InferenceModesRequest
-from workbench.questions.parent_proposal import NearestRequest
-from workbench.questions.perplexities import MixRequest
-from workbench.questions.posteriors import PosteriorMapRequest
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import AnswerType, Question
-from workbench.questions.removal import RemovalRequest
-from workbench.questions.token_comparison import ContrastRequest
-from workbench.registry.cards import PriorCard
 
 if TYPE_CHECKING:
-    from ui.request_fields import CompletionFields, PosteriorFields
     from workbench.settings import Settings
 
 CONNECT_SECONDS = 2.0
 # A first request loads weights, and waits its turn behind other generations.
 ANSWER_SECONDS = 600.0
 Result = TypeVar("Result", bound=BaseModel)
-Fields = ParamSpec("Fields")
-
-
-def _asking(question: Callable[Fields, Question[AnswerType]]) -> Callable[Concatenate[Client, Fields], AnswerType]:
-    """A method that takes the fields of a question. Raises BadSpec for those that are wrong."""
-
-    def method(self: Client, /, *_: Fields.args, **fields: Fields.kwargs) -> AnswerType:
-        return self.ask(parse_as(cast(type[Question[AnswerType]], question), fields))
-
-    method.__doc__ = question.__doc__
-    return method
 
 
 class Client:
     """A client of the API server of one registry.
 
-    Raises ServerDown when it does not answer, ServerRefused with the server's message when it refuses.
+    Raises ServerDownError when it does not answer, ServerRefusedError with the server's message when it refuses.
     """
 
     def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
@@ -79,23 +58,23 @@ class Client:
         """Version, registry, device and loaded models of this workbench's server; refuses answers of other servers."""
         try:
             body = self._send("GET", "/healthz", timeout=CONNECT_SECONDS)
-        except ServerRefused as refusal:
+        except ServerRefusedError as refusal:
             if refusal.code:  # a message of a workbench
                 raise
             body = {}
         if body.get("registry") != self._registry:
-            raise ServerRefused(f"Another program listens at {self._http.base_url}.", ELSEWHERE)
+            raise ServerRefusedError(f"Another program listens at {self._http.base_url}.", ELSEWHERE)
         return _parsed(Health, body)
 
     def models(self) -> list[Model]:
         """Every mixture and every enabled expert."""
         return _parsed(ModelList, self._send("GET", "/v1/models")).data
 
-    def complete(self, **request: Unpack[CompletionFields]) -> Completion:
-        """A full completion."""
+    def complete(self, **request: Any) -> Completion:
+        """A full completion; the fields are those of the API's request."""
         return self._post(Completion, "/v1/completions", {**request, "stream": False})
 
-    def stream(self, **request: Unpack[CompletionFields]) -> Generator[CompletionChunk, None, None]:
+    def stream(self, **request: Any) -> Generator[CompletionChunk, None, None]:
         """The chunks of a completion as they come; closing the iterator ends the answer within one step."""
         with (
             _explained(self._http),
@@ -106,23 +85,13 @@ class Client:
                 if line.startswith("data: ") and line != "data: [DONE]":
                     yield _chunk(json.loads(line.removeprefix("data: ")), response.status_code)
 
-    def posterior(self, **request: Unpack[PosteriorFields]) -> PosteriorAnswer:
+    def posterior(self, **request: Any) -> PosteriorAnswer:
         """The weight of every expert at every token of a text, and of every part inside those of MoDE."""
         return self._post(PosteriorAnswer, "/v1/workbench/posterior", request)
 
     def ask(self, question: Question[AnswerType]) -> AnswerType:
         """The answer to a question about stored scores."""
         return self._post(question.answer_type(), f"/v1/workbench/{question.path}", _fields_of(question))
-
-    mix = _asking(MixRequest)
-    removal = _asking(RemovalRequest)
-    forgetting = _asking(ForgettingRequest)
-    nearest = _asking(NearestRequest)
-    inference_modes = _asking(InferenceModesRequest)
-    calibration = _asking(CalibrationRequest)
-    cluster_grid = _asking(ClusterGridRequest)
-    posteriors = _asking(PosteriorMapRequest)
-    contrast = _asking(ContrastRequest)
 
     def estimate_prior(self, **request: Any) -> PriorCard:
         """A new prior, estimated on stored scores of held-out text; the fields are those of PriorRequest."""
@@ -148,12 +117,12 @@ def _explained(http: httpx.Client) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException:
-        raise ServerSlow(
+        raise ServerSlowError(
             f"The API server at {http.base_url} did not answer in time.",
             "It may be busy; try again in a moment.",
         ) from None
     except httpx.TransportError as error:
-        raise ServerDown(
+        raise ServerDownError(
             f"The API server at {http.base_url} does not answer ({error}).", "Start it with `workbench up`."
         ) from None
 
@@ -174,18 +143,18 @@ def _parsed(result: type[Result], body: dict[str, Any]) -> Result:
     try:
         return result.model_validate(body)
     except ValidationError:
-        raise ServerRefused(
+        raise ServerRefusedError(
             "The API server's answer does not match this version.",
             "It may run another version: restart it with `workbench up`.",
         ) from None
 
 
-def _refusal(error: Any, status: int) -> ServerRefused:
+def _refusal(error: Any, status: int) -> ServerRefusedError:
     if not isinstance(error, dict):
-        return ServerRefused(f"The API server answered with status {status} and no reason.", status=status)
+        return ServerRefusedError(f"The API server answered with status {status} and no reason.", status=status)
     code = str(error.get("code") or "")
     next_step = ELSEWHERE if code == "foreign_registry" else ""
-    return ServerRefused(str(error.get("message", "")), next_step, status=status, code=code)
+    return ServerRefusedError(str(error.get("message", "")), next_step, status=status, code=code)
 
 
 def _body(response: httpx.Response) -> dict[str, Any]:

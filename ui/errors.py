@@ -1,17 +1,17 @@
 """Errors of the front ends (CLI, API, studio) that a user can act on.
 
 UiError
-├── BadUsage       a command line or a form that cannot be read
-├── UnsafeAddress  listening beyond this machine without a token
-├── PortTaken      another program listens on a port that is needed
-├── GpuTaken       another API server uses the GPU
-├── ServerDown     the API server does not answer
-│   └── ServerSlow    it did not answer in time
-├── ServerRefused  the API server answered with a refusal (status, code)
-├── RateLimitExceeded   more generations than the server lets wait (retry_after)
-├── AnswerTimeout       an answer took longer than the server lets one take
-├── ServiceUnavailable  the server stops, and takes no more work
-└── JobFailed      a job that was waited for did not end well
+├── BadUsageError            a command line or a form that cannot be read
+├── UnsafeAddressError       listening beyond this machine without a token
+├── PortTakenError           another program listens on a port that is needed
+├── GpuTakenError            another API server uses the GPU
+├── ServerDownError          the API server does not answer
+│   └── ServerSlowError      it did not answer in time
+├── ServerRefusedError       the API server answered with a refusal (status, code)
+├── RateLimitExceededError   more generations than the server lets wait (retry_after)
+├── AnswerTimeoutError       an answer took longer than the server lets one take
+├── ServiceUnavailableError  the server stops, and takes no more work
+└── JobFailedError           a job that was waited for did not end well
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class UiError(Problem):
     """Base class of the front ends' errors."""
 
 
-class BadUsage(UiError):
+class BadUsageError(UiError, code="bad_usage"):
     """A command line or a form that cannot be read."""
 
 
-class UnsafeAddress(UiError):
+class UnsafeAddressError(UiError, code="unsafe_address"):
     """Listening beyond this machine without a token."""
 
 
-class PortTaken(UiError):
+class PortTakenError(UiError, code="port_taken"):
     """Another program listens on a port that is needed."""
 
 
-class GpuTaken(UiError):
+class GpuTakenError(UiError, code="gpu_taken"):
     """Another API server uses the GPU."""
 
     def __init__(self, uuid: str, holder: str) -> None:
@@ -48,15 +48,15 @@ class GpuTaken(UiError):
         )
 
 
-class ServerDown(UiError):
+class ServerDownError(UiError, code="server_down"):
     """The API server does not answer."""
 
 
-class ServerSlow(ServerDown):
+class ServerSlowError(ServerDownError, code="server_slow"):
     """The API server did not answer in time."""
 
 
-class ServerRefused(UiError):
+class ServerRefusedError(UiError, code="server_refused"):
     """The API server answered with a refusal."""
 
     def __init__(self, problem: str, next_step: str = "", *, status: int = 400, code: str = "") -> None:
@@ -65,7 +65,7 @@ class ServerRefused(UiError):
         self.code = code
 
 
-class RateLimitExceeded(UiError):
+class RateLimitExceededError(UiError, code="rate_limit_exceeded"):
     """More generations wait than the server lets wait."""
 
     def __init__(self, num_waiting: int) -> None:
@@ -74,7 +74,7 @@ class RateLimitExceeded(UiError):
         self.retry_after = RETRY_SECONDS
 
 
-class AnswerTimeout(UiError):
+class AnswerTimeoutError(UiError, code="answer_timeout"):
     """An answer took longer than the server lets one take."""
 
     def __init__(self, seconds: float) -> None:
@@ -82,12 +82,12 @@ class AnswerTimeout(UiError):
         super().__init__(problem, "Ask for fewer tokens, or set WORKBENCH_ANSWER_SECONDS.")
 
 
-class ServiceUnavailable(UiError):
+class ServiceUnavailableError(UiError, code="service_unavailable"):
     """The server is shutting down and takes no more work."""
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down.", "Retry after it has restarted.")
 
 
-class JobFailed(UiError):
+class JobFailedError(UiError, code="job_failed"):
     """A job that was waited for did not end well."""

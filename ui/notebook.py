@@ -5,7 +5,6 @@ workbench. Its options are those of the command line by their full names (`num_s
 errors. A gate or an expert switched off belongs to the object that you hold, not to the registry.
 
 The module holds no work of its own: each method calls a service, and the rest shows its card as text, HTML or a table.
-It is long because every kind of object that a notebook holds has its verbs here, with their documentation.
 """
 
 from __future__ import annotations
@@ -38,23 +37,22 @@ from ui.present.jobs.job_failure import failure_of
 from ui.present.jobs.job_status import is_over, percent_of, sentence_of
 from ui.present.jobs.training_tokens import tokens_per_step
 from ui.present.text.calibration import proposal_words
-from workbench.analysis.curves.job_metrics import job_metrics
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.analysis.training_curves import job_metrics
+from workbench.answers.base import Answer
+from workbench.answers.cards import JobCard
+from workbench.answers.posteriors import EvidenceCalibration
 from workbench.job_records import jobs
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_as
-from workbench.questions.calibration import calibrate_evidence
-from workbench.questions.new_mixtures import make_mixture, names_evidence
+from workbench.questions.calibration import calibrate_evidence, make_mixture, names_evidence
 from workbench.questions.perplexities import PerplexitiesRequest, mix_scores
 from workbench.questions.question import AnswerType, Question, ask
-from workbench.registry import corpora, experts, mixtures, seeds
-from workbench.registry.cards import Card, DomainCard, ExpertCard, JobCard, MixtureCard, SeedCard
 from workbench.registry.database import has_registry, migrate, reading, require_registry
+from workbench.registry.things import THINGS
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import read_settings
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 REDRAW_SECONDS = 0.5
 
@@ -72,11 +70,11 @@ class Workbench:
 
     def corpus(self, name: str, path: str | Path = "", **settings: Any) -> Corpus:
         """Imports text as a corpus of one or several domains; with its name only, the corpus that exists."""
-        return Corpus(self, self._made("import-corpus", name, settings | ({"path": path} if path else {})))
+        return Corpus(self, self._made("import-corpus", name, settings, path))
 
     def domain(self, name: str, path: str | Path = "", **settings: Any) -> Domain:
         """Imports text as one domain; with its name only, the domain that exists."""
-        return Domain(self, self._made("import-corpus", name, settings | ({"path": path} if path else {})))
+        return Domain(self, self._made("import-corpus", name, settings, path))
 
     def seed(self, name: str, **settings: Any) -> Seed:
         """Makes a seed model; with its name only, the seed model that exists."""
@@ -111,7 +109,7 @@ class Workbench:
         return self.run("evaluate", here=here, mixture=mixture, **settings)
 
     def run(self, kind: str, *, here: bool = True, **settings: Any) -> Job:
-        """A job of any kind, run here or queued. Raises BadSpec for options that are wrong, and why the job failed."""
+        """A job of any kind, run here or queued. Raises BadSpecError for wrong options, and why the job failed."""
         spec = spec_of_options(kind_named(kind).spec, _plain(settings))
         if not here:
             return Job(self, submit(spec, settings=self.settings))
@@ -140,19 +138,19 @@ class Workbench:
 
     def domains(self) -> pd.DataFrame:
         """The domains with their sizes in documents, words and bytes."""
-        return _frame(DomainCard, self.read(corpora.list_domains))
+        return self._table("domain")
 
     def seeds(self) -> pd.DataFrame:
         """The seed models."""
-        return _frame(SeedCard, self.read(seeds.list_seeds))
+        return self._table("seed")
 
     def experts(self) -> pd.DataFrame:
         """The experts."""
-        return _frame(ExpertCard, self.read(experts.list_experts))
+        return self._table("expert")
 
     def mixtures(self) -> pd.DataFrame:
         """The mixtures."""
-        return _frame(MixtureCard, self.read(mixtures.list_mixtures))
+        return self._table("mixture")
 
     def jobs(self) -> pd.DataFrame:
         """The newest jobs, the newest first."""
@@ -172,10 +170,13 @@ class Workbench:
     def __repr__(self) -> str:
         return f"Workbench({str(self.settings.root)!r})"
 
-    def _made(self, kind: str, name: str, settings: dict[str, Any]) -> str:
-        if settings:
-            self.run(kind, name=name, **settings).ended()
+    def _made(self, kind: str, name: str, settings: dict[str, Any], path: str | Path = "") -> str:
+        if given := settings | ({"path": path} if path else {}):
+            self.run(kind, name=name, **given).ended()
         return name
+
+    def _table(self, kind: str) -> pd.DataFrame:
+        return _frame(THINGS[kind].card, self.read(THINGS[kind].list_all))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -188,7 +189,7 @@ class Shown:
     fields: ClassVar[tuple[str, ...]] = ()  # of the card that are shown
 
     def __post_init__(self) -> None:
-        _ = self.card  # raises NotFound
+        _ = self.card  # raises NotFoundError
 
     @property
     def card(self) -> Any:
@@ -214,7 +215,7 @@ class Shown:
 class Corpus(Shown):
     """One import of text."""
 
-    get, fields = staticmethod(corpora.get_corpus), ("domains",)
+    get, fields = staticmethod(THINGS["corpus"].get), ("domains",)
 
     @property
     def domains(self) -> list[Domain]:
@@ -225,13 +226,13 @@ class Corpus(Shown):
 class Domain(Shown):
     """A named body of text."""
 
-    get, fields = staticmethod(corpora.get_domain), ("role", "num_documents", "num_words")
+    get, fields = staticmethod(THINGS["domain"].get), ("role", "num_documents", "num_words")
 
 
 class Seed(Shown):
     """A decoder with its tokenizer that a training starts from."""
 
-    get, fields = staticmethod(seeds.get_seed), ("family", "num_parameters", "source")
+    get, fields = staticmethod(THINGS["seed"].get), ("family", "num_parameters", "source")
 
 
 class Model(Shown):
@@ -271,7 +272,7 @@ class Model(Shown):
 class Expert(Model):
     """A part of a language model, or a model, trained on one domain."""
 
-    get, fields = staticmethod(experts.get_expert), ("method", "domains", "num_parameters", "enabled")
+    get, fields = staticmethod(THINGS["expert"].get), ("method", "domains", "num_parameters", "enabled")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -287,7 +288,7 @@ class Expert(Model):
 class Mixture(Model):
     """A named list of experts with a gate. Changes of it are new objects; the registry keeps what it has."""
 
-    get = staticmethod(mixtures.get_mixture)
+    get = staticmethod(THINGS["mixture"].get)
     gate_changes: dict[str, Any] | None = None
     active_experts: tuple[str, ...] | None = None
 
@@ -354,7 +355,7 @@ class Job(Shown):
         return facts | {"result": result_sentence(card) or cause_of(card) or sentence_of(card)}
 
     def wait(self) -> Job:
-        """Waits until it has ended or is paused. Raises JobFailed if it failed or was cancelled."""
+        """Waits until it has ended or is paused. Raises JobFailedError if it failed or was cancelled."""
         for card in wait(self.name, REDRAW_SECONDS, settings=self.workbench.settings):
             self.show_progress(card)
         if card.state in UNSUCCESSFUL:
@@ -425,7 +426,7 @@ def _text(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
 
 
-def _frame(card: type[Card], cards: Sequence[Card]) -> pd.DataFrame:
+def _frame(card: type[Answer], cards: Sequence[Answer]) -> pd.DataFrame:
     frame = pd.DataFrame([one.model_dump() for one in cards], columns=list(card.model_fields))
     for column in (name for name in card.model_fields if name.endswith("_at")):
         frame[column] = pd.to_datetime(frame[column], unit="s", utc=True)

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from ui.addresses import REGISTRY_HEADER, USER_HEADER, registry_id
-from ui.errors import ServerRefused
+from ui.errors import ServerRefusedError
 from workbench.access import users
 from workbench.access.actor import current_actor
 from workbench.access.home_token import access_token
-from workbench.errors import NoRegistry
+from workbench.errors import NoRegistryError
 from workbench.registry.database import reading
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ _CHALLENGE = re.compile("([0-9a-f]{64})(?: ([0-9a-f]{64}))?")
 _MOST_TRIES = 3  # a server may end a connection at any time
 
 
-class _NotConnected(Exception):
+class _NotConnectedError(Exception):
     """A request would need a connection of its own, on which nothing is proved yet."""
 
 
 class ProvingTransport(httpx.BaseTransport):
     """Sends requests with the token, over connections alone on which a server has proved that it knows the token.
 
-    Raises ServerRefused where it does not. Without a token nothing is asked.
+    Raises ServerRefusedError where it does not. Without a token nothing is asked.
     """
 
     def __init__(self, settings: Settings, address: str, inner: httpx.BaseTransport | None = None) -> None:
@@ -73,7 +73,7 @@ class ProvingTransport(httpx.BaseTransport):
                     self._prove(token, request)
                 try:
                     return self._inner.handle_request(request)
-                except _NotConnected:
+                except _NotConnectedError:
                     self._has_proof = False
         raise httpx.ConnectError("it ends each connection")
 
@@ -94,10 +94,10 @@ class ProvingTransport(httpx.BaseTransport):
         response.close()  # unread, so that its connection is not kept
         if response.status_code == httpx.codes.MISDIRECTED_REQUEST:
             port = httpx.URL(self._address).port
-            raise ServerRefused(
+            raise ServerRefusedError(
                 f"Another workbench's server listens on port {port}.", ELSEWHERE, status=421, code="foreign_registry"
             )
-        raise ServerRefused(
+        raise ServerRefusedError(
             f"Another program listens at {self._address}, or a server that does not know this token, or one to which "
             "the port is passed on: the token was not sent.",
             f"{ELSEWHERE} A user's token may have been revoked. {PASSED_ON}",
@@ -128,7 +128,7 @@ class _Held:
 def _watch(lock: _Held, event: str, _: Mapping[str, Any]) -> None:
     """What a connection of httpcore tells: a request may use one on which something is proved, and make none."""
     if event.startswith("connection.connect_") and event.endswith(".started"):
-        raise _NotConnected
+        raise _NotConnectedError
     if event.endswith("send_request_headers.started"):
         lock.release()
 
@@ -164,7 +164,7 @@ def _key_named(settings: Settings, name: str) -> str:
     try:
         with reading(settings) as session:
             return next((key for key in users.token_hashes(session) if _name(key) == name), "")
-    except NoRegistry:
+    except NoRegistryError:
         return ""
 
 

@@ -1,25 +1,25 @@
 """Errors of the registry that a user can act on.
 
 WorkbenchError
-├── NotFound         nothing has that name; lists the known names
-│   └── NoModel      neither a mixture nor an expert of that name; lists both
-├── NameTaken        names are unique within a kind
-├── BadSpec          an invalid spec; holds all complaints
-├── BadSettings      invalid environment variables; names each
-├── BadComparison    answers that cannot be stored or compared
-├── InUse            something else depends on it
-├── ChangedMeanwhile  it is no longer what a change was meant for
-├── Forbidden        the user's role does not allow it
-├── NoRegistry       there is no registry, or it is of another version
-│   └── RegistryUnavailable  the database does not answer; retrying may help
-├── JobError         a job in the wrong state for an operation
-│   ├── LeaseLost    another worker holds the job; nothing may be written
-│   ├── DevicesBusy  too few GPUs of the worker are free for the job
-│   └── LostGpu      a GPU that the job has leased is not there any more
-└── StorageError     artifacts that cannot be stored or read
-    ├── RegistryMismatch  the artifacts belong to another registry; nothing was removed
-    ├── DiskFull     the disk is full; nothing was destroyed
-    └── StoreFailed  the shared store is away or full, or refuses the credentials; nothing was destroyed
+├── NotFoundError                 nothing has that name; lists the known names
+│   └── NoModelError              neither a mixture nor an expert of that name; lists both
+├── NameTakenError                names are unique within a kind
+├── BadSpecError                  an invalid spec; holds all complaints
+├── BadSettingsError              invalid environment variables; names each
+├── BadComparisonError            answers that cannot be stored or compared
+├── InUseError                    something else depends on it
+├── ChangedMeanwhileError         it is no longer what a change was meant for
+├── ForbiddenError                the user's role does not allow it
+├── NoRegistryError               there is no registry, or it is of another version
+│   └── RegistryUnavailableError  the database does not answer; retrying may help
+├── JobError                      a job in the wrong state for an operation
+│   ├── LeaseLostError            another worker holds the job; nothing may be written
+│   ├── DevicesBusyError          too few GPUs of the worker are free for the job
+│   └── LostGpuError              a GPU that the job has leased is not there any more
+└── StorageError                  artifacts that cannot be stored or read
+    ├── RegistryMismatchError     the artifacts belong to another registry; nothing was removed
+    ├── DiskFullError             the disk is full; nothing was destroyed
+    └── StoreFailedError          the shared store is away or full, or refuses the credentials; nothing was destroyed
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WorkbenchError(Problem):
     """Base class of the registry's errors."""
 
 
-class NotFound(WorkbenchError):
+class NotFoundError(WorkbenchError, code="not_found"):
     """There is no `what` called `name`; `where`, such as *in “apps”*, says what was searched."""
 
     def __init__(self, what: str, name: str, known: Iterable[str] = (), *, where: str = "") -> None:
@@ -49,7 +49,7 @@ class NotFound(WorkbenchError):
         self.name = name
 
 
-class NoModel(NotFound):
+class NoModelError(NotFoundError, code="no_model"):
     """Neither a mixture nor an expert is called `name`."""
 
     def __init__(self, name: str, mixtures: Sequence[str], experts: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ class NoModel(NotFound):
         self.next_step = " ".join(hints) or "There is none yet."
 
 
-class NameTaken(WorkbenchError):
+class NameTakenError(WorkbenchError, code="name_taken"):
     """A `what` called `name` exists already."""
 
     def __init__(self, what: str, name: str) -> None:
@@ -80,7 +80,7 @@ class Complaint:
         return f"{'.'.join(self.field)}: {self.reason}"
 
 
-class BadSpec(WorkbenchError):
+class BadSpecError(WorkbenchError, code="bad_spec"):
     """An invalid spec; `complaints` holds every reason as a sentence, `given` the same with their fields where known.
 
     `field_complaints` leaves out those about the spec as a unit.
@@ -93,12 +93,12 @@ class BadSpec(WorkbenchError):
         super().__init__(" ".join(self.complaints), next_step)
 
 
-class BadSettings(WorkbenchError):
+class BadSettingsError(WorkbenchError, code="bad_settings"):
     """Invalid environment variables."""
 
     def __init__(self, faults: Sequence[Mapping[str, Any]]) -> None:
-        sentences = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_wanted(one)}." for one in faults]
-        super().__init__(" ".join(sentences), "Set it anew, or leave it out.")
+        sentences = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_requirement(one)}." for one in faults]
+        super().__init__(" ".join(sentences), "Change it or leave it unset.")
 
 
 def validation_message(fault: Mapping[str, Any]) -> str:
@@ -106,19 +106,19 @@ def validation_message(fault: Mapping[str, Any]) -> str:
     return str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"])
 
 
-def _wanted(fault: Mapping[str, Any]) -> str:
+def _requirement(fault: Mapping[str, Any]) -> str:
     return validation_message(fault).replace("Input should be", "must be", 1)
 
 
-class BadComparison(WorkbenchError):
+class BadComparisonError(WorkbenchError, code="bad_comparison"):
     """Answers that cannot be stored, or a vote on none of them."""
 
 
-class InUse(WorkbenchError):
+class InUseError(WorkbenchError, code="in_use"):
     """Something else depends on the object."""
 
 
-class ChangedMeanwhile(WorkbenchError):
+class ChangedMeanwhileError(WorkbenchError, code="changed_meanwhile"):
     """The `what` called `name` is no longer what a change was meant for."""
 
     def __init__(self, what: str, name: str) -> None:
@@ -128,7 +128,7 @@ class ChangedMeanwhile(WorkbenchError):
         )
 
 
-class Forbidden(WorkbenchError):
+class ForbiddenError(WorkbenchError, code="forbidden"):
     """The role of a user does not allow what was requested."""
 
     def __init__(self, user: str, role: str, needed: str) -> None:
@@ -139,11 +139,11 @@ class Forbidden(WorkbenchError):
             super().__init__("The login has ended.", "Log in again: `workbench login-link` prints a link.")
 
 
-class NoRegistry(WorkbenchError):
+class NoRegistryError(WorkbenchError, code="no_registry"):
     """There is no registry, or it is of another version."""
 
 
-class RegistryUnavailable(NoRegistry):
+class RegistryUnavailableError(NoRegistryError, code="registry_unavailable"):
     """The database does not answer; retrying may help."""
 
 
@@ -151,11 +151,11 @@ class JobError(WorkbenchError):
     """A job in the wrong state for an operation."""
 
 
-class LeaseLost(JobError):
+class LeaseLostError(JobError, code="lease_lost"):
     """Another worker holds the job; nothing may be written."""
 
 
-class DevicesBusy(JobError):
+class DevicesBusyError(JobError, code="devices_busy"):
     """Too few GPUs of the worker are free for the job."""
 
     def __init__(self, needed: int, free: int, share: float = 1.0) -> None:
@@ -166,7 +166,7 @@ class DevicesBusy(JobError):
         )
 
 
-class LostGpu(JobError):
+class LostGpuError(JobError, code="lost_gpu"):
     """A GPU that the job has leased is not there any more."""
 
 
@@ -174,15 +174,15 @@ class StorageError(WorkbenchError):
     """Artifacts that cannot be stored or read."""
 
 
-class RegistryMismatch(StorageError):
+class RegistryMismatchError(StorageError, code="registry_mismatch"):
     """The artifacts belong to another registry; nothing was removed."""
 
 
-class DiskFull(StorageError):
+class DiskFullError(StorageError, code="disk_full"):
     """The disk is full; nothing was destroyed."""
 
 
-class StoreFailed(StorageError):
+class StoreFailedError(StorageError, code="store_failed"):
     """The shared store is away or full, or refuses the credentials; nothing was destroyed."""
 
 

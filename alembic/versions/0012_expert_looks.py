@@ -58,7 +58,7 @@ def _fill(connection: sa.Connection) -> None:
 
 
 def _marks(name: str) -> Iterator[str]:
-    """As workbench/schema/expert_looks.py chose them when this was written."""
+    """As workbench/schema/names.py chose them when this was written."""
     last = name.rpartition("/")[2].rpartition(":")[2]
     signs = [sign for sign in last if sign.isalnum() and len(sign.upper()) == len(sign.lower()) == 1]
     if signs:

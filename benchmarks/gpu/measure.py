@@ -58,7 +58,7 @@ from engine.inference.ensemble import Ensemble, Group  # noqa: E402
 from engine.inference.mixing import Mixing  # noqa: E402
 from engine.inference.scores import score_text  # noqa: E402
 from engine.inference.shared_passes import SharedPasses  # noqa: E402
-from engine.methods.row_registry import new_placement  # noqa: E402
+from engine.methods.multi_expert_files import new_placement  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402

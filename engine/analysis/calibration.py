@@ -174,7 +174,7 @@ class _Surface:
             same = _canonical(rule)
             if same not in self._nats:
                 losses = [[self.loss(text, view, same) for view in text.views()] for text in self.texts]
-                self._nats[same] = [[float(one.nats_N.sum() / one.tokens_N.sum()) for one in row] for row in losses]
+                self._nats[same] = [[float(one.totals_N.sum() / one.tokens_N.sum()) for one in row] for row in losses]
 
     def mean(self, rule: EvidenceRule, without: DevText | None = None) -> float:
         """The mean loss over texts, of each over its views."""
@@ -268,8 +268,10 @@ def _gains(surface: _Surface, now: EvidenceRule) -> tuple[Estimate, dict[View, E
 
 
 def _change(draws: Draws, text: DevText, after: Loss, before: Loss) -> _Change:
-    point = math.expm1((after.nats_N.sum() - before.nats_N.sum()) / after.tokens_N.sum())
-    after_R, before_R, tokens_R = draws.sums(text.domain, text.documents_N, after.nats_N, before.nats_N, after.tokens_N)
+    point = math.expm1((after.totals_N.sum() - before.totals_N.sum()) / after.tokens_N.sum())
+    after_R, before_R, tokens_R = draws.sums(
+        text.domain, text.documents_N, after.totals_N, before.totals_N, after.tokens_N
+    )
     return 100 * point, 100 * np.expm1((after_R - before_R) / np.maximum(tokens_R, 1))
 
 

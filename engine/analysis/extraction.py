@@ -22,10 +22,9 @@ from engine.errors import CorpusError, MixtureError
 from engine.events import Progress
 from engine.inference.ensemble import Group, Models, as_ensemble
 from engine.inference.sampling import only_tokens, sample_token
-from engine.mixing.base import Gate, Stream
-from engine.mixing.combine import mix
+from engine.mixing.base import Gate, Stream, mix
 from engine.models.rows import Rows
-from engine.statistics.intervals import Interval, bootstrap_mean
+from engine.statistics.estimates import Interval, bootstrap_mean
 from engine.text.blocks import PADDING, Tokens
 
 CONFIDENCE = 0.95  # of the intervals

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.config import PAPER_NEWEST_WEIGHT
 from engine.inference.scores import as_blocks, mixed_perplexity, perplexity
-from engine.mixing.base import Gate
+from engine.mixing.base import FixedGate, Gate
 from engine.mixing.evidence import AnyEvidence
-from engine.mixing.fixed import FixedGate
-from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, end_of_block_posteriors
 from engine.statistics.perplexity import perplexity_of
 

@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from engine.config import AdaptingConfig, TrainingConfig, adapting_rate
+from engine.config import PAPER_BLOCKS, AdaptingConfig, TrainingConfig, adapting_rate
 from engine.errors import TrainingError
 from engine.events import Progress
 from engine.inference.ensemble import Ensemble, Group, Models, as_ensemble
 from engine.inference.scores import score_text
-from engine.mixing.papers import PAPER_BLOCKS
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample

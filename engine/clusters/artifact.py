@@ -8,9 +8,12 @@ Shapes: N documents, K clusters.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -20,32 +23,37 @@ from safetensors.numpy import load_file, save_file
 
 from engine.clusters.centroids import Clusters, Labels, squared_distances
 from engine.clusters.clusterer_type import clusterer_type
+from engine.clusters.documents import ClusteredDocuments, Mapped
 from engine.clusters.embedders.base import AnyEmbedder, Vectors
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder, load_hidden_states
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, load_tfidf
-from engine.clusters.random_clusters import drawn_cluster
-from engine.errors import DamagedFile, EngineError
-from engine.files import ArtifactRef
+from engine.clusters.kmeans import drawn_cluster
+from engine.clusters.sources import SourceDocument, as_ids, places_of
+from engine.errors import DamagedFileError, EngineError
+from engine.events import Progress
+from engine.files import ArtifactRef, folder_size
+from engine.text.split_names import SPLITS
+
+_CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embedder"
+BATCH = 256  # documents embedded at once
+_MOST = 4  # clusterings in memory
 
 
 def load_embedder(folder: Path, seed: Path | None = None, device: str = "cpu") -> AnyEmbedder:
     """Loads an embedder that gives bit-identical vectors on the same device.
 
-    `seed` is the model's folder for a hidden-state embedder, and `device` names where it computes. Raises DamagedFile
-    for an invalid or changed embedder.
+    `seed` is the model's folder for a hidden-state embedder, and `device` names where it computes. Raises
+    DamagedFileError for an invalid or changed embedder.
     """
     try:
         kind = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))["kind"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
+        raise DamagedFileError(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if kind == HiddenStateEmbedder.kind:
         return load_hidden_states(folder, seed, device)
     if kind == TfidfEmbedder.kind:
         return load_tfidf(folder)
-    raise DamagedFile(f"The embedder in {folder} is of an unknown kind: “{kind}”.", "Cluster again.")
-
-
-_CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embedder"
+    raise DamagedFileError(f"The embedder in {folder} is of an unknown kind: “{kind}”.", "Cluster again.")
 
 
 @dataclass(frozen=True)
@@ -119,12 +127,107 @@ def load_clustering(folder: Path, seed: ArtifactRef | None = None, device: str =
         )
         ids = tuple(row.tobytes().hex() for row in tensors["document_ids"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
+        raise DamagedFileError(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
     if seed is not None:
         seed.check()
     embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None, device)
     if embedder.sha256 != card["embedder_sha256"]:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"The embedder in {folder} is not the one that its clusters were fitted with.", "Cluster again."
         )
     return Clustering(clusters, embedder, ids)
+
+
+class ClusteringCache:
+    """The clusterings that were needed last, each counted as the bytes of its files: an embedder may be a model."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device  # where the model of an embedder computes
+        self._clusterings: OrderedDict[tuple[ArtifactRef, ArtifactRef | None], tuple[Clustering, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, kept: ArtifactRef, seed: ArtifactRef | None) -> Clustering:
+        """A clustering, with the seed model that its embedder reads with, if any."""
+        with self._lock:
+            if (kept, seed) not in self._clusterings:
+                num_bytes = sum(folder_size(one.folder) for one in (kept, seed) if one)
+                self._clusterings[kept, seed] = open_clustering(kept, seed, self._device), num_bytes
+            self._clusterings.move_to_end((kept, seed))
+            while len(self._clusterings) > _MOST:
+                self._clusterings.popitem(last=False)
+            return self._clusterings[kept, seed][0]
+
+    def num_bytes(self) -> int:
+        """The bytes of all clusterings."""
+        return sum(num_bytes for _, num_bytes in [*self._clusterings.values()])
+
+
+Columns = dict[str, NDArray[Any]]
+
+
+def place(
+    clustering: Clustering, documents: Iterable[SourceDocument], total: int, map_share: float = 1.0
+) -> Generator[Progress, None, tuple[ClusteredDocuments, Mapped]]:
+    """Assigns documents; returns them in the order of their ids, and vectors of a share of them for the map.
+
+    `total` is the approximate number of documents, for the progress.
+    """
+    order = np.argsort(as_ids(clustering.document_ids))
+    fitted = as_ids(clustering.document_ids)[order], clustering.clusters.labels_N[order]
+    stream, parts, done = iter(documents), [_empty(clustering)], 0
+    while batch := list(islice(stream, BATCH)):
+        parts.append(_columns(clustering, batch, fitted, map_share))
+        done += len(batch)
+        yield Progress(done, max(total, done), "documents", "assigning documents to clusters")
+    return _in_order({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def _columns(
+    clustering: Clustering,
+    batch: Sequence[SourceDocument],
+    fitted: tuple[NDArray[Any], NDArray[np.int32]],
+    map_share: float,
+) -> Columns:
+    placed = clustering.place([document.text for document in batch])
+    ids_N = as_ids([document.id for document in batch])
+    places = places_of(ids_N, fitted[0])
+    labels_N = np.where(places >= 0, fitted[1][places], placed.labels_N)
+    is_mapped_N = np.array([int(document.id[-8:], 16) < map_share * 2**32 for document in batch])
+    return {
+        "ids_N": ids_N,
+        "labels_N": labels_N.astype(np.int32),
+        "splits_N": np.array([SPLITS.index(document.split) for document in batch], dtype=np.uint8),
+        "sources_N": np.array([document.source for document in batch], dtype=np.int32),
+        "num_bytes_N": np.array([len(document.text.encode()) for document in batch], dtype=np.int64),
+        "squared_distances_N": placed.squared_distances_NK[np.arange(len(batch)), labels_N].astype(np.float32),
+        "is_blank_N": placed.is_blank_N,
+        "is_fitted_N": places >= 0,
+        "is_pinned_N": np.zeros(len(batch), dtype=np.bool_),
+        "is_mapped_N": is_mapped_N,
+        "vectors_MD": placed.vectors_ND[is_mapped_N].astype(np.float32),
+    }
+
+
+def _empty(clustering: Clustering) -> Columns:
+    """Empty columns."""
+    flags = ("is_blank_N", "is_fitted_N", "is_pinned_N", "is_mapped_N")
+    types: dict[str, Any] = {
+        "ids_N": "S32",
+        "labels_N": np.int32,
+        "splits_N": np.uint8,
+        "sources_N": np.int32,
+        "num_bytes_N": np.int64,
+        "squared_distances_N": np.float32,
+        **dict.fromkeys(flags, np.bool_),
+    }
+    empty: Columns = {name: np.empty(0, dtype=dtype) for name, dtype in types.items()}
+    return {**empty, "vectors_MD": np.empty((0, clustering.embedder.dimension), dtype=np.float32)}
+
+
+def _in_order(columns: Columns) -> tuple[ClusteredDocuments, Mapped]:
+    vectors_MD, is_mapped_N = columns.pop("vectors_MD"), columns.pop("is_mapped_N")
+    order_N = np.argsort(columns["ids_N"])
+    row_of_N = np.cumsum(is_mapped_N) - 1  # in the vectors
+    documents_M = np.flatnonzero(is_mapped_N[order_N])
+    mapped = Mapped(documents_M.astype(np.int32), vectors_MD[row_of_N[order_N[documents_M]]])
+    return ClusteredDocuments(**{name: column[order_N] for name, column in columns.items()}), mapped

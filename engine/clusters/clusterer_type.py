@@ -33,7 +33,7 @@ class ClustererType:
 
 @cache
 def clusterer_types() -> dict[str, ClustererType]:
-    """All clusterers by name. Raises BadPlugin."""
+    """All clusterers by name. Raises BadPluginError."""
     return find_plugins(
         "engine.clusters.clusterers",
         "expert_workbench.clusterers",

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from engine.clusters.sources import Ids, as_ids, hex_of, shown
-from engine.errors import CorpusError, DamagedFile
+from engine.errors import CorpusError, DamagedFileError
 from engine.text.split_names import SPLITS, Split
 
 _FILE, _MAPPED = "documents.safetensors", "mapped.safetensors"
@@ -143,21 +143,21 @@ class Mapped:
 
 
 def load_documents(folder: Path) -> ClusteredDocuments:
-    """The documents as they were saved; raises DamagedFile."""
+    """The documents as they were saved; raises DamagedFileError."""
     try:
         tensors = load_file(folder / _FILE)
         ids_N = np.ascontiguousarray(tensors.pop("ids_N")).view("S32").reshape(-1)
         return ClusteredDocuments(ids_N=ids_N, **tensors)
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise DamagedFile(f"The documents in {folder} cannot be read ({error}).", _CLUSTER_AGAIN) from error
+        raise DamagedFileError(f"The documents in {folder} cannot be read ({error}).", _CLUSTER_AGAIN) from error
 
 
 def load_mapped(folder: Path) -> Mapped:
-    """The stored map of a clustering; raises DamagedFile."""
+    """The stored map of a clustering; raises DamagedFileError."""
     try:
         return Mapped(**load_file(folder / _MAPPED))
     except (OSError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"The map's vectors in {folder} cannot be read ({error}).", _CLUSTER_AGAIN) from error
+        raise DamagedFileError(f"The map's vectors in {folder} cannot be read ({error}).", _CLUSTER_AGAIN) from error
 
 
 def join(parts: Sequence[tuple[ClusteredDocuments, Mapped]]) -> tuple[ClusteredDocuments, Mapped]:

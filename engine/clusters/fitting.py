@@ -6,30 +6,28 @@ Shapes: N documents of the sample, K clusters, D dimensions.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from engine.clusters.artifact import Clustering
+from engine.clusters.artifact import BATCH, Clustering
 from engine.clusters.centroids import Clusters, Labels, is_divided, positions
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.clusterer_type import clusterer_type
 from engine.clusters.config import ClusterConfig, TfidfConfig
-from engine.clusters.describe import top_terms
 from engine.clusters.embedders.base import AnyEmbedder
-from engine.clusters.embedders.tfidf_svd import BY_HIDDEN_STATES, TfidfEmbedder, fit_tfidf, load_tfidf
-from engine.clusters.words import UnspacedText
-from engine.errors import DamagedFile, EngineError
+from engine.clusters.embedders.tfidf_svd import BY_HIDDEN_STATES, TfidfEmbedder, UnspacedText, fit_tfidf, load_tfidf
+from engine.clusters.kmeans import find_clusters
+from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress, forward_progress
 from engine.text.parquet_rows import num_rows, read_rows
 
-BATCH = 256  # documents embedded at once
 NUM_TERMS = 20
 _FACTS = "sample.json"
 
@@ -92,7 +90,7 @@ def words_of(clustering: Clustering, folder: Path) -> Words:
     try:
         centres_KD = load_file(folder / "words" / "centres.safetensors")["centres_KD"]
     except (OSError, KeyError, SafetensorError) as error:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"The words of the clusters in {folder} cannot be read ({error}).", "Cluster again."
         ) from error
     return Words(load_tfidf(folder / "words"), centres_KD)
@@ -183,3 +181,58 @@ def require_enough(num_documents: int, num_clusters: int) -> None:
             f"{num_documents} training documents are too few for {num_clusters} clusters.",
             "Choose fewer clusters or a larger sample, or import more text.",
         )
+
+
+LONGEST_TERM = 30  # characters of a word that is shown
+
+
+@dataclass(frozen=True)
+class LabelOverlap:
+    """Documents by label and cluster (C-BTM figure 16), and the mutual information of both.
+
+    counts_LK: numbers of documents. normalised_mutual_information: 0 for independence, 1 for a one-to-one relation
+    (normalised by the arithmetic mean of the entropies). Documents without a label are left out.
+    """
+
+    labels: tuple[str, ...]
+    counts_LK: NDArray[np.int64]
+    normalised_mutual_information: float
+
+    @property
+    def shares_LK(self) -> NDArray[np.float64]:
+        """The share of a label's documents that is in each cluster; each row sums to 1."""
+        shares: NDArray[np.float64] = self.counts_LK / self.counts_LK.sum(1, keepdims=True)
+        return shares
+
+
+def top_terms(embedder: TfidfEmbedder, centres_KD: NDArray[Any], num_terms: int = 10) -> list[list[str]]:
+    """The highest-scoring words of each centre, mapped back through scaling and SVD (§A.1)."""
+    terms = []
+    for centre_D in centres_KD:
+        scores_W = embedder.word_scores(centre_D[None])[0]
+        best = np.argsort(-scores_W, kind="stable")[:num_terms]
+        terms.append([_shown(embedder.vocabulary[number]) for number in best])
+    return terms
+
+
+def _shown(word: str) -> str:
+    """A word that fits into a table."""
+    return word if len(word) <= LONGEST_TERM else f"{word[: LONGEST_TERM - 1]}…"
+
+
+def label_overlap(labels_N: Labels, names: Sequence[str | None], num_clusters: int) -> LabelOverlap:
+    """The overlap of clusters with labels, such as domains; raises EngineError when no document has a label."""
+    from sklearn.metrics import normalized_mutual_info_score  # imported late: it takes a second
+
+    if len(names) != len(labels_N):
+        problem = f"There are {len(names)} labels for {len(labels_N)} documents."
+        raise EngineError(problem, "Give a label or None for each document.")
+    labelled = np.array([name is not None for name in names], dtype=np.bool_)
+    if not labelled.any():
+        raise EngineError("No document has a label.", "Name a field of the corpus with labels.")
+    labels, rows = np.unique([name for name in names if name is not None], return_inverse=True)
+    columns = labels_N[labelled]
+    counts_LK = np.zeros((len(labels), num_clusters), dtype=np.int64)
+    np.add.at(counts_LK, (rows, columns), 1)
+    information = float(normalized_mutual_info_score(rows, columns))
+    return LabelOverlap(tuple(labels.tolist()), counts_LK, information)

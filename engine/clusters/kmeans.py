@@ -6,15 +6,20 @@ Shapes: N documents, K clusters, D dimensions.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.clusters.centroids import Clusters, Floats, Labels, squared_lengths
+from engine.clusters.clusterer_type import clusterer_type
 from engine.clusters.config import ClusterConfig
+from engine.errors import EngineError
 from engine.events import Progress
 
 # Of squared distances [N, K] (up to a constant for each document) and what it returned the round before (None in the
@@ -96,3 +101,46 @@ def _centres(vectors_ND: Floats, labels_N: Labels, old_KD: Floats) -> tuple[Floa
     total = np.einsum("nd,nd->", vectors_ND, vectors_ND, dtype=np.float64)
     within = total - float((sizes_K[:, None] * means_KD**2).sum())
     return means_KD.astype(np.float32), max(within, 0.0) / len(vectors_ND)
+
+
+def random_clusters(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
+    """Yields one Progress, then Clusters whose sizes differ by at most one; deterministic by seed."""
+    order = np.random.default_rng(config.seed).permutation(len(vectors_ND))
+    labels_N = (order % config.num_clusters).astype(np.int32)
+    means_KD = [vectors_ND[labels_N == cluster].mean(0, dtype=np.float64) for cluster in range(config.num_clusters)]
+    centres_KD = np.array(means_KD, dtype=np.float32)
+    cost = float(np.square(vectors_ND - centres_KD[labels_N]).sum(1, dtype=np.float64).mean())
+    yield Progress(1, 1, "rounds", f"cost {cost:.6g}")
+    yield Clusters("random", config.seed, centres_KD, labels_N, (cost,))
+
+
+def drawn_cluster(text: str, num_clusters: int, seed: int) -> int:
+    """The random cluster of a new document, by the hash of its text."""
+    digest = hashlib.sha256(f"{seed}:".encode() + text.encode()).digest()
+    return int.from_bytes(digest[:8]) % num_clusters
+
+
+def find_clusters(vectors_ND: NDArray[Any], config: ClusterConfig) -> Iterator[Progress | Clusters]:
+    """Yields progress after each round, then Clusters. Raises EngineError for invalid vectors."""
+    vectors = np.ascontiguousarray(vectors_ND, dtype=np.float32)
+    _require_clusterable(vectors, config.num_clusters)
+    yield from clusterer_type(config.method).find(vectors, config)
+
+
+def _require_clusterable(vectors: NDArray[np.float32], num_clusters: int) -> None:
+    if vectors.ndim != 2 or not vectors.shape[1]:
+        raise EngineError(
+            f"Vectors must be a matrix with one row per document, got the shape {vectors.shape}.",
+            "Embed the documents first.",
+        )
+    if len(vectors) < num_clusters:
+        raise EngineError(
+            f"{len(vectors)} documents are too few for {num_clusters} clusters.",
+            "Choose fewer clusters, or take a larger sample.",
+        )
+    broken = np.flatnonzero(~np.isfinite(vectors).all(1))
+    if len(broken):
+        raise EngineError(
+            f"{len(broken)} of {len(vectors)} vectors are not finite (the first is document {broken[0]}).",
+            "Embed these documents again, or leave them out.",
+        )

@@ -35,7 +35,7 @@ class CacheBytes:
     def reserved(self, num_bytes: int) -> Iterator[None]:
         """Waits for this many bytes and holds them: all at once, so that no two streams wait for each other.
 
-        Raises Cancelled, and leaves its place, once nobody waits for the stream.
+        Raises CancelledError, and leaves its place, once nobody waits for the stream.
         """
         with self._changed:
             self._wait_for(num_bytes)

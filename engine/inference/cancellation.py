@@ -15,7 +15,7 @@ CHECK_SECONDS = 0.1  # between two looks whether what waits is still wanted
 _is_cancelled: ContextVar[Callable[[], bool]] = ContextVar("is_cancelled", default=lambda: False)
 
 
-class Cancelled(Exception):
+class CancelledError(Exception):
     """Nobody waits for the result."""
 
 
@@ -35,14 +35,14 @@ def current_scope() -> Callable[[], bool]:
 
 
 def check_cancelled() -> None:
-    """Raises Cancelled once the scope around is cancelled."""
+    """Raises CancelledError once the scope around is cancelled."""
     if current_scope()():
-        raise Cancelled
+        raise CancelledError
 
 
 @contextmanager
 def cancellable_lock(lock: Lock) -> Iterator[None]:
-    """Holds a lock inside the block; raises Cancelled where the scope around is cancelled while it waits for it."""
+    """Holds a lock inside the block; raises CancelledError if the surrounding scope is cancelled while it waits."""
     while not lock.acquire(timeout=CHECK_SECONDS):
         check_cancelled()
     try:

@@ -45,7 +45,7 @@ def generate(
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
     tokenizer's). `reserve` is held while the answer is made, for the number of positions that it gets at most.
     `drafts` counts those of speculation. Tokens of the prompt before the position `evidence_from` are no evidence.
-    Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
+    Raises MixtureError without active experts, ContextLengthExceededError when the prompt fills the models'
     context.
     """
     require_readable(prompt, tokenizer, models, 1)

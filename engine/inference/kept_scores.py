@@ -32,12 +32,9 @@ from engine.inference.scores import (
     require_same_cards,
     score_card,
 )
-from engine.mixing.base import FLOOR, Gate
-from engine.mixing.cluster import ClusterGate
-from engine.mixing.cluster_posterior import ClusterPosteriorGate
-from engine.mixing.combine import mix
+from engine.mixing.base import FLOOR, FixedGate, Gate, mix
+from engine.mixing.cluster import ClusterGate, ClusterPosteriorGate
 from engine.mixing.evidence import READINGS
-from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
 from engine.mixing.quick_sums import fixed_total, likelihoods_of, weighted_total, weights_of
 from engine.statistics.perplexity import perplexity_of

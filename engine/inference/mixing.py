@@ -20,8 +20,7 @@ from engine.inference.cancellation import check_cancelled
 from engine.inference.ensemble import Models, as_ensemble
 from engine.inference.group_reader import GroupReader
 from engine.inference.shared_passes import Drafter
-from engine.mixing.base import Gate, Stream
-from engine.mixing.combine import mix
+from engine.mixing.base import Gate, Stream, mix
 
 
 class Mixing:
@@ -51,7 +50,7 @@ class Mixing:
     def feed(self, ids: Sequence[int]) -> None:
         """Appends tokens, computing only what the weights after them need.
 
-        Raises Cancelled between two passes once nobody waits for the answer.
+        Raises CancelledError between two passes once nobody waits for the answer.
         """
         if ids and list(ids) == self._ahead[:1]:
             del self._ahead[0]

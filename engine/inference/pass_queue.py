@@ -13,7 +13,7 @@ from weakref import WeakSet, finalize
 import torch
 from torch import Tensor
 
-from engine.inference.cancellation import Cancelled, current_scope
+from engine.inference.cancellation import CancelledError, current_scope
 from engine.inference.read_together import read_together
 from engine.inference.slot import Slot
 from engine.models.multi_expert import MultiExpertModel
@@ -47,7 +47,7 @@ class ReadRequest:
 
     def end_if_cancelled(self) -> bool:
         if self.is_cancelled():
-            self.error = Cancelled()
+            self.error = CancelledError()
         return self.error is not None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from engine.errors import ContextLengthExceeded, TokenizerError
+from engine.errors import ContextLengthExceededError, TokenizerError
 from engine.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
@@ -31,12 +31,13 @@ class Reader(Protocol):
 def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader, num_new: int = 0) -> None:
     """Refuses an invalid prompt without tokenizing it; `num_new` tokens are to fit behind it.
 
-    Raises ContextLengthExceeded for a prompt that cannot fit, TokenizerError for ids that are not in the vocabulary.
+    Raises ContextLengthExceededError for a prompt that cannot fit, TokenizerError for ids that are not in the
+    vocabulary.
     """
     if isinstance(prompt, str):
         most = models.max_positions * max(_FEWEST_CHARACTERS, tokenizer.longest_token)
         if len(prompt) > most:
-            raise ContextLengthExceeded(
+            raise ContextLengthExceededError(
                 f"{_TOO_LONG}: {len(prompt):,} characters are too many, as {_CONTEXT} {models.max_positions} tokens.",
                 f"Shorten it by {len(prompt) - most:,} characters at least.",
             )
@@ -50,10 +51,10 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader, num_n
 
 
 def require_fits(num_tokens: int, models: Reader, num_new: int = 0) -> None:
-    """Raises ContextLengthExceeded when a prompt does not fit with so many tokens behind it."""
+    """Raises ContextLengthExceededError when a prompt does not fit with so many tokens behind it."""
     if (surplus := num_tokens + num_new - models.max_positions) > 0:
         of_these = f", {num_new} of them for the answer" if num_new else ""
-        raise ContextLengthExceeded(
+        raise ContextLengthExceededError(
             f"{_TOO_LONG}: it has {num_tokens} tokens, and {_CONTEXT} {models.max_positions} tokens{of_these}.",
             f"Shorten it by {surplus}.",
         )

@@ -12,14 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.errors import ContextLengthExceeded, MixtureError
+from engine.errors import ContextLengthExceededError, MixtureError
 from engine.events import Candidate, Echo
 from engine.inference.ensemble import Models
 from engine.inference.mixing import Mixing
 from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
 from engine.inference.sampling import as_shown, candidates_at, only_tokens
-from engine.mixing.base import Gate
-from engine.mixing.combine import mix
+from engine.mixing.base import Gate, mix
 from engine.text.tokenizer import TextStream, Tokenizer
 
 
@@ -53,13 +52,13 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
 
     `best` is the most probable token at each position as (text, log-probability), `gates` the MoDE gates. If the
     tokenizer has no prefix, the text is scored as a document: its first token is predicted, too.
-    Raises MixtureError for an empty text, ContextLengthExceeded for one longer than the models' context.
+    Raises MixtureError for an empty text, ContextLengthExceededError for one longer than the models' context.
     """
     require_readable(text, tokenizer, models)
     ids, before = tokenizer.encode(text), tokenizer.prefix or (tokenizer.bos_id,)
     most = models.max_positions - len(before)
     if not 0 < len(ids) <= most:
-        cause = ContextLengthExceeded if ids else MixtureError
+        cause = ContextLengthExceededError if ids else MixtureError
         raise cause(
             f"The text has {len(ids)} tokens; 1 to {most} are supported.",
             "Give a shorter text." if ids else "Give more text.",

@@ -11,8 +11,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from engine.clusters.artifact import Clustering
-from engine.clusters.clustering_cache import ClusteringCache
+from engine.clusters.artifact import Clustering, ClusteringCache
 from engine.clusters.distances import GrowingContext
 from engine.config import SamplingConfig
 from engine.device import choose_device
@@ -109,8 +108,8 @@ class Host:
         """The prompt for the next answer in a conversation, and the index of the first token of its first user.
 
         `values` are for its template. Loads no weights. Raises ChatTemplateError without a template, or for what it
-        refuses or does not read; MixtureError for experts whose templates differ; ContextLengthExceeded for messages
-        that cannot fit.
+        refuses or does not read; MixtureError for experts whose templates differ; ContextLengthExceededError for
+        messages that cannot fit.
         """
         template, tokenizer = self._template(plan), self._tokenizer(plan)
         content = "".join(str(message.get("content", "")) for message in messages)

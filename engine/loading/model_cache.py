@@ -63,8 +63,8 @@ class ModelCache:
         """A base with at least these experts (by key), loaded and checked if need be.
 
         A request that asks again, for its next piece of text, is no other hit: `is_first` is False.
-        Raises Cancelled once nobody waits for a request that waits while another one loads. A load that has begun ends:
-        it serves whoever asks again.
+        Raises CancelledError once nobody waits for a request that waits while another one loads. A load that has begun
+        ends: it serves whoever asks again.
         """
         name = _name(base, precision)
         with self._lock:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from engine.inference.cache_bytes import bytes_per_position
-from engine.methods.row_registry import read_limits
+from engine.methods.multi_expert_files import read_limits
 from engine.models.families import read_config
 from engine.text.chat.own_template import stop_ids, template_folder
 from engine.text.chat.template import ChatTemplate, load_chat_template
@@ -17,7 +17,7 @@ class ModelFolder:
     """The limits and the tokenizer of a base, and the chat templates of its experts. Each file is read once."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises DamagedFile where the limits cannot be read."""
+        """Raises DamagedFileError where the limits cannot be read."""
         self._folder = folder
         self.limits = read_limits(folder)
         self.bytes_per_position = bytes_per_position(read_config(folder))  # of one expert's keys and values

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import ServePrecision
 from engine.files import ArtifactRef
-from engine.mixing.gate_registry import build_gate
-from engine.mixing.gate_type import GateConfig
+from engine.mixing.gate_type import GateConfig, build_gate
 
 if TYPE_CHECKING:
     from engine.clusters.distances import GrowingContext

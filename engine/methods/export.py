@@ -14,7 +14,8 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 def export_model(method: Method, base: ArtifactRef, expert: ArtifactRef, folder: Path) -> None:
     """Writes an expert with its base as one model: config, safetensors in their stored precision, and tokenizer.
 
-    Raises ModelError for an expert that is no plain decoder with its base, DamagedFile before a damaged byte is used.
+    Raises ModelError for an expert that is no plain decoder with its base, DamagedFileError before a damaged byte is
+    used.
     """
     save_model(method.load_full_model(base, expert), base.folder, folder)
 

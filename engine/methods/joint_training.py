@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine.config import TrainingConfig
 from engine.events import Event
-from engine.methods.recipe import Recipe
+from engine.methods.base import Method
+from engine.methods.registry import get_method
 from engine.training.data import BlockSampler, PackedDomain
+from engine.training.distributed import layout_of
 from engine.training.launch import run_workers
-from engine.training.launchers.base import Launcher
-from engine.training.layout import layout_of
+from engine.training.launchers import Launcher
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`config` is one of the method's own dataclass; None stands for its defaults."""
+
+    method: str = "demix"
+    config: Any = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Recipe:
+        """The recipe made from the stored values of its fields."""
+        return cls(data["method"], get_method(data["method"]).config_from(data["config"] or {}))
+
+    @property
+    def descriptor(self) -> Method:
+        return get_method(self.method)
+
+    def learns(self, keys: Sequence[str]) -> Sequence[str] | None:
+        """The experts that learn alone; None: all that they share learns, too."""
+        return keys if self.descriptor.base_is_frozen else None
+
 
 # glibc returns what is freed of this many bytes and more: else it keeps the memory of gathered layers.
 _FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
@@ -60,8 +83,8 @@ def train_distributed(
 
     The weights are those of the last checkpoint. The processes run where the launcher starts them (None: here).
     `threads` are those of each process; 0 shares the cores out. What the processes print goes to `log`, or where this
-    process prints. Raises TrainingError when the layout or a text cannot be trained on, LostRank when a process dies,
-    and what the training itself raises.
+    process prints. Raises TrainingError when the layout or a text cannot be trained on, LostRankError when a process
+    dies, and what the training itself raises.
     """
     layout_of(domains, config.sequences_per_domain, num_processes)
     texts = [domain.open() for domain in domains]

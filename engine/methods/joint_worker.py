@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
     from engine.methods.joint_training import Task
+    from engine.training.distributed import layout_of
     from engine.training.ipc import INPUT, STORE
-    from engine.training.layout import layout_of
 
     task = Task.read(place / INPUT if parent else place)
     layout = layout_of(task.domains, task.config.sequences_per_domain, num_ranks)
@@ -43,7 +43,7 @@ def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[
     """The events of a training whose model, in this process, holds the experts of this process alone."""
     from engine.models.context_length import require_context
     from engine.training.loop import train
-    from engine.training.memory.needs import require_memory_to_build
+    from engine.training.memory import require_memory_to_build
     from engine.training.sharding import ShardedGroup
 
     texts = [domain.open() for domain in task.domains]

@@ -8,17 +8,21 @@ tokenizer, is refused before its tensors are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
-from engine.methods.base_card import BASE_CARD, CARD_METHOD, SHARED_FILE, base_card, is_seed
-from engine.models.families import empty_model, load_model, load_weights, read_config
+from engine.methods.registry import methods
+from engine.methods.rows import BASE_CARD, CARD_METHOD, SHARED_FILE, RowMethod, base_card, is_seed, stored_placement
+from engine.models.context_length import Limits
+from engine.models.expert_model import ExpertModel
+from engine.models.families import empty_model, load_model, load_weights, longest_context, read_config
 from engine.models.model_files import weights_in
 from engine.models.multi_expert import MultiExpertModel, Placement
 from engine.models.stored_tensors import StoredTensors, fill
@@ -131,9 +135,85 @@ def read_card(folder: Path) -> dict[str, Any]:
     try:
         card: dict[str, Any] = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
+        raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     return card
 
 
 def _save(state: Mapping[str, Tensor], path: Path) -> None:
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
+
+
+class MultiExpertHost:
+    """Loads the model with its first expert and adds the others to it."""
+
+    def __init__(self, base: ArtifactRef, device: torch.device | str, new_placement: Callable[[], Placement]) -> None:
+        self._base, self._device, self._new_placement = base, device, new_placement
+        self._model: MultiExpertModel | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        return self._model.keys if self._model else []
+
+    def add(self, experts: Mapping[str, ArtifactRef]) -> None:
+        if self._model is None:
+            self._model = load_experts(self._base, experts, self._new_placement()).to(self._device)
+            return
+        for key, kept in experts.items():
+            self._model.add_expert(key, state=read_expert(kept, str(self._base.sha256)))
+
+    def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]]) -> list[ExpertModel]:
+        del keys, parts
+        return [self._model] if self._model else []
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self._model.state_dict() if self._model else {}
+
+    def modules(self) -> list[nn.Module]:
+        return [self._model] if self._model else []
+
+    def num_parameters(self, key: str) -> int:
+        own = self._model.expert_parameters(key) if self._model else {}
+        return sum(parameter.numel() for parameter in own.values())
+
+    def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
+        return int(self._model is None and bool(experts))
+
+    def num_bytes(self) -> int:
+        return sum(parameter.nbytes for parameter in self._model.parameters()) if self._model else 0
+
+
+def row_method(experts_in: str) -> RowMethod:
+    """The method whose files have this placement; raises ModelError if it is not installed."""
+    of_rows = [method for method in methods().values() if isinstance(method, RowMethod)]
+    matches = [method for method in of_rows if method.experts_in == experts_in]
+    if not matches:
+        raise ModelError(f"No method is installed that reads experts in “{experts_in}”.", "Install its package.")
+    return min(matches, key=lambda method: bool(method.method_of_copy))
+
+
+def new_placement(experts_in: str = "ffn") -> Placement:
+    """The placement of a new model's experts."""
+    return row_method(experts_in).new_placement()
+
+
+def load_multi_expert(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> MultiExpertModel:
+    """The model of a base folder with these experts (by key), by whatever row method; every byte is checked."""
+    if not experts:
+        raise ModelError("No expert was given to load.", "Choose an expert.")
+    base.check()
+    first = next(iter(experts.values()))
+    first.check()
+    return load_experts(base, experts, new_placement(stored_placement(read_card(first.folder), base.folder)))
+
+
+def read_limits(base: Path) -> Limits:
+    """The limits of a base, without its tensors; raises DamagedFileError where they cannot be read."""
+    try:
+        config = read_config(base)
+        longest = longest_context(config) - row_method(stored_placement({}, base)).extra_positions
+        return Limits(longest, int(config.vocab_size))
+    except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DamagedFileError(
+            f"{base} has no valid base of a model ({reason}).", "Restore it from a copy, or train it again."
+        ) from None

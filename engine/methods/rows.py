@@ -5,14 +5,15 @@ They share files, caches, training and mixing. What differs is where the modules
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.errors import DamagedFileError
 from engine.files import ArtifactRef
 from engine.methods.base import Method, SeedOrigin, StoredExpert
-from engine.methods.base_card import CARD_METHOD, stored_placement
 from engine.models import flops
 from engine.models.flops import Shape
 from engine.plugins import load_object
@@ -20,9 +21,40 @@ from engine.plugins import load_object
 if TYPE_CHECKING:
     import torch
 
-    from engine.methods.multi_expert_host import MultiExpertHost
+    from engine.methods.multi_expert_files import MultiExpertHost
     from engine.models.multi_expert import Placement
     from engine.models.trainable_model import TrainableModel
+
+CARD_METHOD = "demix"  # in the cards of all of them
+SHARED_FILE, BASE_CARD = "shared.safetensors", "base.json"
+_OLDEST = "ffn"  # where experts are if nothing says so: such files are older than the choice
+_ON_A_SEED = "adapter"
+
+
+def is_seed(base: Path) -> bool:
+    """Whether a base is an unchanged seed model."""
+    return not (base / SHARED_FILE).exists()
+
+
+def stored_placement(card: Mapping[str, Any], base: Path) -> str:
+    """The stored placement of experts: from the base's card, or on a seed from the expert's ({}: unknown)."""
+    of_base = base_card(base)
+    if not of_base:
+        return str(card.get("experts_in", _ON_A_SEED)) if is_seed(base) else _OLDEST
+    return str(of_base["experts_in"])
+
+
+def base_card(base: Path) -> dict[str, Any]:
+    """The card of a base on its experts; empty where it has none: a seed, or files older than the card."""
+    path = base / BASE_CARD
+    if not path.exists():
+        return {}
+    try:
+        card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _ = card["experts_in"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise DamagedFileError(f"{path} does not name the placement of experts.", "Restore it.") from error
+    return card
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +114,7 @@ class RowMethod(Method):
         save_expert(model, key, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
 
     def open(self, base: ArtifactRef, device: torch.device | str) -> MultiExpertHost:
-        from engine.methods.multi_expert_host import MultiExpertHost
+        from engine.methods.multi_expert_files import MultiExpertHost
 
         return MultiExpertHost(base, device, self.new_placement)
 

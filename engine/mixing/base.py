@@ -1,11 +1,12 @@
-"""The interface of every gate: weights before a token, evidence after it.
+"""The interface of every gate, the sum over experts, and the gate of fixed weights.
 
-All arithmetic is over log-probabilities in float64. Letters: E experts, N blocks, T positions.
+All arithmetic is over log-probabilities in float64. Letters: E experts, N blocks, T positions, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import MixtureError
+from engine.mixing.score_sums import fixed_sums
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -46,6 +48,34 @@ class Gate(Protocol):
     def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
         """The mixture's log-likelihood of all blocks together (nats): the sum of `mixed(x)`."""
         ...
+
+
+Weigher = Callable[
+    [range, Tensor], Tensor
+]  # the log-weights [E, N, T] of blocks, from their numbers and log-likelihoods
+
+
+class BlockGate:
+    """A gate whose weights in some blocks are computed without the log-likelihoods of the others."""
+
+    def weigher(self, logprobs_ENT: Tensor, distances: Distances | None) -> Weigher:
+        """Prepares what the blocks have in common, and returns a function for some of them."""
+        raise NotImplementedError
+
+    def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
+        return self.weigher(logprobs_ENT, distances)(range(logprobs_ENT.shape[1]), logprobs_ENT)
+
+    def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
+        weigh, pieces, first = self.weigher(logprobs_ENT, distances), [], 0
+        num_blocks = max(1, _CHUNK_SIZE // max(1, logprobs_ENT[:, 0].numel()))  # as many as fit a processor's cache
+        for some_ENT in logprobs_ENT.split(num_blocks, 1):
+            blocks = range(first, first + some_ENT.shape[1])
+            pieces.append(mix(weigh(blocks, some_ENT), some_ENT.double()))
+            first = blocks.stop
+        return torch.cat(pieces)
+
+    def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
+        return float(self.mixed(logprobs_ENT, distances).sum())
 
 
 class Stream(Protocol):
@@ -107,14 +137,63 @@ def _num_before(log_weights: Tensor) -> Tensor:
     return torch.from_numpy(before).view(log_weights.shape)
 
 
-def blocks_per_chunk(logprobs_ENT: Tensor) -> int:
-    """The number of blocks that fit a processor's cache, so that memory does not grow with the text."""
-    return max(1, _CHUNK_SIZE // max(1, logprobs_ENT[:, 0].numel()))
+def mix(log_weights_E: Tensor, logprobs_E: Tensor) -> Tensor:
+    """log Σ_e w_e · p_e over the first axis; trailing axes of either are broadcast.
+
+    Weights [E] against log-probabilities [E, V] give [V]; [E, N, T] against [E, N, T] give [N, T]. An expert of weight
+    0 takes no part even where its log-probability is not a number.
+    """
+    extra = logprobs_E.dim() - log_weights_E.dim()
+    weights = log_weights_E.to(logprobs_E.device, logprobs_E.dtype).view(*log_weights_E.shape, *[1] * extra)
+    logs = weights + logprobs_E
+    top = logs.amax(0)
+    if top.isnan().any():
+        logs = torch.where(weights == -torch.inf, -torch.inf, logs)
+        top = logs.amax(0)
+    return _log_sum(logs, top)
 
 
-def block_chunks(logprobs_ENT: Tensor) -> Iterator[tuple[range, Tensor]]:
-    """Blocks in portions of `blocks_at_once`, each with its range of block numbers."""
-    first = 0
-    for some_ENT in logprobs_ENT.split(blocks_per_chunk(logprobs_ENT), 1):
-        yield range(first, first + some_ENT.shape[1]), some_ENT
-        first += some_ENT.shape[1]
+def _log_sum(logs: Tensor, top: Tensor) -> Tensor:
+    """log Σ exp over the first axis, whose largest are `top`; -inf where all are.
+
+    What is too small to change the sum is raised to what just does not underflow: processors take fifty times as long
+    for an exponential that does, and a posterior that is sure of one expert has little else.
+    """
+    numbers = torch.finfo(logs.dtype)
+    below = (logs - top.clamp(min=numbers.min)).clamp_(min=math.log(numbers.tiny) + 1)
+    return below.exp_().sum(0).log_() + top
+
+
+class FixedGate(BlockGate):
+    """The given weights, scaled to sum 1, at every position; equal ones are DEMix's “average”."""
+
+    needs_logprobs = False
+
+    def __init__(self, weights: Sequence[float], top_k: int | None = None) -> None:
+        self.log_weights_E = keep_top(normalised_prior(weights), top_k)
+
+    def start(self) -> FixedStream:
+        return FixedStream(self.log_weights_E)
+
+    def weigher(self, _logprobs_ENT: Tensor, _distances: Distances | None) -> Weigher:
+        return lambda _, some_ENT: self.log_weights_E.view(-1, 1, 1).expand(some_ENT.shape)
+
+    def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
+        total = float(fixed_sums(self.log_weights_E.numpy(), logprobs_ENT.flatten(1).numpy()).sum())
+        return float(self.mixed(logprobs_ENT).sum()) if math.isnan(total) else total
+
+
+class FixedStream:
+    """The same weights at every token."""
+
+    def __init__(self, log_weights_E: Tensor) -> None:
+        self._log_weights_E = log_weights_E
+
+    def log_weights(self) -> Tensor:
+        return self._log_weights_E
+
+    def begin(self, token: int) -> None:
+        """Does nothing: the weights do not depend on the text."""
+
+    def observe(self, logprobs_E: Tensor, token: int) -> None:
+        """Does nothing: the weights do not depend on the text."""

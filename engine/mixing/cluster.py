@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from engine.config import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
 from engine.errors import MixtureError, NextStep, ScoresError
-from engine.mixing.base import block_chunks, keep_top, normalised_prior
-from engine.mixing.combine import mix
-from engine.mixing.papers import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
+from engine.mixing.base import BlockGate, Weigher, keep_top, normalised_prior
+from engine.mixing.evidence import AnyEvidence
+from engine.mixing.posterior import Belief, PosteriorGate, PosteriorStream
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances, GrowingContext
@@ -37,7 +38,7 @@ class Routing:
     follow: Callable[[], GrowingContext] | None = None
 
 
-class ClusterGate:
+class ClusterGate(BlockGate):
     """Weights depend on the text only; `prior` holds one weight for each expert, in any scale."""
 
     needs_logprobs = False
@@ -72,20 +73,9 @@ class ClusterGate:
             )
         return ClusterStream(self, self._follow())
 
-    def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        _, num_blocks, block_size = logprobs_ENT.shape
-        return self.nearness_weights(self.distances_or_raise(distances), range(num_blocks), block_size)
-
-    def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        frozen, block_size = self.distances_or_raise(distances), logprobs_ENT.shape[2]
-        pieces = (
-            mix(self.nearness_weights(frozen, blocks, block_size), some_ENT.double())
-            for blocks, some_ENT in block_chunks(logprobs_ENT)
-        )
-        return torch.cat(list(pieces))
-
-    def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
-        return float(self.mixed(logprobs_ENT, distances).sum())
+    def weigher(self, _logprobs_ENT: Tensor, distances: Distances | None) -> Weigher:
+        frozen = self.distances_or_raise(distances)
+        return lambda blocks, some_ENT: self.nearness_weights(frozen, blocks, some_ENT.shape[2])
 
     def distances_or_raise(self, distances: Distances | None) -> Distances:
         """The distances, frozen where the gate freezes; raises ScoresError when they are missing."""
@@ -148,3 +138,82 @@ class ClusterStream:
         self._context.read(token)
         if not frozen or not self._context.num_tokens:
             self._log_weights_E = None
+
+
+class ClusterPosteriorGate(PosteriorGate):
+    """A posterior whose prior follows the text; top-k applies to the posterior, not to the prior."""
+
+    def __init__(
+        self,
+        prior: Sequence[float],
+        routing: Routing,
+        evidence: AnyEvidence = "prefix",
+        top_k: int | None = None,
+        *,
+        temperature: float = PAPER_TEMPERATURE,
+        distance_power: float = PAPER_DISTANCE_POWER,
+        freeze_after: int | None = None,
+    ) -> None:
+        super().__init__(prior, evidence, top_k)
+        clustered = [(place, cluster) for place, cluster in enumerate(routing.clusters) if cluster is not None]
+        self.places_C = [place for place, _ in clustered]
+        weights_C = [prior[place] for place in self.places_C]
+        self.nearness = (
+            ClusterGate(
+                weights_C,
+                Routing([cluster for _, cluster in clustered], routing.follow),
+                temperature=temperature,
+                distance_power=distance_power,
+                freeze_after=freeze_after,
+            )
+            if any(weights_C)
+            else None
+        )
+        self._log_share = self.log_prior_E[self.places_C].logsumexp(0)
+
+    def start(self, belief: Belief | None = None) -> PosteriorStream:
+        """A fresh stream; with a belief one that continues after `begin` was called with every token so far."""
+        stream = super().start(belief)
+        if self.nearness is None:
+            return stream
+        return ClusterPosteriorStream(self, stream.belief, self.nearness.start())
+
+    def weigher(self, logprobs_ENT: Tensor, distances: Distances | None) -> Weigher:
+        nearness = self.nearness
+        if nearness is None:
+            return super().weigher(logprobs_ENT, distances)
+        frozen = nearness.distances_or_raise(distances)
+
+        def weigh(blocks: range, some_ENT: Tensor) -> Tensor:
+            near_CNT = nearness.nearness_weights(frozen, blocks, some_ENT.shape[2])
+            return self.weigh(self.seen(some_ENT), self.log_prior(near_CNT))
+
+        return weigh
+
+    def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
+        return BlockGate.total(self, logprobs_ENT, distances)  # the sum does not telescope under a prior that changes
+
+    def log_prior(self, near: Tensor) -> Tensor:
+        """The log-prior [E, …] from the cluster gate's log-weights [C, …]."""
+        prior = self.log_prior_E.double().view(-1, *[1] * (near.dim() - 1)).repeat(1, *near.shape[1:])
+        prior[self.places_C] = near + self._log_share
+        return prior
+
+
+class ClusterPosteriorStream(PosteriorStream):
+    """The posterior and the cluster weights on one growing text."""
+
+    def __init__(self, gate: ClusterPosteriorGate, belief: Belief, nearness: ClusterStream) -> None:
+        super().__init__(gate, belief)
+        self._prior, self._nearness = gate.log_prior, nearness
+
+    def log_weights(self) -> Tensor:
+        return self._gate.weigh(self._gate.seen_by(self.belief), self._prior(self._nearness.log_weights()))
+
+    def begin(self, token: int) -> None:
+        """Reads the token as text; it is no evidence."""
+        self._nearness.begin(token)
+
+    def observe(self, logprobs_E: Tensor, token: int) -> None:
+        super().observe(logprobs_E, token)
+        self._nearness.observe(logprobs_E, token)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from engine.config import PAPER_DISTANCE_POWER
 from engine.mixing.base import FLOOR, Gate
-from engine.mixing.papers import PAPER_DISTANCE_POWER
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from engine.config import MOST, Checked, knob
-from engine.plugins import BadPlugin
+from engine.errors import MixtureError
+from engine.plugins import BadPluginError, find_plugins, load_object
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate
+    from engine.mixing.cluster import Routing
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,21 @@ class ClusteringGateConfig(GateConfig):
 Build = Callable[[Any, Sequence[float], Any], "Gate"]  # of the gate's own config, weights, `Routing | None`
 
 
+def builder(path: str) -> Build:
+    """Builds the gate of a class, `module:Class`, which is imported then; its arguments are named like the settings."""
+
+    def build(config: GateConfig, weights: Sequence[float], routing: Routing | None) -> Gate:
+        settings = {one.name: getattr(config, one.name) for one in fields(config)}
+        del settings["kind"]
+        if isinstance(config, ClusteringGateConfig):
+            settings["routing"] = routing
+            del settings["clustering"]
+        gate: Gate = load_object(path)(weights, **settings)
+        return gate
+
+    return build
+
+
 @dataclass(frozen=True)
 class GateType:
     """A kind of gate. `build(config, weights, routing)` makes one; `weights` is its prior, one for each expert.
@@ -62,7 +80,7 @@ class GateType:
     def __post_init__(self) -> None:
         incomplete = [one.name for one in fields(self.config) if one.default is MISSING or not _is_described(one)]
         if incomplete:
-            raise BadPlugin(
+            raise BadPluginError(
                 f"{self.config.__name__} has settings without a default or a description: {', '.join(incomplete)}.",
                 "Give `kind` a default, and make every other field with `engine.config.knob`.",
             )
@@ -85,3 +103,32 @@ class GateType:
 
 def _is_described(field: Any) -> bool:
     return field.name == "kind" or bool(field.metadata.get("description"))
+
+
+@cache
+def gate_types() -> dict[str, GateType]:
+    """All gates by name. Raises BadPluginError."""
+    return find_plugins("engine.mixing.gates", "expert_workbench.gates", "GATE", GateType, lambda one: one.name)
+
+
+def gate_type(name: str) -> GateType:
+    """The gate of this name; raises MixtureError with the names there are."""
+    if name not in gate_types():
+        raise MixtureError(
+            f"There is no gate “{name}”. The gates are: {', '.join(gate_types())}.",
+            "Choose one of these, or install the plug-in of that gate.",
+        )
+    return gate_types()[name]
+
+
+def build_gate(config: GateConfig, weights: Sequence[float], routing: Routing | None = None) -> Gate:
+    """The gate of a config. `weights` is its prior, or the fixed weights; `routing` the cluster of each expert.
+
+    Raises MixtureError for a gate that needs a clustering where `routing` is None.
+    """
+    chosen = gate_type(config.kind)
+    if chosen.needs_clustering and routing is None:
+        raise MixtureError(
+            f"The gate “{chosen.name}” needs the cluster of each expert.", "Name a clustering, or another gate."
+        )
+    return chosen.build(config, weights, routing)

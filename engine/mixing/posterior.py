@@ -24,11 +24,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.errors import MixtureError
-from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, normalised_prior
-from engine.mixing.combine import mix
+from engine.mixing.base import FLOOR, BlockGate, Weigher, keep_top, mix, normalised_prior
 from engine.mixing.evidence import READINGS, AnyEvidence, rule_of
-from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.mixing.score_sums import posterior_sums
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Belief:
     slow_E: Tensor | None = None  # slow evidence, nats, before its power; None of a gate without it
 
 
-class PosteriorGate:
+class PosteriorGate(BlockGate):
     """Weights by Bayes' rule; `prior` holds one weight for each expert, in any scale."""
 
     needs_logprobs = True
@@ -66,15 +65,9 @@ class PosteriorGate:
         nothing_E = torch.zeros_like(self.log_prior_E)
         return Belief(log_prior_E, nothing_E, 0, log_mass, nothing_E if self.evidence.slow_power else None)
 
-    def block(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
-        return self.weigh(self.seen(logprobs_ENT), self._block_priors(logprobs_ENT)[..., None])
-
-    def mixed(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
-        chunk_size = blocks_per_chunk(logprobs_ENT)
+    def weigher(self, logprobs_ENT: Tensor, _distances: Distances | None) -> Weigher:
         priors_EN1 = self._block_priors(logprobs_ENT)[..., None]
-        pieces = zip(logprobs_ENT.split(chunk_size, 1), priors_EN1.split(chunk_size, 1), strict=True)
-        doubled = ((some_ENT.double(), prior_EN1) for some_ENT, prior_EN1 in pieces)
-        return torch.cat([mix(self.weigh(self.seen(some), prior), some) for some, prior in doubled])
+        return lambda blocks, some_ENT: self.weigh(self.seen(some_ENT), priors_EN1[:, blocks.start : blocks.stop])
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
         if self.evidence == READINGS["prefix"] and self.top_k is None and self._is_above_floor(logprobs_ENT):

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import Family, ModelConfig, Targets
+from engine.device import is_shapes_only
 from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
 from engine.models.stored_tensors import Unread, wrapper_words
-from engine.shapes_only import is_shapes_only
 
 LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
 P = ParamSpec("P")

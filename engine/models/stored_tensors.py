@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from engine.shapes_only import is_shapes_only
+from engine.device import is_shapes_only
 
 WRAPPERS = {  # segments of tensors' names that programs put there around a model, and whose they are
     "_orig_mod": "torch.compile",

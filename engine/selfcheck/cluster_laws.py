@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from engine.clusters.centroids import Clusters, Floats, squared_distances
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, ClusterMethod
+from engine.clusters.kmeans import find_clusters
 from engine.mixing.base import Stream
 from engine.mixing.cluster import ClusterGate
 from engine.mixing.gates.cluster import ClusterGateConfig

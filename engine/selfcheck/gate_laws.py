@@ -12,8 +12,7 @@ from torch import Tensor
 
 from engine.inference.mixing import Mixing
 from engine.inference.scores import as_blocks, mix_scores
-from engine.mixing.base import Gate, Stream
-from engine.mixing.combine import mix
+from engine.mixing.base import Gate, Stream, mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.posterior import PosteriorGate, PosteriorStream
 from engine.selfcheck.law import Finding, gap, worst

@@ -8,7 +8,13 @@ from tempfile import TemporaryDirectory
 
 from engine.device import choose_device
 from engine.selfcheck.cluster_laws import balanced_and_seeded, incremental_is_from_scratch
-from engine.selfcheck.decoding_laws import cached_is_plain, probabilities_sum_to_one, removed_is_never_loaded
+from engine.selfcheck.decoding_laws import (
+    batches_and_padding,
+    cached_is_plain,
+    probabilities_sum_to_one,
+    removed_is_never_loaded,
+    stored_is_live,
+)
 from engine.selfcheck.gate_laws import (
     all_weight_on_one,
     cut_streams,
@@ -22,7 +28,6 @@ from engine.selfcheck.gate_laws import (
 from engine.selfcheck.law import Checked, Law, judge
 from engine.selfcheck.mode_laws import parts_of_one_backbone
 from engine.selfcheck.persistence_laws import adding_touches_nothing, moving_changes_nothing, resumed_is_uninterrupted
-from engine.selfcheck.scoring_laws import batches_and_padding, stored_is_live
 from engine.selfcheck.test_bed import TestBed
 
 LAWS = (

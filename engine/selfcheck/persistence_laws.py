@@ -13,7 +13,7 @@ import torch
 from engine.config import TrainingConfig
 from engine.events import Event, Step
 from engine.files import ArtifactRef, sha256_of
-from engine.methods.row_registry import load_multi_expert
+from engine.methods.multi_expert_files import load_multi_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.selfcheck.law import Finding, gap, worst
 from engine.selfcheck.test_bed import KEYS, TestBed, plain_logprobs, save_model

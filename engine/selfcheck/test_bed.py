@@ -19,24 +19,22 @@ from torch import Tensor
 
 from engine.clusters.artifact import Clustering
 from engine.clusters.centroids import Clusters
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+from engine.clusters.kmeans import find_clusters
 from engine.config import Family, ModelConfig
 from engine.files import ArtifactRef, new_folder
 from engine.inference.mixing import Mixing
 from engine.inference.scores import open_scores, score_tokens
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.multi_expert_files import save_base, save_expert
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement, save_base, save_expert
+from engine.methods.parts.active_parts import ActiveParts
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.evidence import READINGS, EvidenceRule
-from engine.mixing.gate_registry import build_gate, gate_type, gate_types
-from engine.mixing.gate_type import GateConfig
+from engine.mixing.gate_type import GateConfig, build_gate, gate_type, gate_types
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.expert_model import ExpertModel
 from engine.models.families import fresh_model
@@ -96,9 +94,9 @@ class TestBed:
             _disturb(model.expert_parameters(part).values(), _NOISE, generator)
         return model.to(self.device)
 
-    def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveExperts:
+    def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveParts:
         """These parts as one expert, some of them active."""
-        return ActiveExperts(self.mode_model(PARTS, family), active, "together")
+        return ActiveParts(self.mode_model(PARTS, family), active, "together")
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

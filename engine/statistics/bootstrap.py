@@ -23,103 +23,65 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.statistics.estimates import NUM_DRAWS, Estimate, Floats, Variance, half_width, of_seeds
-
-_MOST_NATS = 700.0  # per token: its exponential is still a number that JSON can hold
+from engine.statistics.perplexity import MOST_NATS
 
 Ints = NDArray[np.integer]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A system's negative log-likelihood of a text: nats and tokens of each block, and which document it begins in."""
+class Measured:
+    """What was measured of a system on a text, by block: its total, its tokens, and which document it begins in."""
 
-    nats_N: Floats
+    totals_N: Floats
     tokens_N: Floats
     documents_N: Ints
 
     @classmethod
-    def of(cls, logprobs_X: Floats, block_size: int, documents_N: Ints) -> Loss:
-        """From the log-likelihood of every token; the last block may be shorter."""
-        nats_N, tokens_N = _by_block(logprobs_X, block_size)
-        return cls(-nats_N, tokens_N, documents_N)
+    def of(cls, values_X: NDArray[Any], block_size: int, documents_N: Ints) -> Self:
+        """From what was measured of every token; the last block may be shorter."""
+        starts = np.arange(0, len(values_X), block_size)
+        tokens_N = np.diff(starts, append=len(values_X)) * 1.0
+        return cls(np.add.reduceat(values_X.astype(float), starts), tokens_N, documents_N)
+
+    @staticmethod
+    def number(mean_per_token: Floats) -> Floats:
+        """What is reported, from the mean over tokens."""
+        return mean_per_token
 
     @property
-    def totals_N(self) -> Floats:
-        return self.nats_N
+    def value(self) -> float:
+        return float(self.number(self.totals_N.sum() / self.tokens_N.sum()))
+
+    def half(self, which: int) -> Self | None:
+        """Every second document, of a single one every second block; None where that is nothing."""
+        _, of_N = np.unique(self.documents_N, return_inverse=True)
+        is_in_N = (of_N if of_N.any() else np.arange(len(of_N))) % 2 == which
+        selected = type(self)(self.totals_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
+        return selected if is_in_N.any() else None
+
+
+class Loss(Measured):
+    """Negative log-likelihoods in nats; their number is the perplexity."""
+
+    @classmethod
+    def of(cls, logprobs_X: NDArray[Any], block_size: int, documents_N: Ints) -> Self:
+        """From the log-likelihood of every token; the last block may be shorter."""
+        return super().of(-logprobs_X, block_size, documents_N)
 
     @staticmethod
     def number(nats_per_token: Floats) -> Floats:
         """The perplexity."""
-        return np.asarray(np.exp(np.minimum(nats_per_token, _MOST_NATS)))
-
-    @property
-    def perplexity(self) -> float:
-        return _number(self)
-
-    def half(self, which: int) -> Loss | None:
-        """Every second document, of a single one every second block; None where that is nothing."""
-        is_in_N = _is_in_half(self.documents_N, which)
-        selected = Loss(self.nats_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
-        return selected if is_in_N.any() else None
+        return np.asarray(np.exp(np.minimum(nats_per_token, MOST_NATS)))
 
 
-@dataclass(frozen=True)
-class Hits:
-    """Which tokens of a text a system found the most probable ones: of each block how many, of how many, and which
-    document it begins in."""
-
-    hits_N: Floats
-    tokens_N: Floats
-    documents_N: Ints
-
-    @classmethod
-    def of(cls, hits_X: Bools, block_size: int, documents_N: Ints) -> Hits:
-        """From whether every token was hit; the last block may be shorter."""
-        return cls(*_by_block(hits_X.astype(float), block_size), documents_N)
-
-    @property
-    def totals_N(self) -> Floats:
-        return self.hits_N
-
-    @staticmethod
-    def number(hits_per_token: Floats) -> Floats:
-        """The accuracy."""
-        return hits_per_token
-
-    @property
-    def accuracy(self) -> float:
-        return _number(self)
-
-    def half(self, which: int) -> Hits | None:
-        """As `Loss.half`: the same documents of the same text."""
-        is_in_N = _is_in_half(self.documents_N, which)
-        selected = Hits(self.hits_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
-        return selected if is_in_N.any() else None
-
-
-def _by_block(values_X: Floats, block_size: int) -> tuple[Floats, Floats]:
-    """The sum of what was measured in each block of a text, and its tokens."""
-    starts = np.arange(0, len(values_X), block_size)
-    return np.add.reduceat(values_X, starts), np.diff(starts, append=len(values_X)) * 1.0
-
-
-def _is_in_half(documents_N: Ints, which: int) -> Bools:
-    """Which blocks are of every second document; of a single one every second block."""
-    _, of_N = np.unique(documents_N, return_inverse=True)
-    if not of_N.any():
-        of_N = np.arange(len(of_N))
-    return np.asarray(of_N % 2 == which)
-
-
-def _number(measured: Loss | Hits) -> float:
-    return float(measured.number(measured.totals_N.sum() / measured.tokens_N.sum()))
+class Hits(Measured):
+    """Tokens that the system found the most probable ones; their number is the accuracy."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +113,8 @@ Statistic = Callable[..., Floats]
 class Draws:
     """Draws of documents and of seeds, each made once: whatever is compared is compared under the same ones."""
 
-    def __init__(self, num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
-        self.num_draws, self._seed = num_draws, seed
+    def __init__(self, num_draws: int = NUM_DRAWS) -> None:
+        self.num_draws = num_draws
         self._counts: dict[tuple[str, int], Floats] = {}
 
     def sums(self, text: str, documents_N: Ints, *values_N: Floats) -> tuple[Floats, ...]:
@@ -201,7 +163,7 @@ class Draws:
         kinds_SUC, num_U = _kinds(counted_S)
         total = int(num_U.sum())
         drawn = max(1, total - 1)
-        chance = np.random.default_rng([self._seed, *kinds_SUC.shape])
+        chance = np.random.default_rng([0, *kinds_SUC.shape])
         counts_RU = chance.multinomial(drawn, num_U / total, self.num_draws) * (total / drawn)
         for kinds_UC, counted in zip(kinds_SUC, counted_S, strict=True):
             yield (counts_RU @ kinds_UC).reshape(self.num_draws, *counted.shape)
@@ -210,7 +172,7 @@ class Draws:
         """How many times each document of a text is drawn [R, G]."""
         key = (text, num_documents)
         if key not in self._counts:
-            chance = np.random.default_rng([self._seed, zlib.crc32(text.encode()), num_documents])
+            chance = np.random.default_rng([0, zlib.crc32(text.encode()), num_documents])
             shares = np.full(num_documents, 1 / num_documents)
             self._counts[key] = chance.multinomial(max(1, num_documents - 1), shares, self.num_draws).astype(float)
         return self._counts[key]
@@ -219,20 +181,25 @@ class Draws:
 class Averages:
     """What was measured of systems, by (system, seed, domain): its averages under the same draws of text."""
 
-    def __init__(self, measured: Mapping[Place, Loss | Hits], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
-        self.draws = Draws(num_draws, seed)
-        self._measured = measured
+    def __init__(self, measured: Mapping[Place, Measured], num_draws: int = NUM_DRAWS) -> None:
+        self.draws = Draws(num_draws)
+        self.measured = measured
         self._drawn: dict[Place, Floats] = {}
         self._points: dict[Place, float] = {}
+
+    def half(self, which: int) -> Self:
+        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
+        halves = {place: half for place, one in self.measured.items() if (half := one.half(which)) is not None}
+        return type(self)(halves, self.draws.num_draws)
 
     @cached_property
     def seeds(self) -> list[int]:
         """Every seed that anything was measured in."""
-        return sorted({seed for _, seed, _ in self._measured})
+        return sorted({seed for _, seed, _ in self.measured})
 
     def seeds_with(self, systems: Sequence[Hashable], domains: Sequence[str]) -> list[int]:
         """The seeds in which every one of these systems was scored on every one of these domains."""
-        return [s for s in self.seeds if all((m, s, d) in self._measured for m in systems for d in domains)]
+        return [s for s in self.seeds if all((m, s, d) in self.measured for m in systems for d in domains)]
 
     def estimate(self, systems: Sequence[Hashable], domains: Sequence[str], statistic: Statistic) -> Estimate | None:
         """A statistic of the systems' averages over domains, averaged over seeds; None where no seed has them all.
@@ -258,7 +225,7 @@ class Averages:
         """The variance that one domain's text leaves in a statistic averaged over seeds."""
         drawn_SR = [statistic(*(self._mean_drawn(m, s, domains, [drawn]) for m in systems)) for s in seeds]
         variance = float(np.var(np.mean(drawn_SR, axis=0), ddof=1))
-        return Variance(variance, text_freedom([self._measured[systems[0], s, drawn].documents_N for s in seeds]))
+        return Variance(variance, text_freedom([self.measured[systems[0], s, drawn].documents_N for s in seeds]))
 
     def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
         """A system's number, averaged over domains and the seeds that have them, without an interval."""
@@ -286,50 +253,28 @@ class Averages:
     def _point(self, system: Hashable, seed: int, domain: str) -> float:
         place = (system, seed, domain)
         if place not in self._points:
-            self._points[place] = _number(self._measured[place])
+            self._points[place] = self.measured[place].value
         return self._points[place]
 
     def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
         """The number under every draw of the domain's text [R]."""
         place = (system, seed, domain)
         if place not in self._drawn:
-            one = self._measured[place]
+            one = self.measured[place]
             totals_R, tokens_R = self.draws.sums(domain, one.documents_N, one.totals_N, one.tokens_N)
             self._drawn[place] = one.number(totals_R / tokens_R)
         return self._drawn[place]
 
 
-class Accuracies(Averages):
-    """Accuracies of systems by (system, seed, domain), and their averages under the same draws of text."""
-
-    def __init__(self, hits: Mapping[Place, Hits], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
-        super().__init__(hits, num_draws, seed)
-        self.hits = hits
-
-    def half(self, which: int) -> Accuracies:
-        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
-        halves = {place: half for place, hits in self.hits.items() if (half := hits.half(which)) is not None}
-        return Accuracies(halves, self.draws.num_draws)
-
-
 class Resampled(Averages):
     """Losses of systems by (system, seed, domain), and what they give under the same draws of text: perplexities."""
-
-    def __init__(self, losses: Mapping[Place, Loss], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
-        super().__init__(losses, num_draws, seed)
-        self.losses = losses
-
-    def half(self, which: int) -> Resampled:
-        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
-        halves = {place: half for place, loss in self.losses.items() if (half := loss.half(which)) is not None}
-        return Resampled(halves, self.draws.num_draws)
 
     def changes(self, changes: Sequence[Change]) -> Estimate | None:
         """The mean change of perplexity, in %, as in table 13.
 
         Each change counts the same, however large its perplexity. None where no seed has all of them.
         """
-        seeds = [s for s in self.seeds if all((m, s, one.domain) in self.losses for one in changes for m in one[:2])]
+        seeds = [s for s in self.seeds if all((m, s, one.domain) in self.measured for one in changes for m in one[:2])]
         if not seeds or not changes:
             return None
         points = [float(np.mean([self._point_change(one, s) for one in changes])) for s in seeds]
@@ -339,7 +284,7 @@ class Resampled(Averages):
             for same in by_domain.values()
         ]
         texts = [
-            [self.losses[same[0].after, s, domain].documents_N for s in seeds] for domain, same in by_domain.items()
+            [self.measured[same[0].after, s, domain].documents_N for s in seeds] for domain, same in by_domain.items()
         ]
         parts = [
             Variance(float(np.var(one, ddof=1)), text_freedom(each)) for one, each in zip(parts_D, texts, strict=True)
@@ -348,7 +293,7 @@ class Resampled(Averages):
         return self.draws.estimate(points, drawn_SR, parts)
 
     def _point_change(self, change: Change, seed: int) -> float:
-        after, before = (self.losses[m, seed, change.domain].perplexity for m in change[:2])
+        after, before = (self.measured[m, seed, change.domain].value for m in change[:2])
         return 100 * (after / before - 1)
 
     def _drawn_change(self, change: Change, seed: int) -> Floats:

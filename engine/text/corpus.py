@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.errors import CorpusChanged, CorpusError, NextStep
+from engine.errors import CorpusChangedError, CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.chat.conversations import (
     SHAPES,
@@ -139,7 +139,7 @@ def _with_others(fault: CorpusError, items: Iterator[Document | CorpusError]) ->
             num_read += 1
             if isinstance(item, CorpusError):
                 others.refuse(item)
-    except CorpusChanged:
+    except CorpusChangedError:
         raise
     except CorpusError as end:
         others.refuse(end)
@@ -212,7 +212,7 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
 
     try:
         yield from read_records(file, options.fields, seen, options.either, report.note)
-    except CorpusChanged:
+    except CorpusChangedError:
         raise  # the rest of the file would be of another moment
     except CorpusError as fault:
         yield fault

@@ -47,7 +47,7 @@ def read_records(
 
 
 def _of_one_moment(items: Records, raw: Unpacked) -> Records:
-    """The same records; raises CorpusChanged instead of a fault, or at the end, if the file was written meanwhile."""
+    """The same records. Raises CorpusChangedError, in place of a fault or at the end, if the file has changed."""
     try:
         for item in items:
             if isinstance(item, CorpusError):

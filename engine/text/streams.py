@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from engine.errors import CorpusChanged, CorpusError, NextStep
+from engine.errors import CorpusChangedError, CorpusError, NextStep
 from engine.foreign_files import what_is
 from engine.path_kinds import READABLE, describe_path
 
@@ -200,9 +200,9 @@ class Unpacked(io.RawIOBase):
         self._opened_as = self._state()
 
     def require_unchanged(self) -> None:
-        """Raises CorpusChanged if the file was written since it was opened; another one under its name is no matter."""
+        """Raises CorpusChangedError if the file was written since it was opened; another of its name is ignored."""
         if self._state() != self._opened_as:
-            raise CorpusChanged(
+            raise CorpusChangedError(
                 "The file changed while it was read.", "Import it when nothing writes to it.", path=self._file.name
             )
 

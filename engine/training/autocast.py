@@ -1,7 +1,7 @@
 """The precision of updates and of held-out losses.
 
 What is trained is held in float32 as long as it is trained: an update is often smaller than the steps of bfloat16. Or,
-to save memory, in bfloat16, with updates that are rounded up or down at random (`engine.training.memory.low_bits`).
+to save memory, in bfloat16, with updates that are rounded up or down at random (`engine.training.low_bits`).
 Frozen weights stay as they are stored in bf16, where autocast computes with both; in fp32 they are held in float32,
 which loses nothing. After the training all have their stored precision again, as they will have when they are loaded.
 """

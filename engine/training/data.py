@@ -10,8 +10,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -261,3 +262,91 @@ class BlockSampler:
             label = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
             self._order[key] = np.random.default_rng([self.seed, label, epoch]).permutation(num_blocks)
         return self._order[key]
+
+
+def num_counted_tokens(batches: Sequence[Batch]) -> int | None:
+    """The number of tokens in the loss of one update, over all processes; None when all tokens are."""
+    counted = [int(batch.counted_NT.sum()) for batch in batches if batch.counted_NT is not None]
+    return sum(counted) if counted else None
+
+
+def counted_rows(batches: Sequence[Batch], rows: Rows) -> Rows:
+    """The unit of each expert's share of the loss: its tokens in the loss; its rows when all tokens count."""
+    if num_counted_tokens(batches) is None:
+        return rows
+    counts_N = sum(batch.counted_NT.sum(1) for batch in batches if batch.counted_NT is not None)
+    assert isinstance(counts_N, Tensor)
+    sizes = [max(int(some.sum()), 1) for some in counts_N.split(list(rows.num_rows))]  # without one its gradient is 0
+    return Rows(rows.keys, tuple(sizes))
+
+
+class LossMeans:
+    """The losses of all rows of an update or an evaluation, [A, N, T]."""
+
+    def __init__(self, batches: Sequence[Batch], losses_ANT: Tensor) -> None:
+        self._domains = [name for batch in batches for name in batch.domains]
+        self._losses_ANT = losses_ANT
+        counted = [batch.counted_NT for batch in batches if batch.counted_NT is not None]
+        self._counted_ANT = torch.stack(counted).to(losses_ANT.device) if counted else None
+
+    def mean(self) -> float | None:
+        """The loss of an update; None when no token counts."""
+        if self._counted_ANT is None:
+            return fmean(self._by_row())
+        return _mean(self._losses_ANT, self._counted_ANT) if self._counted_ANT.any() else None
+
+    def held_out(self) -> float:
+        """The loss of an evaluation."""
+        if self._counted_ANT is None:
+            return float(self._losses_ANT.mean())
+        return _mean(self._losses_ANT, self._counted_ANT)
+
+    def by_domain(self) -> dict[str, float]:
+        """The mean loss of every domain in the batches; a domain of which no token counts is left out."""
+        places: dict[str, list[int]] = {}
+        for place, name in enumerate(self._domains):
+            places.setdefault(name, []).append(place)
+        if self._counted_ANT is None:
+            by_row = self._by_row()
+            return {name: fmean(by_row[place] for place in some) for name, some in places.items()}
+        losses_MT, counted_MT = self._losses_ANT.flatten(0, 1), self._counted_ANT.flatten(0, 1)
+        return {
+            name: _mean(losses_MT[some], counted_MT[some]) for name, some in places.items() if counted_MT[some].any()
+        }
+
+    def _by_row(self) -> list[float]:
+        return list(chain.from_iterable(self._losses_ANT.mean(2).tolist()))
+
+
+def _mean(losses: Tensor, is_counted: Tensor) -> float:
+    """The mean of the losses that count, of which there is one at least."""
+    return float(losses[is_counted].sum(dtype=torch.float64)) / int(is_counted.sum())
+
+
+_MASK = (1 << 64) - 1
+_PRIME_1, _PRIME_2, _PRIME_5 = 11400714785074694791, 14029467366897019727, 2870177450012600261
+_LENGTH_SALT = 3527539
+_MODULUS = (1 << 61) - 1
+
+
+def step_seed(seed: int, step: int) -> int:
+    """A signed 64-bit seed for what layers draw at random in this step.
+
+    This is what `hash((seed, step))` gives in 64-bit CPython (xxHash of two lanes). It is written out because Python
+    promises nothing about that value, and kept because a resumed training must draw what an uninterrupted one draws.
+    """
+    accumulated = _PRIME_5
+    for number in (seed, step):
+        accumulated = (accumulated + _lane(number) * _PRIME_2) & _MASK
+        accumulated = ((accumulated << 31) | (accumulated >> 33)) & _MASK
+        accumulated = (accumulated * _PRIME_1) & _MASK
+    accumulated = (accumulated + (2 ^ _PRIME_5 ^ _LENGTH_SALT)) & _MASK
+    if accumulated == _MASK:  # -1 is no hash
+        return 1546275796
+    return accumulated - (1 << 64) if accumulated >> 63 else accumulated
+
+
+def _lane(number: int) -> int:
+    """The number's residue modulo 2^61 - 1 with its sign, where -1 becomes -2."""
+    residue = abs(number) % _MODULUS * (-1 if number < 0 else 1)
+    return (-2 if residue == -1 else residue) & _MASK

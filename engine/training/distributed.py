@@ -7,18 +7,23 @@ Shapes: A accumulated batches, B rows, T positions.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from engine.errors import LostRank
+from engine.errors import LostRankError, TrainingError
 from engine.models.trainable_model import TrainableModel
-from engine.training.layout import Layout
-from engine.training.local_parts import is_divided
+from engine.training.data import DomainText, PackedDomain
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 _BUCKET_NUMBERS = 1 << 24  # gradients reduced at once: 64 MiB in float32
 _PATIENCE = timedelta(days=7)  # the caller may pause between two events
@@ -182,11 +187,105 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def _peers() -> Iterator[None]:
-    """Raises LostRank when communication fails, which means that another process is gone."""
+    """Raises LostRankError when communication fails, which means that another process is gone."""
     try:
         yield
     except RuntimeError as error:
-        raise LostRank(
+        raise LostRankError(
             f"A process of the training is gone ({str(error).splitlines()[0]}).",
             "See the log of the other processes.",
         ) from error
+
+
+def is_divided(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether this process holds only a part. Imports nothing: half a second, for every undivided training."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """The part that this process holds, in the same memory."""
+    return tensor.to_local() if is_divided(tensor) else tensor
+
+
+def first_row(tensor: Tensor) -> int:
+    """Where the part that this process holds begins in the full tensor: FSDP2 divides rows, in order."""
+    if not is_divided(tensor):
+        return 0
+    rows, mesh = tensor.shape[0], tensor.device_mesh
+    assert mesh.ndim == 1
+    assert [placement.is_shard(0) for placement in tensor.placements] == [True]
+    return min(rows, mesh.get_local_rank() * -(-rows // mesh.size()))
+
+
+def part_like(full: Tensor, own: Tensor) -> Tensor:
+    """The part of a full tensor that corresponds to what this process holds of `own`; a number stays as it is."""
+    if not is_divided(own) or full.dim() == 0:
+        return full
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(full.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
+
+
+def copy_aside(tensor: Tensor) -> Tensor:
+    """A copy without gradients: in the main memory, or of a part where the part is."""
+    detached = tensor.detach()
+    return detached.clone() if is_divided(tensor) else detached.to("cpu", copy=True)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`num_ranks` processes over experts, both in order; loads differ by at most one.
+
+    With fewer processes than experts each process carries several experts; with more, each expert has a group of
+    several processes, which share its rows out.
+    """
+
+    keys: tuple[str, ...]
+    num_ranks: int
+
+    def group(self, key: str) -> range:
+        """The ranks that hold an expert; the first leads."""
+        number = self.keys.index(key)
+        first = number * self.num_ranks // len(self.keys)
+        return range(first, max(first + 1, (number + 1) * self.num_ranks // len(self.keys)))
+
+    def held(self, rank: int) -> tuple[str, ...]:
+        """The experts that a process holds."""
+        return tuple(key for key in self.keys if rank in self.group(key))
+
+    def rows(self, key: str, rank: int, num_rows: int) -> range:
+        """The rows of an expert that a process takes; no two processes take the same."""
+        group = self.group(key)
+        return range(rank - group.start, num_rows, len(group)) if rank in group else range(0)
+
+
+def most_ranks(texts: Sequence[DomainText | PackedDomain], sequences_per_domain: int) -> int:
+    """The number of processes up to which each has a row of every batch."""
+    rows = _rows_by_key(texts, sequences_per_domain)
+    return len(rows) * min(rows.values())
+
+
+def layout_of(texts: Sequence[DomainText | PackedDomain], sequences_per_domain: int, num_ranks: int) -> Layout:
+    """The layout for these texts; raises TrainingError when a process would have no row in a batch."""
+    rows = _rows_by_key(texts, sequences_per_domain)
+    layout = Layout(tuple(rows), num_ranks)
+    for key, num_rows in rows.items():
+        size, sequences = len(layout.group(key)), num_rows // sequences_per_domain
+        if size > num_rows:
+            names = ", ".join(f"“{text.name}”" for text in texts if text.expert == key)
+            raise TrainingError(
+                f"The processes that share {names} must be at most its {num_rows} sequences in a batch, but are {size} "
+                "instead.",
+                f"Choose at most {most_ranks(texts, sequences_per_domain)} processes, "
+                f"or sequences_per_domain of at least {-(-size // sequences)}.",
+            )
+    return layout
+
+
+def _rows_by_key(texts: Sequence[DomainText | PackedDomain], sequences_per_domain: int) -> dict[str, int]:
+    """Rows of each expert in a batch, in the order of a batch."""
+    rows: dict[str, int] = {}
+    for text in texts:
+        rows[text.expert] = rows.get(text.expert, 0) + sequences_per_domain
+    return rows

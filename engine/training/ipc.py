@@ -20,7 +20,7 @@ from threading import Thread
 from typing import Any, get_args
 
 from engine import errors
-from engine.errors import LostRank, NextStep, Problem, TrainingError, is_out_of_memory
+from engine.errors import LostRankError, NextStep, Problem, TrainingError, is_out_of_memory
 from engine.events import Event
 from engine.files import new_file
 from engine.training.coordinator import keep_alive
@@ -175,16 +175,16 @@ def has_failure(folder: Path) -> bool:
 
 
 def read_failure(folder: Path, num_ranks: int) -> Exception:
-    """The error that ended the processes: a Problem as it was raised, an OSError, or a LostRank with the process."""
+    """The error that ended the processes: a Problem as it was raised, an OSError, or a LostRankError with the rank."""
     for rank in range(num_ranks):
         file = folder / f"error-{rank}.json"
         if file.exists():
             return _error_of(f"Process {rank} of {num_ranks}", rank, json.loads(file.read_text(encoding="utf-8")))
     if not (folder / FAILURE).exists():
-        return LostRank(f"torchrun ended before the {num_ranks} processes of the training did.", _LOG)
+        return LostRankError(f"torchrun ended before the {num_ranks} processes of the training did.", _LOG)
     record = json.loads((folder / FAILURE).read_text(encoding="utf-8"))
     name = f"Process {record['rank']} of {num_ranks}"
-    return LostRank(
+    return LostRankError(
         f"{name} ended without an error message: {record['cause']}.",
         f"{_LOG} {_SMALLER}",
         rank=record["rank"],
@@ -200,7 +200,7 @@ def _error_of(name: str, rank: int, record: dict[str, Any]) -> Exception:
         return OSError(record["errno"], record["problem"])
     what = f"{name} raised an unexpected error: {record['kind']}: {record['problem']}"
     lacks_memory = bool(record.get("lacks_memory"))
-    return LostRank(what, f"{_LOG} {_SMALLER}" if lacks_memory else _LOG, rank=rank, lacks_memory=lacks_memory)
+    return LostRankError(what, f"{_LOG} {_SMALLER}" if lacks_memory else _LOG, rank=rank, lacks_memory=lacks_memory)
 
 
 def _last_line(error: BaseException) -> str:

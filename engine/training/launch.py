@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from engine.device import require_gpus
-from engine.errors import LostNode, LostRank, NextStep, TrainingError
+from engine.errors import LostNodeError, LostRankError, NextStep, TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_environment
 from engine.training.coordinator import Coordinator
@@ -32,7 +32,7 @@ from engine.training.ipc import (
     read_failure,
     store_failure,
 )
-from engine.training.launchers.base import Launcher, LocalLauncher, Node
+from engine.training.launchers import Launcher, LocalLauncher, Node
 
 _FOLDER = ".processes"
 _WAIT_SECONDS = 0.2
@@ -210,7 +210,7 @@ class TorchrunProcesses:
             self._wait_for_report()
         lost = self._lost()
         if lost is not None:
-            raise LostNode(f"{self._name(lost)} does not answer any more.", _SEE, node=self._nodes[lost].name)
+            raise LostNodeError(f"{self._name(lost)} does not answer any more.", _SEE, node=self._nodes[lost].name)
         if failed and self._launcher.address and not has_failure(self.folder):
             raise self._failed(failed[0])
         if failed:
@@ -221,16 +221,16 @@ class TorchrunProcesses:
         while not has_failure(self.folder) and time.monotonic() < until:
             self._received(_WAIT_SECONDS)
 
-    def _failed(self, number: int) -> LostRank:
+    def _failed(self, number: int) -> LostRankError:
         """What started torchrun elsewhere has ended, and no process has written an error."""
         status, is_shared = self._programs[number].returncode, len(self._programs) < len(self._nodes)
         what = f"the program that started it ended with status {status}"
         if is_shared and self.started:
-            return LostNode(f"A node of the training was lost: {what}.", _SEE)
+            return LostNodeError(f"A node of the training was lost: {what}.", _SEE)
         if not is_shared and (self.started or status == _SSH_FAILED):
             name = self._nodes[number].name
-            return LostNode(f"{self._name(number)} was lost or not reached: {what}.", _SEE, node=name)
-        return LostRank(f"The training could not be started: {what}.", _SEE)
+            return LostNodeError(f"{self._name(number)} was lost or not reached: {what}.", _SEE, node=name)
+        return LostRankError(f"The training could not be started: {what}.", _SEE)
 
     def _name(self, number: int) -> str:
         return f"Node {number + 1} of {len(self._nodes)} ({self._nodes[number].name})"

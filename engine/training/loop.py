@@ -22,21 +22,19 @@ import torch
 from torch import Tensor
 
 from engine.config import TrainingConfig
-from engine.errors import NonFiniteLoss
+from engine.errors import NonFiniteLossError
 from engine.events import Evaluated, Event, Note, Saving, Step, TextSample, TrainingFinished
 from engine.models.compiled import compiling_failed
 from engine.models.likelihoods import Objective
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import autocast_for
-from engine.training.data import Batch, BlockSampler, DomainText
+from engine.training.data import Batch, BlockSampler, DomainText, LossMeans, counted_rows, num_counted_tokens, step_seed
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.inspection import Held, show
-from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
-from engine.training.memory.saving import MemorySaving
+from engine.training.memory import MemorySaving
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.run_state import RunState
-from engine.training.step_seed import step_seed
 
 
 def train(
@@ -62,8 +60,8 @@ def train(
     updates (`engine.inference.text_samples`); it must leave the global random state alone.
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
-    Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLoss when the
-    loss is not finite, DoesNotFit when it must take more memory than there is.
+    Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLossError
+    when the loss is not finite, DoesNotFitError when it must take more memory than there is.
     """
     separate, most = config.separate_conversations, config.max_sequences
     per_domain, rows = config.sequences_per_domain, team.rows
@@ -268,7 +266,7 @@ class _Training:
 
 def _require_finite(loss: float, what: str, consequence: str) -> None:
     if not math.isfinite(loss):
-        raise NonFiniteLoss(
+        raise NonFiniteLossError(
             f"{what} is {loss}; {consequence}.",
             "Lower the learning rate, or look for damaged text.",
         )

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
-from engine.errors import NonFiniteLoss
+from engine.errors import NonFiniteLossError
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
-from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.local_parts import is_divided, local_part
-from engine.training.memory.low_bits import Bf16AdamW, adamw_8bit
+from engine.training.distributed import SINGLE_PROCESS, ProcessGroup, is_divided, local_part
+from engine.training.low_bits import Bf16AdamW, adamw_8bit
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:
@@ -82,10 +81,10 @@ def clip_and_step(
     config: TrainingConfig,
     team: ProcessGroup = SINGLE_PROCESS,
 ) -> None:
-    """Clips all gradients together and makes one update; raises NonFiniteLoss before anything is changed."""
+    """Clips all gradients together and makes one update; raises NonFiniteLossError before anything is changed."""
     norm = total_norm(groups, team)
     if not math.isfinite(norm):
-        raise NonFiniteLoss(
+        raise NonFiniteLossError(
             f"The gradients of step {step + 1} are not finite (their norm is {norm}).",
             "Lower the learning rate, or clip gradients.",
         )

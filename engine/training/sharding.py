@@ -25,8 +25,7 @@ from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import hold_in_training_precision
-from engine.training.distributed import RankGroup
-from engine.training.layout import Layout
+from engine.training.distributed import Layout, RankGroup
 
 _FORWARD_METHODS = ("losses", "token_scores", "log_likelihoods")
 

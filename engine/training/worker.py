@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from engine.device import prepare_process
-from engine.errors import LostRank
+from engine.errors import LostRankError
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ def main(place: Path, work: Callable[[Path, int, int, ParentConnection | None], 
         work(place, rank, int(os.environ["WORLD_SIZE"]), parent)
     except BaseException as error:
         traceback.print_exc()
-        if isinstance(error, LostRank):
+        if isinstance(error, LostRankError):
             time.sleep(_END_SECONDS)  # the word is with the one that failed
         elif line:
             report_error(place, rank, error, parent)

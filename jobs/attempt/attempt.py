@@ -12,11 +12,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from engine.device import prepare_process
-from engine.errors import DamagedFile, DoesNotFit, Problem
+from engine.device import megabytes, prepare_process
+from engine.errors import DamagedFileError, DoesNotFitError, Problem
 from engine.events import Event, Note, Requirements, Saved, Saving
 from engine.files import folder_size
-from engine.free_memory import megabytes
 from jobs.attempt.checkpoint_upload import CheckpointUpload
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
@@ -28,8 +27,8 @@ from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Runner, Work, load_runner, log_path
 from jobs.uploads import with_uploads_here
-from workbench.errors import JobError, LeaseLost, StorageError, StoreFailed
-from workbench.integrity.damage import with_names
+from workbench.errors import JobError, LeaseLostError, StorageError, StoreFailedError
+from workbench.integrity.check import with_names
 from workbench.job_records import devices, leases
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool
@@ -41,7 +40,7 @@ from workbench.store.storage import free_bytes
 
 
 def require_disk(work: Work, needs: Requirements) -> None:
-    """Raises DoesNotFit where checkpoints, or the result, are larger than what is free on their disk.
+    """Raises DoesNotFitError where checkpoints, or the result, are larger than what is free on their disk.
 
     Checkpoints of an earlier attempt have their place already.
     """
@@ -53,7 +52,7 @@ def require_disk(work: Work, needs: Requirements) -> None:
 
 def _require(what: str, needed: int, folder: Path, change: str) -> None:
     if needed > (free := free_bytes(folder)):
-        raise DoesNotFit(
+        raise DoesNotFitError(
             f"It takes at least {megabytes(needed)} of disk for {what}, and {megabytes(free)} are free.",
             f"Free some space and retry it, or {change}.",
         )
@@ -64,7 +63,7 @@ THROUGHPUT = "throughput.json"  # beside the checkpoints
 LEFT = Outcome("paused", "It was interrupted at the terminal.", "Resume it: it continues from its last checkpoint.")
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The job must stop; the reason is that of the heartbeat."""
 
 
@@ -83,7 +82,7 @@ def take(
 ) -> Claim | None:
     """Claims a job and leases its GPUs of a worker's pool, both or neither.
 
-    None when it is not (or no longer) in the queue. Raises DevicesBusy when too few GPUs are free. Without a pool,
+    None when it is not (or no longer) in the queue. Raises DevicesBusyError when too few GPUs are free. Without a pool,
     nothing is leased. `log_start` is where the attempt's output begins in the log: at its end by default.
     """
     with database.transaction(settings) as session:
@@ -149,7 +148,7 @@ def _reporter(work: Work, forward: Callable[[Sequence[Point]], None]) -> Reporte
     """Reports from where the last attempt was. Mere statistics end no job: damaged ones begin anew, with a warning."""
     try:
         return Reporter(Throughput.load(work.folder / THROUGHPUT), forward)
-    except DamagedFile as damaged:
+    except DamagedFileError as damaged:
         reporter = Reporter(forward=forward)
         reporter.add(Note(f"{damaged} The speed is measured anew; checkpoints and weights are not affected."))
         return reporter
@@ -166,20 +165,20 @@ def _attempt(work: Work, heartbeat: Heartbeat, imported: Callable[[], object]) -
                 require_leased_gpus(work)
                 with _uploading(work, heartbeat) as upload:
                     register = yield from _drive(work, runner(work, spec), heartbeat, upload)
-            except (Stopped, GeneratorExit, KeyboardInterrupt) as stop:
+            except (StoppedError, GeneratorExit, KeyboardInterrupt) as stop:
                 _keep(work, reporter, upload=str(stop) != "cancel")  # while the lease holds: an upload takes time
                 raise
         is_done = finish_done(claim, settings, register, reporter.take(), reporter.result())
-    except LeaseLost:
+    except LeaseLostError:
         raise
-    except Stopped as stopped:
+    except StoppedError as stopped:
         finish(claim, settings, STOPPED[str(stopped)], reporter.take())
     except (GeneratorExit, KeyboardInterrupt):
         finish(claim, settings, LEFT, reporter.take())
         raise
     except Exception as raised:
         log_traceback(settings, claim.job_id)
-        error = with_names(settings, raised) if isinstance(raised, DamagedFile) else raised
+        error = with_names(settings, raised) if isinstance(raised, DamagedFileError) else raised
         outcome = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
         finish(claim, settings, outcome, reporter.take())
         if error is raised and isinstance(error, Problem):
@@ -208,7 +207,7 @@ def _uploading(work: Work, heartbeat: Heartbeat) -> Iterator[CheckpointUpload | 
     )
     try:
         yield upload
-    except (Stopped, LeaseLost, StoreFailed):
+    except (StoppedError, LeaseLostError, StoreFailedError):
         raise
     except Exception:
         with _noting_failed_upload(heartbeat.reporter):
@@ -285,9 +284,11 @@ def _wait_until_allowed(heartbeat: Heartbeat) -> None:
         if heartbeat.error is not None:
             raise heartbeat.error
         if heartbeat.stop == "silence":
-            raise LeaseLost("The registry did not respond for a full lease.", "The job starts again automatically.")
+            raise LeaseLostError(
+                "The registry did not respond for a full lease.", "The job starts again automatically."
+            )
         if heartbeat.stop:
-            raise Stopped(heartbeat.stop)
+            raise StoppedError(heartbeat.stop)
         if heartbeat.has_lease():
             return
         time.sleep(POLL_SECONDS)

@@ -20,7 +20,7 @@ from workbench.store.stored_checkpoints import StoredCheckpoints
 _SNAPSHOT = "upload"  # written aside in the job's folder, with which it goes; no backup copies it
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """Nothing more may be uploaded."""
 
 
@@ -92,7 +92,7 @@ class CheckpointUpload:
                 self._checkpoints.save(snapshot, self._folder, self._require_lease)
                 self._end(saved, None)
                 self._on_uploaded()
-            except _Stopped:
+            except _StoppedError:
                 self._end(None, None)
             except Exception as error:  # the training's thread raises it
                 self._end(None, error)
@@ -117,7 +117,7 @@ class CheckpointUpload:
 
     def _require_lease(self) -> None:
         if self._is_over or not self._may_upload():
-            raise _Stopped
+            raise _StoppedError
 
 
 def _link_files(folder: Path, snapshot: Path) -> None:

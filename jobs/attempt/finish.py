@@ -49,12 +49,12 @@ def finish_done(
 
 
 def renew_lease(session: Session, claim: Claim, settings: Settings) -> str:
-    """Renews the lease and locks the row until the commit; returns the requested stop. Raises LeaseLost."""
+    """Renews the lease and locks the row until the commit; returns the requested stop. Raises LeaseLostError."""
     return leases.renew(session, claim.job_id, claim.fence, settings.lease_seconds)
 
 
 def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> None:
-    """Writes an update to the row, its curves and events; raises LeaseLost when another worker has the job."""
+    """Writes an update to the row, its curves and events; raises LeaseLostError when another worker has the job."""
     if not update:
         return
     leases.record(
@@ -72,7 +72,7 @@ def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> No
 
 
 def write_outcome(session: Session, claim: Claim, outcome: Outcome) -> None:
-    """Writes an outcome to the row; raises LeaseLost when another worker has the job."""
+    """Writes an outcome to the row; raises LeaseLostError when another worker has the job."""
     if outcome.state == "queued":
         leases.release(session, claim.job_id, claim.fence, outcome.problem, attempt_counts=outcome.attempt_counts)
     else:

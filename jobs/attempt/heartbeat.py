@@ -19,7 +19,7 @@ from jobs.attempt.finish import finish, renew_lease, write_update
 from jobs.attempt.outcomes import STOPPED
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
 from jobs.attempt.work import Claim
-from workbench.errors import DiskFull, LeaseLost, RegistryUnavailable
+from workbench.errors import DiskFullError, LeaseLostError, RegistryUnavailableError
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
@@ -114,10 +114,10 @@ class Heartbeat:
         update = self.reporter.take()
         try:
             stop_requested = self._write(update) if update or now or self._is_due() else self._read()
-        except LeaseLost:
+        except LeaseLostError:
             self._hard_exit()
             raise
-        except (RegistryUnavailable, DiskFull):
+        except (RegistryUnavailableError, DiskFullError):
             self.reporter.put_back(update)
             if not self.has_lease():
                 self._request_stop("silence")

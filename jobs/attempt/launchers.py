@@ -8,26 +8,25 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.errors import LostNode
-from engine.training.launchers.base import Launcher, LocalLauncher, SlurmLauncher
-from engine.training.launchers.remote_shell import RemoteShellLauncher, hosts_of
+from engine.errors import LostNodeError
+from engine.training.launchers import Launcher, LocalLauncher, RemoteShellLauncher, SlurmLauncher, hosts_of
 from jobs.attempt.work import Work
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records import devices
 from workbench.settings import Settings
 
 
 def node_address(settings: Settings) -> str:
-    """The address that the setting or this machine's name stands for; raises BadSpec for one of this machine alone."""
+    """The address of the setting or of this machine's name. Raises BadSpecError for a loopback address."""
     name = settings.node_address or socket.gethostname()
     try:
         address = socket.gethostbyname(name)
     except OSError as error:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The name {name} of this machine has no address: {error}."], "Set WORKBENCH_NODE_ADDRESS."
         ) from None
     if ipaddress.ip_address(address).is_loopback:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The other machines cannot reach this one as {name}, which is {address} here."],
             "Set WORKBENCH_NODE_ADDRESS to an address that they reach.",
         )
@@ -38,7 +37,7 @@ _PRIVATE = ("WORKBENCH_", "AWS_")  # variables with addresses and keys of the da
 
 
 def launcher_of(work: Work) -> Launcher:
-    """What starts the processes of a job; raises BadSpec or TrainingError where the settings do not go together."""
+    """The launcher of a job's processes. Raises BadSpecError or TrainingError if the settings contradict each other."""
     settings = work.settings
     if settings.launcher == "local":
         return LocalLauncher()
@@ -47,7 +46,7 @@ def launcher_of(work: Work) -> Launcher:
         options = tuple(shlex.split(settings.slurm_options))
         return SlurmLauncher(address, settings.processes_per_node, settings.device != "cpu", options, _PRIVATE)
     if not work.claim.gpus:
-        raise BadSpec(
+        raise BadSpecError(
             ["A training on the hosts of a hostfile runs by a worker, which leases their slots."],
             "Submit it to the queue, and start a worker with WORKBENCH_LAUNCHER=ssh.",
         )
@@ -60,7 +59,7 @@ def lost_hosts_withdrawn(work: Work) -> Iterator[None]:
     """When the block loses a host, its slots are not offered again before it can be reached."""
     try:
         yield
-    except LostNode as lost:
+    except LostNodeError as lost:
         if lost.node:
             with work.transaction() as session:
                 devices.withdraw_host(session, lost.node)

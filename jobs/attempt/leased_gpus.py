@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from engine.gpus import Gpu, find_gpus
 from jobs.attempt.work import Work
-from workbench.errors import LostGpu
+from workbench.errors import LostGpuError
 from workbench.job_records import devices
 
 
 def require_leased_gpus(work: Work) -> None:
-    """Raises LostGpu when a leased GPU is gone, after which it is not offered to jobs; pretended ones are left out."""
+    """Raises LostGpuError when a leased GPU is gone; jobs are not offered it any more. Pretended GPUs are left out."""
     leased = [gpu for gpu in work.claim.gpus if gpu.memory_bytes]
     if not leased or work.settings.launcher != "local":
         return
@@ -22,7 +22,7 @@ def require_leased_gpus(work: Work) -> None:
     with work.transaction() as session:
         devices.withdraw_lost(session, work.job_id, work.claim.fence, [gpu.uuid for gpu in lost])
     names = " and ".join(f"GPU {gpu.number} ({gpu.name})" for gpu in lost)
-    raise LostGpu(
+    raise LostGpuError(
         f"Its worker's {names} cannot be used any more.", "Check it with nvidia-smi, then restart the worker."
     )
 

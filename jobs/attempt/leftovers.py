@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from engine.files import aside_pattern
 from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.registry import database
 from workbench.schema.job_states import FINISHED
 from workbench.schema.tables import Artifact, Job

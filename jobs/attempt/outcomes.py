@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.errors import LostNode, LostRank, Problem, code_of, is_out_of_memory
-from workbench.errors import DiskFull, LostGpu, StoreFailed
-from workbench.registry.cards import Failure
+from engine.errors import LostNodeError, LostRankError, Problem, is_out_of_memory
+from workbench.answers.cards import Failure
+from workbench.errors import DiskFullError, LostGpuError, StoreFailedError
 from workbench.schema.job_states import Ending
 from workbench.store.storage import disk_full, is_full_disk
 
@@ -45,7 +45,7 @@ STOPPED = {
 
 def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
     """The outcome of an exception of the work in `folder`; the traceback is in `log`."""
-    if isinstance(error, DiskFull | StoreFailed):
+    if isinstance(error, DiskFullError | StoreFailedError):
         return Outcome("paused", error.problem, error.next_step or RESUME)
     if is_full_disk(error, folder):
         return Outcome("paused", disk_full(folder).problem, RESUME)
@@ -55,14 +55,14 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
         return Outcome("paused", f"There is not enough memory ({_first_line(error)}).", SMALLER)
     if _is_of_gpu(error):
         return Outcome("failed", f"A GPU reported an error ({_first_line(error)}).", CHECK_GPU.format(log=log))
-    if isinstance(error, LostGpu):
+    if isinstance(error, LostGpuError):
         return Outcome("queued", str(error), attempt_counts=False)
-    if isinstance(error, LostNode):
+    if isinstance(error, LostNodeError):
         return Outcome("queued", error.problem)
-    if isinstance(error, LostRank) and error.lacks_memory:
+    if isinstance(error, LostRankError) and error.lacks_memory:
         return Outcome("paused", error.problem, SMALLER)
     if isinstance(error, Problem):
-        failure = Failure(code=code_of(error), line=getattr(error, "line", None))
+        failure = Failure(code=error.error_code, line=getattr(error, "line", None))
         return Outcome("failed", error.cause, error.next_step, failure=failure)
     return Outcome(
         "failed",

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 from zlib import crc32
 
-from engine.errors import DamagedFile, first_of
+from engine.errors import DamagedFileError, first_of
 from engine.events import (
     Evaluated,
     Event,
@@ -74,16 +74,16 @@ class Throughput:
 
     @classmethod
     def load(cls, path: Path) -> Throughput:
-        """Loads the throughput of an earlier attempt; zero without a file. Raises DamagedFile."""
+        """Loads the throughput of an earlier attempt; zero without a file. Raises DamagedFileError."""
         try:
             stored = json.loads(path.read_bytes())
             check, loaded = stored.pop(_CHECK, None), cls(**stored)
         except FileNotFoundError:
             return cls()
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise DamagedFile(f"{path} cannot be read ({error}).") from error
+            raise DamagedFileError(f"{path} cannot be read ({error}).") from error
         if check not in (None, loaded._check()):
-            raise DamagedFile(f"{path} is not what was written: its bytes changed.")
+            raise DamagedFileError(f"{path} is not what was written: its bytes changed.")
         return loaded
 
     def save(self, path: Path) -> None:

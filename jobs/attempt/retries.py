@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from workbench.errors import DiskFull, RegistryUnavailable
+from workbench.errors import DiskFullError, RegistryUnavailableError
 from workbench.registry import database
 from workbench.settings import Settings
 
@@ -32,7 +32,7 @@ def retried(settings: Settings, call: Callable[[], T]) -> T:
     while True:
         try:
             return call()
-        except (RegistryUnavailable, DiskFull):
+        except (RegistryUnavailableError, DiskFullError):
             if time.monotonic() >= until:
                 raise
             time.sleep(RETRY_SECONDS)

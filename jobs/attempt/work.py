@@ -22,10 +22,8 @@ from engine.plugins import load_object
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
-from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind
+from workbench.kinds.kind import Kind, kind_named
 from workbench.registry import database
-from workbench.schema.names import Row, ensure_free
 from workbench.settings import Settings
 from workbench.store import tombstones
 from workbench.store.artifacts import find_artifact, register_artifact
@@ -35,13 +33,13 @@ from workbench.store.stored_checkpoints import StoredCheckpoints
 
 
 def load_runner(kind: str) -> Runner:
-    """The generator function of a kind of job. Raises BadSpec for an unknown kind, BadPlugin where it has none."""
+    """The generator function of a kind of job. Raises BadSpecError for an unknown kind, BadPluginError without one."""
     return cast(Runner, load_object(runner_path(kind_named(kind))))
 
 
 def runner_path(kind: Kind[Any]) -> str:
-    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` named as its spec's."""
-    return kind.runner or kind.spec.__module__.replace("workbench.kinds", "jobs.kinds", 1) + ":run"
+    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` of its name."""
+    return kind.runner or f"jobs.kinds.{kind.module}:run"
 
 
 def stable_id(job_id: str, what: str) -> str:
@@ -96,7 +94,7 @@ class Work:
         return NotedStorage(self.settings.artifacts_folder, notes, shared, self._before_upload)
 
     def _before_upload(self, artifact_id: str) -> None:
-        """Notes a new artifact of the shared store, for garbage collection; raises LeaseLost."""
+        """Notes a new artifact of the shared store, for garbage collection; raises LeaseLostError."""
 
         def write(session: Session) -> None:
             leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
@@ -108,10 +106,6 @@ class Work:
     def log(self) -> Path:
         """The log file of the job, for the output of the processes that it starts."""
         return log_path(self.settings, self.job_id)
-
-    def ensure_free(self, session: Session, table: type[Row], what: str, name: str) -> None:
-        """Raises NameTaken when a row has the name of a result, BadSpec for one that the command line would misread."""
-        ensure_free(session, table, what, name)
 
     @cached_property
     def checkpoints(self) -> StoredCheckpoints | None:
@@ -127,7 +121,7 @@ class Work:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A short write transaction that only the current lease holder can commit; raises LeaseLost."""
+        """A short write transaction that only the current lease holder can commit; raises LeaseLostError."""
         with database.transaction(self.settings) as session:
             leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
             yield session

@@ -16,38 +16,35 @@ from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.plans.plan import submit_plan
 from jobs.probe.forecast import forecast, several
 from workbench.answers.forecasts import Forecast
-from workbench.errors import BadSpec, NameTaken
+from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.data.make_domain import MakeDomain
-from workbench.kinds.training.default_rate import is_random
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains
+from workbench.kinds.data import MakeDomain
+from workbench.kinds.training.method_settings import is_random
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.registry.aliases import model_name
 from workbench.registry.clusters.branching import Shares, best_parent, parent_candidates, shared_documents
-from workbench.registry.clusters.cluster_domains import domain_names, former_domains
+from workbench.registry.clusters.cluster_routing import domain_names, former_domains
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.corpora import training_domains
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import changed_gate, default_gate, load_gate
-from workbench.specs.plan import Step
-from workbench.specs.requests import TrainClusters
+from workbench.specs.requests import PlanStep, TrainClusters
 from workbench.store.storage import get_storage
 
 
 def submit_selection(
     domain: MakeDomain, training: TrainExpert | TrainJoint, settings: Settings | None = None
 ) -> list[str]:
-    """Submits both jobs in one transaction and returns their ids. Raises BadSpec, and then submits neither."""
+    """Submits both jobs in one transaction and returns their ids. Raises BadSpecError, and then submits neither."""
     steps = [
-        Step("domain", domain, title_of(domain)),
-        Step("expert", training, title_of(training), ("domain",)),
+        PlanStep("domain", domain, title_of(domain)),
+        PlanStep("expert", training, title_of(training), ("domain",)),
     ]
     return submit_plan(lambda _: steps, settings)
 
@@ -66,8 +63,8 @@ def submit_training(
     """Submits the jobs that train missing models and returns their ids, the one that composes the mixture last.
 
     `branches` are the result of `plan_training`; None plans now. Submitted again under the same name it continues:
-    existing models stay, and those of changed clusters are trained again. Raises BadSpec when the mixture's name is
-    taken, or its models were trained with other settings.
+    existing models stay, and those of changed clusters are trained again. Raises BadSpecError when the mixture's name
+    is taken, or its models were trained with other settings.
     """
     planned = plan_training(spec, settings) if branches is None else branches
     return submit_plan(lambda session: list(_train(session, spec, planned)), settings)
@@ -78,12 +75,12 @@ def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> 
 
     The models differ in their text alone. They are trained one after another as far as time and disk go, and as many at
     a time as a worker runs as far as memory goes. As long as clusters have no domains, the probe reads the text of the
-    largest domain that was clustered in their place. Raises BadSpec where no model is missing.
+    largest domain that was clustered in their place. Raises BadSpecError where no model is missing.
     """
     settings = settings or get_settings()
     missing = [branch for branch in plan_training(spec, settings) if not branch.is_there]
     if not missing:
-        raise BadSpec([f"Every model of “{spec.name}” exists: nothing would be trained."])
+        raise BadSpecError([f"Every model of “{spec.name}” exists: nothing would be trained."])
     longest = max(missing, key=lambda branch: branch.num_steps)
     if longest.makes_domain:
         longest = replace(longest, domain=_largest_source(spec, settings))
@@ -98,7 +95,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
         rows = select(Domain.name).where(Domain.name.in_(names)).order_by(Domain.num_bytes.desc(), Domain.name)
         largest = session.scalar(rows.limit(1))
     if largest is None:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The text of “{spec.clustering}” was deleted, so no model can be measured."], "Import it again."
         )
     return largest
@@ -107,9 +104,9 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
 # finding ------------------------------------------------------------------------------------------
 
 
-def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
+def _find(session: Session, spec: FindClusters) -> Iterator[PlanStep]:
     """The fit, every shard, and the final job; only the final job if one shard is enough."""
-    ensure_free(session, Clustering, "clustering", spec.name)
+    ensure_free(session, Clustering, spec.name)
     names = spec.domains or training_domains(session)
     spec = spec.model_copy(update={"domains": names})  # so that all parts use the same text
     counted = session.scalar(select(func.sum(Domain.num_documents)).where(Domain.name.in_(names))) or 0
@@ -118,8 +115,8 @@ def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
     for shard in parts:
         part = ClusterPart(**spec.model_dump(exclude={"kind"}), shard=shard)
         label = "fit" if shard is None else f"shard {shard + 1} of {num_shards}"
-        yield Step(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
-    yield Step("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
+        yield PlanStep(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
+    yield PlanStep("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
 
 
 def _key(shard: int | None) -> str:
@@ -154,7 +151,7 @@ class Branch:
 def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list[Branch]:
     """The model of each cluster as `submit_training` would train it; nothing is queued.
 
-    Raises BadSpec with all differences when existing models were trained with other settings.
+    Raises BadSpecError with all differences when existing models were trained with other settings.
     """
     settings = settings or get_settings()
     storage = get_storage(settings)
@@ -176,7 +173,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
     for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
-        names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
+        names = _expert_names(model, domain)
         existing = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
         expert = existing.name if existing else names[spec.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
@@ -194,7 +191,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
 
 
 def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> None:
-    """Raises BadSpec with all differences between the existing models and the spec.
+    """Raises BadSpecError with all differences between the existing models and the spec.
 
     After clusters were edited, remaining models had other shares of the steps than new ones, and may have another
     parent; then only those with the same kind of parent must have the settings of the spec.
@@ -217,7 +214,7 @@ def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Bra
             differences["num_steps"] = f"{trained_for} instead of {shared}"
     if differences:
         text = "; ".join(f"{name}: {value}" for name, value in differences.items())
-        raise BadSpec(
+        raise BadSpecError(
             [f"The models of “{spec.name}” were trained with other settings: {text}."],
             "Choose another name, delete its mixture and models, or use the same settings.",
         )
@@ -262,21 +259,21 @@ def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:
     return spec.model_copy(update={"branch_from": spec.branch_from and model_name(session, spec.branch_from)})
 
 
-def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
+def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[PlanStep]:
     spec = _with_rate(session, _without_alias(session, spec), branches)
     row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
     new = [branch.domain for branch in branches if branch.makes_domain]
     if new:
         domains = MakeClusterDomains(clustering=row.name, domains=new)
-        yield Step("domains", domains, f"{spec.name}: make domains of {row.name}")
+        yield PlanStep("domains", domains, f"{spec.name}: make domains of {row.name}")
     missing = [branch for branch in branches if not branch.is_there]
     for branch in missing:
         title = f"{spec.name}: train on {branch.cluster}" + (f" from {branch.parent}" if branch.parent else "")
-        yield Step(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
+        yield PlanStep(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
     experts = [branch.expert for branch in branches]
     mixture = MakeMixture(name=spec.name, experts=experts, gate=_gate(row, existing), replace=True)
     needed = tuple(branch.expert for branch in missing)
-    yield Step("mixture", mixture, f"{spec.name}: compose the mixture", needed)
+    yield PlanStep("mixture", mixture, f"{spec.name}: compose the mixture", needed)
 
 
 def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> TrainClusters:
@@ -326,14 +323,19 @@ def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
 
 
 def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
-    """The mixture of an earlier training; raises BadSpec when it has other members than cluster models."""
+    """The mixture of an earlier training; raises BadSpecError when it has other members than cluster models."""
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name))
     if row is not None and not all(_is_cluster_model(spec, member.expert.name) for member in row.members):
-        raise BadSpec([NameTaken("mixture", spec.name).problem], "Choose another name.")
+        raise BadSpecError([NameTakenError("mixture", spec.name).problem], "Choose another name.")
     return row
 
 
 def _is_cluster_model(spec: TrainClusters, expert: str) -> bool:
     """True if an expert has a name of such a training: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
-    number, _, rest = expert.removeprefix(f"{spec.name}/").partition("/")
-    return expert.startswith(f"{spec.name}/") and rest in (_DENSE.only_expert, f"{spec.clustering}/{number}")
+    number = expert.removeprefix(f"{spec.name}/").partition("/")[0]
+    return expert in _expert_names(f"{spec.name}/{number}", f"{spec.clustering}/{number}")
+
+
+def _expert_names(model: str, domain: str) -> list[str]:
+    """The names of a cluster's expert: trained from a seed, and from an expert."""
+    return [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]

@@ -6,8 +6,8 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.text.local_sources import SOURCES
 from jobs.queue.submit import call_workers
 from workbench.job_records import jobs as rows
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.corpora import list_corpora

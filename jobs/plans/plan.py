@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from sqlalchemy.orm import Session
 
 from jobs.queue.submit import call_workers
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast, creates
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec
-from workbench.specs.plan import Step
+from workbench.specs.requests import PlanStep
 
 
-def submit_plan(steps: Callable[[Session], Sequence[Step]], settings: Settings | None = None) -> list[str]:
+def submit_plan(steps: Callable[[Session], Sequence[PlanStep]], settings: Settings | None = None) -> list[str]:
     """Submits all jobs of a plan in one transaction, notifies the workers, and returns the jobs' ids.
 
-    Raises BadSpec when a needed name is taken.
+    Raises BadSpecError when a needed name is taken.
     """
     settings = settings or get_settings()
     with database.transaction(settings) as session:
@@ -34,7 +34,7 @@ def submit_plan(steps: Callable[[Session], Sequence[Step]], settings: Settings |
     return list(ids.values())
 
 
-def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
+def place(session: Session, steps: Sequence[PlanStep]) -> dict[str, str]:
     """The id of each step's job by its key, after it was found, retried or created."""
     ids: dict[str, str] = {}
     created: set[str] = set()

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from engine.errors import DoesNotFit, Problem, is_out_of_memory
+from engine.errors import DoesNotFitError, Problem, is_out_of_memory
 from engine.events import Event, Progress, Step
 from engine.files import EXPERT_CARD, folder_size
 from engine.training.checkpoint import KEPT
@@ -31,8 +31,8 @@ from jobs.probe.probe_work import CLAIM, ProbeWork
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.job_records.devices import share_of_gpu
 from workbench.job_records.preconditions import kind_of
+from workbench.kinds.kind import Probe
 from workbench.kinds.parse_spec import parse_spec
-from workbench.kinds.probe import Probe
 from workbench.settings import get_settings
 from workbench.specs.base import Spec
 
@@ -48,7 +48,7 @@ def main() -> NoReturn:
         _print({"measured": measure(spec, place, _Stages().see, loading_seconds).model_dump()})
     except Exception as error:
         outcome = outcome_of(error, place, place)
-        lacks = "least" if isinstance(error, DoesNotFit) else "memory" if is_out_of_memory(error) else ""
+        lacks = "least" if isinstance(error, DoesNotFitError) else "memory" if is_out_of_memory(error) else ""
         next_step = outcome.next_step if isinstance(error, Problem) or lacks else "Report it."
         _print({"problem": outcome.problem, "next_step": next_step, "lacks": lacks})
     os._exit(0)

@@ -17,13 +17,12 @@ from typing import Any, Literal
 
 import psutil
 
-from engine.device import process_environment
+from engine.device import left_in_container, process_environment
 from engine.files import folder_size
-from engine.free_memory import left_in_container
 from engine.subprocesses import python_command, python_environment
 from jobs.probe.processes import Places, placed, places_of, processes_of, with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records.devices import list_devices
 from workbench.job_records.preconditions import kind_of, validate_against_registry
 from workbench.registry import database
@@ -76,13 +75,15 @@ def forecast(
 ) -> Generator[str, None, Forecast]:
     """Yields what the probe is at, in words, ten times a second, and returns the forecast. Closing it stops the probe.
 
-    `limits` are what is free, by default on this machine now. Raises BadSpec for a job that could not be submitted, and
-    for one whose kind has no probe.
+    `limits` are what is free, by default on this machine now. Raises BadSpecError for a job that could not be
+    submitted, and for one whose kind has no probe.
     """
     settings = settings or get_settings()
     kind = kind_of(spec)
     if kind.probe is None:
-        raise BadSpec([f"A job of the kind “{kind.name}” has no forecast: nothing of it can be measured beforehand."])
+        raise BadSpecError(
+            [f"A job of the kind “{kind.name}” has no forecast: nothing of it can be measured beforehand."]
+        )
     with database.reading(settings) as session:
         validate_against_registry(session, spec)
         devices = list_devices(session)
@@ -143,7 +144,7 @@ def _wait_for_others(until: float) -> Iterator[str]:
     while not _one_at_a_time.acquire(timeout=POLL_SECONDS):
         yield WAITING
         if time.monotonic() > until:
-            raise BadSpec(["Another probe is still running."])
+            raise BadSpecError(["Another probe is still running."])
 
 
 def _placed_end(

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.training.launchers.remote_shell import Host, hosts_of, read_hostfile
+from engine.training.launchers import Host, hosts_of, read_hostfile
+from workbench.answers.cards import DeviceCard
 from workbench.answers.forecasts import Measured
 from workbench.job_records.devices import SLOT_NAME, share_of_gpu
 from workbench.job_records.preconditions import kind_of
-from workbench.registry.cards import DeviceCard
 from workbench.settings import Settings
 
 

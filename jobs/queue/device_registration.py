@@ -14,9 +14,9 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu, find_gpus
-from engine.training.launchers import remote_shell
+from engine.training import launchers
 from jobs.attempt.attempt import host_name, new_owner
-from workbench.errors import BadSpec, DiskFull, NoRegistry
+from workbench.errors import BadSpecError, DiskFullError, NoRegistryError
 from workbench.job_records import devices
 from workbench.job_records.devices import DevicePool
 from workbench.registry import database
@@ -26,7 +26,7 @@ _WITHOUT_GPU = ("cpu", "mps", "meta")
 
 
 def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> list[Gpu]:
-    """The GPUs that a worker with these settings leases to jobs. Raises BadSpec for a number that is not there."""
+    """The GPUs that a worker with these settings leases to jobs. Raises BadSpecError for a number that is not there."""
     if settings.launcher != "local":
         return slots_of(settings)
     kind, _, only = settings.device.partition(":")
@@ -37,7 +37,7 @@ def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> li
         return [_pretended(number) for number in settings.gpu_numbers]
     missing = [str(number) for number in wanted if number >= len(present)]
     if missing:
-        raise BadSpec(
+        raise BadSpecError(
             [f"There is no GPU {', '.join(missing)}: this process sees {len(present)}, numbered from 0."],
             "Correct WORKBENCH_GPUS or WORKBENCH_DEVICE.",
         )
@@ -53,10 +53,10 @@ def slots_of(settings: Settings) -> list[Gpu]:
     if settings.launcher == "slurm":
         return []
     if not settings.hostfile:
-        raise BadSpec(["WORKBENCH_LAUNCHER=ssh needs a hostfile."], "Set WORKBENCH_HOSTFILE.")
+        raise BadSpecError(["WORKBENCH_LAUNCHER=ssh needs a hostfile."], "Set WORKBENCH_HOSTFILE.")
     if shutil.which(shlex.split(settings.remote_shell)[0]) is None:
-        raise BadSpec([f"The remote shell “{settings.remote_shell}” is not here."], "Set WORKBENCH_REMOTE_SHELL.")
-    names = remote_shell.slots_of(remote_shell.read_hostfile(Path(settings.hostfile)))
+        raise BadSpecError([f"The remote shell “{settings.remote_shell}” is not here."], "Set WORKBENCH_REMOTE_SHELL.")
+    names = launchers.slots_of(launchers.read_hostfile(Path(settings.hostfile)))
     return [Gpu(uuid=name, number=name, name=devices.SLOT_NAME) for name in names]
 
 
@@ -66,7 +66,7 @@ def reachable(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
         return gpus
     hosts = {gpu.number.rpartition("/")[0] for gpu in gpus}
     shell, seconds = shlex.split(settings.remote_shell), min(10.0, settings.lease_seconds / 3)
-    there = remote_shell.reachable_hosts(hosts, shell, settings.root, seconds)
+    there = launchers.reachable_hosts(hosts, shell, settings.root, seconds)
     return [gpu for gpu in gpus if gpu.number.rpartition("/")[0] in there]
 
 
@@ -89,7 +89,7 @@ def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) ->
         with _heartbeat(settings, partial(register, is_renewal=True)):
             yield pool
     finally:  # a worker ends by sys.exit
-        with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
+        with suppress(NoRegistryError, DiskFullError), database.transaction(settings) as session:
             devices.withdraw(session, worker)
 
 
@@ -109,7 +109,7 @@ def tenancy(settings: Settings, uuid: str, address: str) -> Iterator[None]:
         with _heartbeat(settings, partial(_write, settings, partial(register, seconds=settings.lease_seconds))):
             yield
     finally:
-        with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
+        with suppress(NoRegistryError, DiskFullError), database.transaction(settings) as session:
             register(session, seconds=0.0)
 
 
@@ -140,5 +140,5 @@ def _write(settings: Settings, write: Callable[[Session], None]) -> None:
     try:
         with database.transaction(settings) as session:
             write(session)
-    except (NoRegistry, DiskFull) as problem:
+    except (NoRegistryError, DiskFullError) as problem:
         print(problem, file=sys.stderr, flush=True)

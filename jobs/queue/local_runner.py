@@ -14,10 +14,10 @@ from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.tasks import run_most_urgent, stop_runners
-from workbench.errors import RegistryUnavailable
+from workbench.answers.cards import JobCard
+from workbench.errors import RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema.job_states import FINISHED
 from workbench.settings import Settings, get_settings
 
@@ -77,7 +77,7 @@ def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) ->
     """Runs jobs one after another until `over` is set, also after a registry that did not respond for a while."""
     while not over.is_set():
         has_run = False
-        with suppress(RegistryUnavailable):  # `watch` raises where it stays away
+        with suppress(RegistryUnavailableError):  # `watch` raises where it stays away
             has_run = run_most_urgent(settings, ids)
         if not has_run:  # waiting jobs depend on one that runs, here or elsewhere
             over.wait(POLL_SECONDS)
@@ -89,7 +89,7 @@ def _reap_meanwhile(stream: Iterator[list[JobCard]], settings: Settings) -> Iter
     for cards in stream:
         yield cards
         if time.monotonic() - reaped_at >= settings.reconcile_seconds:
-            with suppress(RegistryUnavailable):
+            with suppress(RegistryUnavailableError):
                 reaper.reap()
             reaped_at = time.monotonic()
 

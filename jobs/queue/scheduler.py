@@ -22,7 +22,7 @@ from jobs.attempt.heartbeat import steady_seconds
 from jobs.garbage_collection import remove_all_leftovers, sweep, sweep_store
 from jobs.queue.app import QUEUE, make_app
 from jobs.queue.submit import call_workers
-from workbench.errors import RegistryUnavailable
+from workbench.errors import RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
@@ -31,7 +31,7 @@ from workbench.registry.comparisons import delete_history
 from workbench.registry.database import require_registry
 from workbench.schema import database_clock
 from workbench.settings import Settings, get_settings
-from workbench.store.temporary_files import sweep_temporary_files
+from workbench.store.private_folder import sweep_temporary_files
 
 SWEEP_SECONDS = 3600.0
 LEFTOVERS_SECONDS = 20.0
@@ -47,7 +47,7 @@ def main() -> None:
         settings = get_settings()
     except Problem as problem:  # of the settings
         sys.exit(str(problem))
-    with suppress(RegistryUnavailable):  # it may come later
+    with suppress(RegistryUnavailableError):  # it may come later
         require_registry(settings)
     Scheduler(settings).run(over)
 

@@ -13,7 +13,7 @@ import subprocess
 import time
 from contextlib import suppress
 
-from workbench.errors import DiskFull, LeaseLost, NoRegistry
+from workbench.errors import DiskFullError, LeaseLostError, NoRegistryError
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.schema.tables import Job
@@ -70,7 +70,7 @@ def _renew(settings: Settings, job_id: str, owner: str) -> None:
 
     A job that was asked to stop is not kept: its process does so, or it is taken back.
     """
-    with suppress(NoRegistry, DiskFull, LeaseLost), database.transaction(settings) as session:
+    with suppress(NoRegistryError, DiskFullError, LeaseLostError), database.transaction(settings) as session:
         job = session.get(Job, job_id)
         if job and (job.state, job.owner, job.stop_requested) == ("running", owner, ""):
             leases.renew(session, job_id, job.fence, settings.lease_seconds)

@@ -21,13 +21,13 @@ from jobs.attempt.attempt import follow, host_name, new_owner
 from jobs.attempt.work import Claim
 from jobs.queue.app import QUEUE, RUN, make_app
 from jobs.uploads import is_elsewhere, upload_id
-from workbench.errors import BadSpec, DiskFull, RegistryUnavailable, StorageError
+from workbench.answers.cards import JobCard
+from workbench.errors import BadSpecError, DiskFullError, RegistryUnavailableError, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.job_records.preconditions import kind_of, validate_against_registry, without_aliases
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema import database_clock
 from workbench.schema.job_states import STOPPED, UPLOAD
 from workbench.settings import Settings, get_settings
@@ -48,7 +48,7 @@ def submit(
     title: str | None = None,
     settings: Settings | None = None,
 ) -> str:
-    """Submits a job and returns its id: commits its row and notifies a worker. Raises BadSpec for an invalid spec."""
+    """Submits a job: commits its row, notifies a worker and returns its id. Raises BadSpecError for an invalid spec."""
     settings = settings or get_settings()
     checked = _validated(spec)
     with database.transaction(settings) as session:
@@ -161,7 +161,7 @@ def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
         return False
     finally:
         # Without this mark the scheduler only sends another message.
-        with suppress(RegistryUnavailable, DiskFull), database.transaction(settings) as session:
+        with suppress(RegistryUnavailableError, DiskFullError), database.transaction(settings) as session:
             rows.mark_sent(session, sent, database_clock.now(session))
     return True
 
@@ -176,6 +176,6 @@ def _validated(spec: Spec | dict[str, Any]) -> Spec:
     if isinstance(spec, Spec):
         return spec
     if not isinstance(spec, dict):
-        raise BadSpec([f"Expected a job spec, got {type(spec).__name__}."])
+        raise BadSpecError([f"Expected a job spec, got {type(spec).__name__}."])
     parsed: Spec = parse_spec(spec)
     return parsed

@@ -35,7 +35,7 @@ from jobs.queue import starting
 from jobs.queue.app import RUN, make_app
 from jobs.queue.choosing import chosen, gpu_options
 from jobs.queue.starting import StartSignal, keep_lease_until_started
-from workbench.errors import NoRegistry, RegistryUnavailable
+from workbench.errors import NoRegistryError, RegistryUnavailableError
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.registry.database import require_registry
@@ -59,9 +59,9 @@ def run(job_id: str) -> None:
         require_registry(settings)  # it may have been upgraded while this worker ran
         while not _stopping.is_set() and run_most_urgent(settings):
             pass
-    except RegistryUnavailable as away:
+    except RegistryUnavailableError as away:
         print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the scheduler sends another message
-    except NoRegistry as problem:
+    except NoRegistryError as problem:
         end_worker(problem)
 
 

@@ -15,11 +15,10 @@ from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import send_due
 from jobs.queue.tasks import raise_problem, worker_app
-from workbench.errors import RegistryUnavailable
+from workbench.errors import RegistryUnavailableError
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
-from workbench.store.private_folder import make_private
-from workbench.store.temporary_files import keep_temporary_files
+from workbench.store.private_folder import keep_temporary_files, make_private
 
 
 def main() -> NoReturn:
@@ -57,7 +56,7 @@ def prepare(settings: Settings) -> None:
     try:
         require_registry(settings)
         send_due(settings, resend_seconds=0)  # messages may be lost with a worker that was killed
-    except RegistryUnavailable as away:
+    except RegistryUnavailableError as away:
         print(away, file=sys.stderr, flush=True)
 
 

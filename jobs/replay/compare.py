@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from engine.files import sha256_of
 from jobs.attempt.reporting import Point
-from workbench.answers.replays import LossDifference, TensorDifference
+from workbench.answers.integrity import LossDifference, TensorDifference
 
 _SPEEDS = ("tokens_per_second", "flops_per_second")
 Points = Mapping[tuple[str, int], float]  # values by metric and step

@@ -29,11 +29,11 @@ from jobs.kinds.shared.environment import recorded_environment
 from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
 from jobs.probe.probe_work import ProbeWork
 from jobs.replay.compare import Points, compare_points, compare_weights
-from workbench.answers.replays import LossDifference, PlannedReplay, Replay, TensorDifference
+from workbench.answers.integrity import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError
-from workbench.exports.old_masks import MASK_RULE
+from workbench.exports.facts import MASK_RULE
 from workbench.job_records import jobs
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.registry.experts import expert_row
@@ -90,7 +90,7 @@ class Training:
 
 
 def find_training(settings: Settings, expert: str) -> Training:
-    """The training of an expert by name. Raises NotFound, and StorageError for an expert that none here has made."""
+    """The training of an expert by name. Raises NotFoundError, and StorageError for one that no job here made."""
     with database.reading(settings) as session:
         row = expert_row(session, expert)
         card = jobs.get_job(session, row.job_id) if row.job_id else None

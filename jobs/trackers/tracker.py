@@ -54,5 +54,5 @@ class TrackerType:
 
 @cache
 def known_trackers() -> dict[str, TrackerType]:
-    """Every tracker by its name. Raises BadPlugin."""
+    """Every tracker by its name. Raises BadPluginError."""
     return find_plugins("jobs.trackers", GROUP, "TRACKER", TrackerType, lambda tracker: tracker.name)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.analysis import Classify, Evaluate
+from workbench.kinds.clusters import FindClusters, MakeClusterDomains
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench_studies.cbtm.names import SIZES

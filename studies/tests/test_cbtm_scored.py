@@ -114,7 +114,7 @@ def test_every_cell_of_table_9_is_that_of_the_grid(
     expected = cluster_gate_grid(rows(scores, "sea"), stored.further_KX, TEMPERATURES, top_ks(MAIN))
     for row, temperature in enumerate(TEMPERATURES):
         for column, top_k in enumerate(top_ks(MAIN)):
-            result = losses[in_grid(MAIN, top_k, temperature), 0, "sea"].perplexity
+            result = losses[in_grid(MAIN, top_k, temperature), 0, "sea"].value
             assert result == pytest.approx(float(expected[row, column]), rel=1e-5)
     assert top_ks(MAIN) == [1, 2, 4]
 
@@ -127,10 +127,10 @@ def test_the_main_arm_is_weighed_by_nearness_sparse_frozen_and_by_bayes(
     for system, knobs in gates.items():
         gate = ClusterGate([1.0] * 4, Routing(range(4)), **knobs)
         expected = perplexity(mix_scores(gate, rows(scores, "law"), BLOCK, stored))
-        assert losses[system, 0, "law"].perplexity == pytest.approx(expected)
+        assert losses[system, 0, "law"].value == pytest.approx(expected)
     uniform = mix_scores(PosteriorGate([1.0] * 4), rows(scores, "law"), BLOCK)
-    assert losses[System(MAIN, "uniform"), 0, "law"].perplexity == pytest.approx(perplexity(uniform))
-    assert len({losses[system, 0, "law"].perplexity for system in [*gates, System(MAIN, "cached")]}) == 4
+    assert losses[System(MAIN, "uniform"), 0, "law"].value == pytest.approx(perplexity(uniform))
+    assert len({losses[system, 0, "law"].value for system in [*gates, System(MAIN, "cached")]}) == 4
 
 
 def test_an_upcycled_model_and_an_average_are_their_own_scores(
@@ -144,8 +144,8 @@ def test_an_upcycled_model_and_an_average_are_their_own_scores(
     }
     for system, expert in systems.items():
         own = np.load(scores[expert, "law", "test"].kept.folder / "logprobs.npy")
-        assert losses[system, 0, "law"].perplexity == pytest.approx(np.exp(-own.astype(float).mean()))
-    assert len({losses[system, 0, "law"].perplexity for system in systems}) == 3
+        assert losses[system, 0, "law"].value == pytest.approx(np.exp(-own.astype(float).mean()))
+    assert len({losses[system, 0, "law"].value for system in systems}) == 3
 
 
 def test_one_cluster_is_its_model_and_each_single_model_is_listed_at_every_home(
@@ -153,11 +153,11 @@ def test_one_cluster_is_its_model_and_each_single_model_is_listed_at_every_home(
 ) -> None:
     result = measured(scores, distances)
     dense = np.load(scores[RUN.experts(DENSE, ())[0], "poems", "test"].kept.folder / "logprobs.npy")
-    assert result.losses[System(DENSE), 0, "poems"].perplexity == pytest.approx(np.exp(-dense.astype(float).mean()))
+    assert result.losses[System(DENSE), 0, "poems"].value == pytest.approx(np.exp(-dense.astype(float).mean()))
     assert (SEED, 0, "poems") in result.losses
     for home in RUN.domains(MAIN, ()):
         expected = np.exp(-rows(scores, home).double().mean(1).numpy())
-        assert [result.losses[single_model(MAIN, n), 0, home].perplexity for n in range(4)] == pytest.approx(
+        assert [result.losses[single_model(MAIN, n), 0, home].value for n in range(4)] == pytest.approx(
             expected.tolist()
         )
     assert result.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)
@@ -207,7 +207,7 @@ def test_the_calibrated_reading_is_fitted_on_dev_text_of_the_training_domains(
     for domain, test_EX in zip(SUBJECT.everywhere, texts, strict=True):
         gate = PosteriorGate([1.0] * 4, fitted.rule)
         expected = perplexity(mix_scores(gate, test_EX, BLOCK))
-        assert first.losses[System(MAIN, "calibrated"), 0, domain].perplexity == pytest.approx(expected)
+        assert first.losses[System(MAIN, "calibrated"), 0, domain].value == pytest.approx(expected)
     for (_, domain, split), stored in scores.items():
         if split == "test" or domain in SUBJECT.novel:
             path = stored.kept.folder / "logprobs.npy"

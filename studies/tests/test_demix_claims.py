@@ -208,8 +208,8 @@ def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> N
     for seed in range(2):
         home = losses[single_expert("law"), seed, "law"]
         apart_N = np.where(np.arange(BLOCKS) // 10 % 3 == 0, -1.0, 0.9) * TOKENS
-        losses[single_expert("code"), seed, "law"] = replace(home, nats_N=home.nats_N + 0.05 * TOKENS)
-        wild = Loss(home.nats_N + apart_N, home.tokens_N, np.arange(BLOCKS) // 10)
+        losses[single_expert("code"), seed, "law"] = replace(home, totals_N=home.totals_N + 0.05 * TOKENS)
+        wild = Loss(home.totals_N + apart_N, home.tokens_N, np.arange(BLOCKS) // 10)
         losses[single_expert("sea"), seed, "law"] = wild
         losses[single_expert("law"), seed, "law"] = replace(home, documents_N=wild.documents_N)
     result = verdicts_of(evidence_of(losses))["own-expert"]

@@ -8,7 +8,7 @@ import pytest
 
 from engine.methods.registry import method_of
 from engine.methods.rows import RowMethod
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint

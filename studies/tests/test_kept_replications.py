@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.statistics.intervals import student_mean
+from engine.statistics.estimates import student_mean
 from studies.tests.test_cbtm_report import findings as cbtm_findings
 from studies.tests.test_forest import stored
 from workbench_studies.core.report import mark_words, with_interval

@@ -11,7 +11,7 @@ from jobs.attempt.work import load_runner
 from ui.kinds.catalog import screen_of
 from ui.pages.catalog import all_pages
 from workbench.job_records.jobs import title_of
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.specs.base import Spec
 from workbench_studies.demix.names import SIZES

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from engine.config import TrainingConfig
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.specs.plan import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.names import roles
 from workbench_studies.papers.mode_plan import steps
@@ -73,7 +73,7 @@ SHARED = {(1, "backbone"), (1, "test backbone")}  # of both seeds; those of the 
 ONE_EACH = SPEC.model_copy(update={"budget": replace(SPEC.budget, shared_backbone=False)})
 
 
-def trainings(job_spec: ReplicateMode = SPEC) -> list[tuple[Step, TrainJoint | TrainMode | ComposeMode]]:
+def trainings(job_spec: ReplicateMode = SPEC) -> list[tuple[PlanStep, TrainJoint | TrainMode | ComposeMode]]:
     return [
         (step, step.spec) for step in steps(job_spec) if isinstance(step.spec, TrainJoint | TrainMode | ComposeMode)
     ]

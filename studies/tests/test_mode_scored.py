@@ -53,9 +53,9 @@ def test_every_arm_has_the_perplexity_and_the_accuracy_of_its_own_expert(scores:
     for arm in (BACKBONE, *ROWS.values()):
         folder = scores[RUN.expert(arm, SUBJECT.targets), "law", "test"].kept.folder
         logprobs, hits = (np.load(folder / f"{name}.npy") for name in ("logprobs", "hits"))
-        assert result.losses[arm, 0, "law"].perplexity == pytest.approx(np.exp(-logprobs.astype(float).mean()))
-        assert result.hits[arm, 0, "law"].accuracy == pytest.approx(hits.mean())
-    assert len({result.hits[arm, 0, "law"].accuracy for arm in ROWS.values()}) > 3
+        assert result.losses[arm, 0, "law"].value == pytest.approx(np.exp(-logprobs.astype(float).mean()))
+        assert result.hits[arm, 0, "law"].value == pytest.approx(hits.mean())
+    assert len({result.hits[arm, 0, "law"].value for arm in ROWS.values()}) > 3
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -65,7 +65,7 @@ def test_a_shared_backbone_has_its_scores_in_every_seed(scores: dict[ScoreKey, S
     assert ((BACKBONE, 1, "law") in into.hits) == shared
     assert (ROWS["full"], 1, "law") not in into.hits
     if shared:
-        assert into.hits[BACKBONE, 1, "law"].accuracy == into.hits[BACKBONE, 0, "law"].accuracy
+        assert into.hits[BACKBONE, 1, "law"].value == into.hits[BACKBONE, 0, "law"].value
 
 
 def test_what_has_no_scores_or_no_hits_is_left_out(scores: dict[ScoreKey, Stored]) -> None:

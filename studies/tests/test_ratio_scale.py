@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from workbench.formatting.ratio_scale import as_text, colour_bar, logs
+from workbench.formatting.palette import as_text, colour_bar, logs
 from workbench_studies.core.drawing import ratio_heatmap
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 from workbench.registry import corpora, experts
 from workbench.schema.tables import Expert
 from workbench_studies.demix.names import SIZES

@@ -10,15 +10,15 @@ import pytest
 
 from engine.errors import CorpusError
 from jobs.plans.plan import place
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs, leases
 from workbench.kinds import parse_spec as specs
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
-from workbench.specs.plan import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.demix.names import SIZES
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.catalog import plan
@@ -84,9 +84,9 @@ def test_a_folder_with_too_few_domains_is_refused_with_its_place(folder: Path, m
 
 
 def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> None:
-    with pytest.raises(BadSpec, match="Name each domain once"):
+    with pytest.raises(BadSpecError, match="Name each domain once"):
         spec_for_domains(["a", "b"], ["a"], "rep", "smoke", 1)
-    with pytest.raises(BadSpec, match="at least 2"):
+    with pytest.raises(BadSpecError, match="at least 2"):
         spec_for_domains(["a"], ["b"], "rep", "smoke", 1)
 
 
@@ -122,7 +122,7 @@ def test_the_most_telling_results_come_first(job_spec: Replicate) -> None:
 def test_trainings_of_two_seeds_do_not_wait_for_each_other(job_spec: Replicate) -> None:
     steps = {step.key: step for step in plan(job_spec)}
 
-    def behind(step: Step) -> set[str]:
+    def behind(step: PlanStep) -> set[str]:
         return set(step.after).union(*(behind(steps[key]) for key in step.after))
 
     assert not any(key.startswith("s0") for step in steps.values() if step.key.startswith("s1") for key in behind(step))
@@ -187,7 +187,7 @@ def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(job_sp
 def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(job_spec: Replicate, folder: Path) -> None:
     submit_replication(job_spec)
     other = changed(spec_for_folder(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
-    with pytest.raises(BadSpec, match="exists already"):
+    with pytest.raises(BadSpecError, match="exists already"):
         submit_replication(other)
     with reading() as session:
         assert len(jobs.list_jobs(session)) == len(plan(job_spec))
@@ -209,14 +209,14 @@ def test_a_size_that_has_changed_since_changes_no_started_replication(
 
 @pytest.mark.parametrize(("name", "domain"), [("r" * 75, "books"), ("my-replication", "b" * 70)])
 def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(name: str, domain: str) -> None:
-    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+    with pytest.raises(BadSpecError, match=r"at most 80 characters, but “.*” would have"):
         spec_for_domains([domain, "news"], ["tweets"], name, "smoke", 1)
 
 
 @pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])
 def test_a_file_whose_name_cannot_be_a_domains_is_refused_by_its_name(folder: Path, file: str) -> None:
     (folder / "train" / "news.jsonl").rename(folder / "train" / file)
-    with pytest.raises(BadSpec, match=f"{file} is not a valid name for a domain: name: a name must"):
+    with pytest.raises(BadSpecError, match=f"{file} is not a valid name for a domain: name: a name must"):
         spec_for_folder(folder, "rep", "smoke", 2)
 
 
@@ -248,7 +248,7 @@ def test_a_failed_job_of_a_replication_leaves_no_other_replication_behind(job_sp
     with transaction() as session:
         place(session, plan(job_spec)[:3])
         assert replications(session) == []
-    with reading() as session, pytest.raises(BadSpec, match="no replication “rep”"):
+    with reading() as session, pytest.raises(BadSpecError, match="no replication “rep”"):
         find_replication(session, "rep")
 
 

@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 
 from engine.config import TrainingConfig
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Classify, Evaluate
+from workbench.kinds.clusters import FindClusters, MakeClusterDomains
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.parse_spec import parse_spec
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
@@ -171,7 +168,7 @@ def test_tasks_are_classified_after_all_models_that_answer_are_there(job_spec: R
 
 def test_two_papers_cannot_share_a_name(job_spec: ReplicateCbtm) -> None:
     submit_replication(job_spec)
-    with pytest.raises(BadSpec, match="replication of another paper \\(cbtm\\)"):
+    with pytest.raises(BadSpecError, match="replication of another paper \\(cbtm\\)"):
         spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2)
     submit_replication(spec_for_domains(["law", "sea"], ["tweets"], "other", "smoke", 1))
     with reading() as session:
@@ -179,7 +176,7 @@ def test_two_papers_cannot_share_a_name(job_spec: ReplicateCbtm) -> None:
 
 
 def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name() -> None:
-    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+    with pytest.raises(BadSpecError, match=r"at most 80 characters, but “.*” would have"):
         spec_for_domains(["law", "sea"], ["tweets"], "r" * 65, "smoke", 1, paper="cbtm")
 
 
@@ -193,5 +190,5 @@ def test_every_name_that_is_taken_gives_a_plan(letters: int) -> None:
     if letters + len("-s0-k2-standardise") <= 70:
         assert plan(spec_for_domains(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm"))
     else:
-        with pytest.raises(BadSpec, match=r"at most 70 characters, but “.*” would have"):
+        with pytest.raises(BadSpecError, match=r"at most 70 characters, but “.*” would have"):
             spec_for_domains(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm")

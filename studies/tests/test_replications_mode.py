@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
@@ -167,19 +167,19 @@ def test_roles_are_those_named_or_the_first_ones() -> None:
 def test_targets_that_are_no_two_other_training_domains_are_refused(
     job_spec: ReplicateMode, fields: dict[str, list[str]]
 ) -> None:
-    with pytest.raises(BadSpec, match=r"two targets and another domain to retain.*books, cs, law, wiki"):
+    with pytest.raises(BadSpecError, match=r"two targets and another domain to retain.*books, cs, law, wiki"):
         changed(job_spec, **fields)
 
 
 def test_two_domains_are_too_few() -> None:
-    with pytest.raises(BadSpec, match="targets: give at least 2, not 1"):
+    with pytest.raises(BadSpecError, match="targets: give at least 2, not 1"):
         spec_for_domains(DOMAINS[:2], [], "rep", "smoke", 1, paper="mode")
 
 
 def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(job_spec: ReplicateMode) -> None:
     longest = max(map(len, ModeRun("", 0).names([])))
     assert longest < 30
-    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+    with pytest.raises(BadSpecError, match=r"at most 80 characters, but “.*” would have"):
         spec_for_domains(DOMAINS, [], "r" * 65, "smoke", 1, paper="mode")
     names = [step.spec.model_dump().get("name", "") for step in plan(job_spec)]
     assert set(job_spec.names()) >= {name for name in names if name.startswith("rep-")}

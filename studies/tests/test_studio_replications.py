@@ -11,7 +11,7 @@ from jobs.queue.submit import run_now
 from tests.ui.studio.test_action_twins import STREAMLIT, calls_in, is_command, label_of
 from tests.ui.studio.test_studio_pages import complaints, output
 from tests.ui.studio.visits import open_page
-from ui.cli.command_table import CommandTable
+from ui.cli.app import CommandTable
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings

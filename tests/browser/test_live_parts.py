@@ -15,7 +15,7 @@ from tests.browser.test_accessibility import PHONE, WIDE, open_page
 from tests.browser.test_login import running
 from tests.ui.studio.conftest import fill
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.registry.database import close_engines, transaction
 from workbench.schema.tables import Job
 from workbench.settings import Settings

@@ -15,8 +15,7 @@ from playwright.sync_api import Browser, Page, TimeoutError, expect
 
 from tests.browser.test_accessibility import serious
 from tests.ui.conftest import FakeHost, mixed  # noqa: F401
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from ui.playground.player import Player
 from workbench.settings import Settings
 
@@ -275,6 +274,37 @@ def test_a_grid_has_a_link_that_fills_it_again_in_another_browser(address: str, 
     assert page.url == link
     move(page, "forward")
     expect(page.locator("#chips-a").get_by_label("both/law", exact=True)).not_to_be_checked(timeout=LOADED)
+
+
+LATE = """async () => {  // an answer that comes after the user went back, and before the page is loaded anew
+  window.dispatchEvent(new PopStateEvent("popstate"));
+  document.querySelector("#cells").innerHTML = '<p data-address="?x=late"></p>';
+  await null;
+  return location.search;
+}"""
+EARLY = """async () => {  // a field is left before the settings are known that the page opened with
+  const place = document.querySelector("#settings"), answer = (more) => { place.innerHTML = `<i ${more}></i>`; };
+  answer('data-settings="?prompt=a" data-address="?prompt=a" data-turn="1"');
+  await null;
+  answer('data-settings="?prompt=a"');
+  await null;
+  const left = location.search;
+  answer('data-settings="?prompt=b" data-address="?prompt=b" data-turn="2"');
+  await null;
+  return [left, location.search];
+}"""
+
+
+def test_an_answer_that_comes_after_the_user_went_back_makes_no_entry_of_the_history(address: str, page: Page) -> None:
+    opened(page, address)
+    assert "late" not in page.evaluate(LATE)
+
+
+def test_a_field_that_is_left_while_the_page_opens_changes_no_address(address: str, page: Page) -> None:
+    page.route("**/gradio_api/queue/join*", lambda route: route.abort())  # so that the settings never come
+    page.goto(f"{address}?prompt=x")
+    page.wait_for_selector("#settings")
+    assert page.evaluate(EARLY) == ["?prompt=x", "?prompt=b"]
 
 
 def test_switches_and_weights_of_a_pane_have_a_link_and_survive_a_reload(address: str, page: Page) -> None:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from engine.clusters.artifact import Clustering
 from engine.clusters.centroids import Clusters
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+from engine.clusters.kmeans import find_clusters
 from engine.mixing.cluster import Routing
 from engine.text.blocks import Tokens
 from engine.text.corpus import Document

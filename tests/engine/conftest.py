@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.config import LoraConfig, ModelConfig
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.blocks import Tokens

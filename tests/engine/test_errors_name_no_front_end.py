@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import NextStep
-from ui.cli.command_table import find_commands
+from ui.cli.app import find_commands
 from ui.present.next_step_text import next_step_text
 
 ENGINE = Path(__file__).parents[2] / "engine"

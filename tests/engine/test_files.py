@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.files import (
     aside_of,
     aside_pattern,
@@ -76,10 +76,10 @@ def test_every_kind_of_damage_is_detected_and_named(tmp_path: Path, name: str) -
     full = file.read_bytes()
     for damaged in (full[:-1], full[:-1] + bytes([full[-1] ^ 1]), full + b"!"):
         file.write_bytes(damaged)
-        with pytest.raises(DamagedFile):
+        with pytest.raises(DamagedFileError):
             verify_folder(tmp_path / "x", sha256)
     file.unlink()
-    with pytest.raises(DamagedFile):
+    with pytest.raises(DamagedFileError):
         verify_folder(tmp_path / "x", sha256)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import plugins
-from engine.plugins import BadPlugin, find_plugins
+from engine.plugins import BadPluginError, find_plugins
 
 GROUP = "expert_workbench.toys"
 
@@ -75,6 +75,6 @@ def test_a_plugin_may_offer_several(environment: Path) -> None:
 )
 def test_a_broken_plugin_is_named(environment: Path, entry_point: str, code: str, message: str) -> None:
     install(environment, entry_point, code)
-    with pytest.raises(BadPlugin, match=message) as raised:
+    with pytest.raises(BadPluginError, match=message) as raised:
         all_toys()
     assert "yoyo" in str(raised.value)

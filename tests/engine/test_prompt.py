@@ -10,12 +10,12 @@ import tokenizers
 from tokenizers import models
 
 from engine.config import SamplingConfig
-from engine.errors import ContextLengthExceeded, TokenizerError
+from engine.errors import ContextLengthExceededError, TokenizerError
 from engine.events import Done, Echo, Token
 from engine.inference.generate import generate
 from engine.inference.prompt import Prompt, encode_prompt
 from engine.inference.read_text import read_prompt, read_text
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import Tokenizer
@@ -93,7 +93,7 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
     model: MultiExpertModel, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, read: Any
 ) -> None:
     monkeypatch.setattr(tokenizer, "encode", lambda _: pytest.fail("it was tokenized"))
-    with pytest.raises(ContextLengthExceeded, match="2,000,000 characters are too many") as caught:
+    with pytest.raises(ContextLengthExceededError, match="2,000,000 characters are too many") as caught:
         read(model, tokenizer, "x" * 2_000_000)
     assert re.search(r"Shorten it by 1,9\d\d,\d\d\d characters at least\.", str(caught.value))
 
@@ -112,11 +112,11 @@ def test_ids_are_of_the_vocabulary_and_fit(model: MultiExpertModel, tokenizer: T
             message(model, tokenizer, [0, foreign])
     full = [1] * model.max_positions
     with pytest.raises(
-        ContextLengthExceeded, match=f"length is {model.max_positions} tokens, 1 of them for the answer"
+        ContextLengthExceededError, match=f"length is {model.max_positions} tokens, 1 of them for the answer"
     ):
         message(model, tokenizer, full)
     assert len(echo(model, tokenizer, full).tokens) == model.max_positions
-    with pytest.raises(ContextLengthExceeded):
+    with pytest.raises(ContextLengthExceededError):
         echo(model, tokenizer, [*full, 1])
 
 
@@ -124,7 +124,7 @@ def test_ids_are_of_the_vocabulary_and_fit(model: MultiExpertModel, tokenizer: T
 def test_a_prompt_shortened_as_the_refusal_says_is_answered(
     model: MultiExpertModel, tokenizer: Tokenizer, prompt: Any
 ) -> None:
-    with pytest.raises(ContextLengthExceeded) as caught:
+    with pytest.raises(ContextLengthExceededError) as caught:
         message(model, tokenizer, prompt)
     ids, _ = encode_prompt(prompt, tokenizer)
     [surplus] = re.findall(r"Shorten it by (\d+)", str(caught.value))

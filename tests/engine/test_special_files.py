@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import CorpusError, DamagedFile, ModelError
+from engine.errors import CorpusError, DamagedFileError, ModelError
 from engine.foreign_files import read_bytes, what_is
 from engine.packed_file import open_packed
 from engine.text.streams import find_files
@@ -30,7 +30,7 @@ def test_what_is_no_file_has_a_name(pipe: Path, tmp_path: Path) -> None:
 def test_a_pipe_is_no_text_no_packed_expert_and_no_part_of_a_model(pipe: Path) -> None:
     with pytest.raises(CorpusError, match="is a named pipe, not a file"):
         list(find_files(pipe))
-    with pytest.raises(DamagedFile, match="is a named pipe, not a file"):
+    with pytest.raises(DamagedFileError, match="is a named pipe, not a file"):
         open_packed(pipe)
     with pytest.raises(ModelError, match="is a named pipe, not a file"):
         read_bytes(pipe.parent, pipe.name, 100)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("engine", "workbench", "jobs", "ui", "studies/workbench_studies")
 OWN_PYTHON = {
     "engine/subprocesses.py",
-    "engine/training/launchers/remote_shell.py",  # tries the Python of another host, which imports nothing
+    "engine/training/launchers.py",  # tries the Python of another host, which imports nothing
     "ui/serving/up.py",  # puts its folder onto the PATH
     "jobs/kinds/shared/gguf.py",  # runs llama.cpp's script, which finds its modules beside itself
 }

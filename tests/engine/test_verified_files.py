@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import files
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.files import ArtifactRef, write_manifest
 
 BYTES = b"x" * 1000
@@ -61,13 +61,13 @@ def put_another_there(file: Path) -> None:
 def test_a_file_that_changed_is_verified_again(kept: ArtifactRef, damage: Callable[[Path], object]) -> None:
     kept.check()
     damage(kept.folder / "weights")
-    with pytest.raises(DamagedFile, match="weights"):
+    with pytest.raises(DamagedFileError, match="weights"):
         kept.check()
 
 
 def test_a_record_of_another_manifest_or_of_nonsense_does_not_count(kept: ArtifactRef, hashed: list[str]) -> None:
     kept.check()
-    with pytest.raises(DamagedFile):
+    with pytest.raises(DamagedFileError):
         ArtifactRef(kept.folder, "0" * 64, kept.record).check()
     assert kept.record is not None
     kept.record.write_text("{")

@@ -28,7 +28,7 @@ from tests.gauntlet.stage import Stage, staged, wait_until
 from tests.gauntlet.training import TEXT, preparations, training, weights_of
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs as rows
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
 from workbench.schema.job_states import FINISHED, UNSUCCESSFUL

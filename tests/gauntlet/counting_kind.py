@@ -17,12 +17,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.events import Event, Saved, Step
 from engine.files import new_folder, verify_folder
 from jobs.attempt.work import Register, Work
-from workbench.kinds.analysis.evaluate import KIND, Evaluate
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.analysis import EVALUATE, Evaluate
+from workbench.kinds.kind import known_kinds
 from workbench.schema.tables import Corpus
 from workbench.store.artifacts import register_artifact
 
@@ -32,7 +32,7 @@ KEPT = 2  # checkpoints
 
 def install() -> None:
     """Makes `evaluate` this kind, in this process."""
-    known_kinds()["evaluate"] = replace(KIND, runner="tests.gauntlet.counting_kind:run")
+    known_kinds()["evaluate"] = replace(EVALUATE, runner="tests.gauntlet.counting_kind:run")
 
 
 def job_spec(steps: int, milliseconds: int) -> Evaluate:
@@ -91,7 +91,7 @@ def newest(root: Path) -> tuple[int, str]:
     for folder in sorted(root.glob("step-*"), reverse=True):
         try:
             verify_folder(folder)
-        except DamagedFile:
+        except DamagedFileError:
             continue
         step, chain = json.loads((folder / "state.json").read_text())
         return step, chain

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for tiny_kind, here and in the
 from tiny_kind import tiny_evaluate
 from world import RunningWorkbench
 
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.settings import get_settings
 
 QUICK = {

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # no process takes modules from 
 from tiny_kind import tiny_evaluate
 
 from jobs.attempt.runner import main
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 
 known_kinds()["evaluate"] = replace(tiny_evaluate(), runner="slow_import:run")
 main()

@@ -21,11 +21,11 @@ from jobs.attempt.work import Work
 from jobs.queue import submit
 from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
 from jobs.uploads import names_file, uploads_folder
-from workbench.errors import RegistryMismatch, StorageError
+from workbench.errors import RegistryMismatchError, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Classify
+from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.registry.backups import list_backups
 from workbench.schema.tables import Artifact, Job
@@ -238,7 +238,7 @@ def lose_registry(settings: Settings) -> None:
 def test_a_sweep_by_a_new_registry_after_the_old_one_was_lost_takes_nothing(servers: RunningWorkbench) -> None:
     kept = keep_artifacts(servers.settings, 5)
     lose_registry(servers.settings)
-    with pytest.raises(RegistryMismatch):
+    with pytest.raises(RegistryMismatchError):
         garbage_collection.sweep(servers.settings)
     assert all(folder.is_dir() for folder in kept)
 
@@ -249,7 +249,7 @@ def test_a_sweep_by_a_second_home_that_shares_only_the_artifacts_takes_nothing(
     kept = keep_artifacts(servers.settings, 5)
     second = Settings(home=tmp_path / "second", artifacts=servers.settings.artifacts_folder)
     database.migrate(second)
-    with pytest.raises(RegistryMismatch):
+    with pytest.raises(RegistryMismatchError):
         garbage_collection.sweep(second)
     assert all(folder.is_dir() for folder in kept)
 
@@ -265,7 +265,7 @@ def test_artifacts_of_the_version_before_are_safe_from_a_new_registry(servers: R
     forget_owner(servers.settings)
     lose_registry(servers.settings)
     kept += keep_artifacts(servers.settings, 1)  # it is in use already when it first sweeps
-    with pytest.raises(RegistryMismatch, match="knows 1 of 6 artifacts"):
+    with pytest.raises(RegistryMismatchError, match="knows 1 of 6 artifacts"):
         garbage_collection.sweep(servers.settings)
     assert all(folder.is_dir() for folder in kept)
 
@@ -292,7 +292,7 @@ def test_a_registry_claims_nothing_that_it_does_not_know_for_certain(
     kept = keep_artifacts(servers.settings, known)
     forget_owner(servers.settings)
     kept += [leave_orphan(servers.settings, name, hours) for name in "ab"[:unknown]]
-    with pytest.raises(RegistryMismatch, match=f"knows {known} of {known + unknown} artifacts"):
+    with pytest.raises(RegistryMismatchError, match=f"knows {known} of {known + unknown} artifacts"):
         garbage_collection.sweep(servers.settings)
     assert get_storage(servers.settings).owner() is None
     assert all(folder.is_dir() for folder in kept)
@@ -307,11 +307,11 @@ def test_two_registries_of_the_version_before_that_share_artifacts_lose_none(
     kept = keep_artifacts(servers.settings, 3, 50) + keep_artifacts(smaller, 2)
     forget_owner(servers.settings)
     for settings in (servers.settings, smaller)[:: 1 if first == "larger" else -1]:
-        with suppress(RegistryMismatch):
+        with suppress(RegistryMismatchError):
             garbage_collection.sweep(settings)
     age_owner(servers.settings)
     garbage_collection.sweep(servers.settings)
-    with pytest.raises(RegistryMismatch):
+    with pytest.raises(RegistryMismatchError):
         garbage_collection.sweep(smaller)
     assert all(folder.is_dir() for folder in kept)
 
@@ -320,7 +320,7 @@ def test_artifacts_whose_owner_cannot_be_read_stay_until_a_rebuild(servers: Runn
     keep_artifacts(servers.settings, 2)
     (servers.settings.artifacts_folder / OWNER).write_text("")
     orphan = leave_orphan(servers.settings)
-    with pytest.raises(RegistryMismatch, match="registry rebuild"):
+    with pytest.raises(RegistryMismatchError, match="registry rebuild"):
         garbage_collection.sweep(servers.settings)
     assert orphan.is_dir()
     storage = get_storage(servers.settings)
@@ -356,7 +356,7 @@ def test_an_older_registry_takes_nothing_that_came_later(
     kept += keep_artifacts(servers.settings, after)
     put_back(servers.settings, older)
     if refused:
-        with pytest.raises(RegistryMismatch, match="knows 2 of 7 artifacts"):
+        with pytest.raises(RegistryMismatchError, match="knows 2 of 7 artifacts"):
             garbage_collection.sweep(servers.settings)
     else:
         garbage_collection.sweep(servers.settings)

@@ -19,7 +19,7 @@ from jobs.attempt.job_log import upload_log
 from jobs.attempt.work import Work
 from jobs.queue import submit
 from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
-from workbench.errors import LeaseLost, StoreFailed
+from workbench.errors import LeaseLostError, StoreFailedError
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.schema.tables import Artifact, AuditEntry, Base, Tombstone
@@ -283,7 +283,7 @@ def test_checkpoints_and_the_log_of_a_job_that_was_deleted_while_the_store_was_a
         leases.finish(session, job_id, work.claim.fence, "failed")
 
     def away(*_: object) -> None:
-        raise StoreFailed("The store does not answer.", "Check it.")
+        raise StoreFailedError("The store does not answer.", "Check it.")
 
     with monkeypatch.context() as patched:
         patched.setattr(ObjectStore, "remove", away)
@@ -301,7 +301,7 @@ def test_an_attempt_without_a_lease_uploads_no_file_of_an_artifact(here: Machine
     before = store.ids("artifacts")
     with database.transaction() as session:
         leases.release(session, job_id, work.claim.fence)
-    with pytest.raises(LeaseLost), work.storage.new("c" * 32) as folder:
+    with pytest.raises(LeaseLostError), work.storage.new("c" * 32) as folder:
         (folder / "tokens").write_text("late")
     assert store.ids("artifacts") == before
 

@@ -23,7 +23,7 @@ from engine.errors import EngineError
 from engine.events import Evaluated, Event, Progress, Saved, Step
 from jobs.attempt import attempt
 from jobs.attempt.work import Register, Work
-from workbench.kinds.analysis.evaluate import KIND, Evaluate
+from workbench.kinds.analysis import EVALUATE, Evaluate
 from workbench.kinds.kind import Kind
 from workbench.schema.tables import Corpus
 from workbench.settings import Settings
@@ -33,7 +33,7 @@ SAVE_EVERY = 10
 
 def tiny_evaluate() -> Kind[Evaluate]:
     """The kind `evaluate`, run by this module."""
-    return replace(KIND, runner="tiny_kind:run")
+    return replace(EVALUATE, runner="tiny_kind:run")
 
 
 def job_spec(how: str = "count", steps: int = 100, milliseconds: int = 8) -> Evaluate:

@@ -14,9 +14,9 @@ import psutil
 from sqlalchemy import func, select
 from tiny_kind import made_by, released
 
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema.tables import Corpus, Job
 from workbench.settings import Settings
 

@@ -16,10 +16,10 @@ from engine.errors import Problem
 from jobs.attempt.attempt import run_here
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_as
 from workbench.registry import mixtures
-from workbench.registry.cards import JobCard
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.settings import Settings
 from workbench.specs.gates import load_gate

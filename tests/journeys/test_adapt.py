@@ -20,8 +20,8 @@ from engine.config import Precision
 from engine.errors import Problem
 from engine.events import Saved, Step
 from engine.inference.scores import as_blocks, score_text
-from engine.methods.row_registry import load_multi_expert
-from engine.mixing.gate_registry import build_gate
+from engine.methods.multi_expert_files import load_multi_expert
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
@@ -30,10 +30,10 @@ from engine.training.autocast import autocast_for
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from ui.cli.app import main
-from workbench.errors import BadSpec, InUse
+from workbench.answers.cards import JobCard, MetricPoint
+from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading, transaction
 from workbench.requests.planning import plan
 from workbench.schema.tables import Expert, Mixture, MixtureMember
@@ -323,7 +323,7 @@ def test_two_that_are_trained_concurrently_both_end_up_in_the_mixture(trained: D
 )
 def test_such_a_spec_is_refused_at_the_click(trained: Do, change, words) -> None:
     assert trained
-    with pytest.raises(BadSpec, match=words):
+    with pytest.raises(BadSpecError, match=words):
         submit({**NEW, **change})
     with reading() as session:
         assert not jobs.list_jobs(session, kind="train-expert")
@@ -394,14 +394,14 @@ def test_a_parent_that_a_paused_training_began_from_and_that_is_gone_is_named(tr
 
 def test_a_mixture_is_not_deleted_while_a_training_needs_it_nor_a_domain_that_is_watched(trained: Do) -> None:
     job_id = paused_at_step(WATCHED, 6)
-    with pytest.raises(InUse, match="Train expert sailor"), transaction() as session:
+    with pytest.raises(InUseError, match="Train expert sailor"), transaction() as session:
         mixtures.delete_mixture(session, "small")
     with transaction() as session:
         session.execute(delete(MixtureMember))
         session.execute(delete(Mixture))
         for name in ("small/kitchen", "small/court"):
             session.execute(delete(Expert).where(Expert.name == name))
-    with pytest.raises(InUse, match="Train expert sailor"), transaction() as session:
+    with pytest.raises(InUseError, match="Train expert sailor"), transaction() as session:
         corpora.delete_corpus(session, "court")
     card = resumed(job_id)
     assert card.state == "failed"

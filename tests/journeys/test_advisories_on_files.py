@@ -28,8 +28,8 @@ from tests.journeys.conftest import Do, done, work
 from tests.journeys.test_export import LORA
 from ui.cli.app import PROBLEM, main
 from ui.widgets.data_table import as_csv
+from workbench.answers.cards import JobCard
 from workbench.registry import experts, seeds
-from workbench.registry.cards import JobCard
 from workbench.registry.database import migrate, reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage

@@ -21,14 +21,14 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.analysis.perplexity_tables import perplexity_table
-from workbench.questions.costs import mixture_costs
+from workbench.answers.cards import JobCard
+from workbench.questions.costs import CostRequest
 from workbench.questions.forgetting import ForgettingRequest
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.parent_proposal import NearestRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.questions.posteriors import PosteriorMapRequest
 from workbench.questions.token_comparison import ContrastRequest
-from workbench.registry.cards import JobCard
 from workbench.registry.corpora import domain_row, preview_documents
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row
@@ -183,7 +183,7 @@ def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(tr
 
 @pytest.mark.usefixtures("trained")
 def test_a_mixture_of_two_costs_twice_one_expert_and_training_three_times() -> None:
-    outcome = ask(mixture_costs, "small", context=64)
+    outcome = ask(CostRequest(mixture="small", context=64).answer)
     assert outcome.mixture == 2 * outcome.forward
     assert outcome.training == 3 * outcome.forward > outcome.adapting > outcome.forward
     assert outcome.shape.num_layers == 2
@@ -195,7 +195,7 @@ def test_a_training_keeps_how_fast_it_was() -> None:
 
     with reading() as session:
         card = next(iter(jobs.list_jobs(session, kind="train-joint")))
-    measured, cost = card.result["throughput"], ask(mixture_costs, "small", context=32).training
+    measured, cost = card.result["throughput"], ask(CostRequest(mixture="small", context=32).answer).training
     assert measured["flops_per_token"] == cost
     assert measured["flops_per_update"] == cost * 2 * 2 * 32  # two sequences of each of two domains
     assert measured["flops_per_second"] == pytest.approx(cost * measured["tokens_per_second"])

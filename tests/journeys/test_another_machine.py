@@ -20,11 +20,11 @@ from engine.events import Step
 from jobs.attempt.attempt import run_here
 from jobs.attempt.work import Claim, Work
 from tests.services.s3_server import BUCKET, moto, use
-from workbench.errors import StoreFailed
+from workbench.answers.cards import JobCard
+from workbench.errors import StoreFailedError
 from workbench.job_records import jobs, leases
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import experts
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.schema import database_clock
 from workbench.schema.job_states import CHECKPOINT
@@ -128,7 +128,7 @@ def test_a_job_pauses_while_the_store_is_away_and_then_goes_on(
 
     def fail(self: ObjectStore, path: Path, name: str) -> None:
         if is_away and "checkpoints" in name:
-            raise StoreFailed(f"The store {self.url} does not answer.", "Check it, then resume the job.")
+            raise StoreFailedError(f"The store {self.url} does not answer.", "Check it, then resume the job.")
         put(self, path, name)
 
     monkeypatch.setattr(ObjectStore, "put", fail)

@@ -24,7 +24,7 @@ from jobs.queue.submit import resume, submit
 from jobs.restore import restore
 from jobs.uploads import uploads_folder
 from ui.cli.app import main
-from workbench.errors import DiskFull, StorageError
+from workbench.errors import DiskFullError, StorageError
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs
 from workbench.questions.perplexities import mix_scores
@@ -219,7 +219,7 @@ def test_what_cannot_be_backed_up_or_restored_is_refused_with_a_sentence(
     with pytest.raises(StorageError, match="newer version 9999"):
         restore(Settings(home=tmp_path / "elsewhere"), copy)
     monkeypatch.setattr(backups, "free_bytes", lambda _: 1000)
-    with pytest.raises(DiskFull, match="only 1,000 are free"):
+    with pytest.raises(DiskFullError, match="only 1,000 are free"):
         back_up(settings, tmp_path / "another")
     assert sorted(path.name for path in tmp_path.iterdir() if "copy" in path.name or "another" in path.name) == ["copy"]
 
@@ -249,7 +249,7 @@ def test_what_only_a_shared_store_has_is_in_the_backup_and_what_it_lost_is_named
         shutil.rmtree(get_storage().place(id))
     flip(next(get_storage().path(seed).glob("*.safetensors")))  # a damaged copy is fetched again
     flip(next((store / "artifacts" / kitchen).glob("*.safetensors")))
-    with monkeypatch.context() as patched, pytest.raises(DiskFull, match="choose a folder on a larger disk"):
+    with monkeypatch.context() as patched, pytest.raises(DiskFullError, match="choose a folder on a larger disk"):
         patched.setattr(ObjectStore, "get_verified", fail_as_full)
         back_up(get_settings(), tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

@@ -13,13 +13,13 @@ from engine.clusters.sources import hex_of
 from jobs.plans.clusterings import Branch, plan_training, submit_training
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
-from workbench.errors import BadSpec
+from workbench.answers.cards import JobCard
+from workbench.errors import BadSpecError
 from workbench.formatting.number_format import share
 from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.specs.requests import TrainClusters
@@ -93,7 +93,7 @@ def test_a_second_request_with_other_knobs_says_what_differs_and_queues_nothing(
 ) -> None:
     from_seed = {"clustering": "topics", "name": "ensemble", "seed_model": "seed"}
     other = {**BRANCHES, "num_steps": 96, "learning_rate": 1e-2, "seed": 4, "checkpoint_every": 7}
-    with pytest.raises(BadSpec) as refused:
+    with pytest.raises(BadSpecError) as refused:
         submit_training(parse_as(TrainClusters, {**from_seed, "training": other}))
     for output in (
         "learning_rate: 0.005 instead of 0.01",
@@ -103,10 +103,10 @@ def test_a_second_request_with_other_knobs_says_what_differs_and_queues_nothing(
         assert output in refused.value.problem
     assert "checkpoint" not in refused.value.problem
     assert "Choose another name" in refused.value.next_step
-    with pytest.raises(BadSpec, match="parent: not small"):
+    with pytest.raises(BadSpecError, match="parent: not small"):
         plan_training(job_spec("topics", "ensemble", "small", num_steps=90))
     as_before = {**from_seed, "training": {**BRANCHES, "num_steps": 90}}
-    with pytest.raises(BadSpec, match="seed_model: seed instead of moon"):
+    with pytest.raises(BadSpecError, match="seed_model: seed instead of moon"):
         plan_training(parse_as(TrainClusters, {**as_before, "seed_model": "moon"}))
     assert [one.is_there for one in plan_training(parse_as(TrainClusters, as_before))] == [True] * 3
 
@@ -133,7 +133,7 @@ def test_a_second_request_with_other_knobs_says_what_differs_and_queues_nothing(
         "topics", "ensemble", "ensemble", num_steps=90, learning_rate=1e-4
     )  # the parts begin from experts
     assert [one.is_there for one in plan_training(slower)] == [True, False, True, False]
-    with pytest.raises(BadSpec, match="learning_rate"):
+    with pytest.raises(BadSpecError, match="learning_rate"):
         plan_training(parse_as(TrainClusters, {**from_seed, "training": {**BRANCHES, "learning_rate": 1}}))
 
 
@@ -207,7 +207,7 @@ def test_what_was_trained_on_the_cluster_of_another_clustering_does_not_count_as
     done(clustered({"kind": "make-cluster-domains", "clustering": "other"}))
     planned: list[Branch] = plan_training(job_spec("other", "ensemble", "ensemble"))
     assert not any(one.is_there for one in planned)
-    with pytest.raises(BadSpec, match="exists already"):
+    with pytest.raises(BadSpecError, match="exists already"):
         submit_training(job_spec("other", "ensemble", "ensemble"))
 
 
@@ -222,7 +222,7 @@ def test_a_deleted_domain_leaves_nothing_to_compare_with(clustered: Do) -> None:
 
 @pytest.mark.parametrize("output", [{}, {"seed_model": "seed", "branch_from": "ensemble"}])
 def test_models_begin_from_a_seed_or_from_experts(output: dict[str, str]) -> None:
-    with pytest.raises(BadSpec, match="a seed model to start from, or a mixture to branch from, and not both"):
+    with pytest.raises(BadSpecError, match="a seed model to start from, or a mixture to branch from, and not both"):
         parse_as(TrainClusters, {"clustering": "topics", "name": "elms", **output})
 
 

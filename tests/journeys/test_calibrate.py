@@ -20,11 +20,11 @@ from ui.cli.app import main
 from ui.kinds.job_results import result_sentence
 from ui.notebook import Workbench
 from workbench.analysis import scores
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.errors import BadSpec
+from workbench.answers.cards import JobCard
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.errors import BadSpecError
 from workbench.questions.calibration import calibrate_evidence
 from workbench.questions.perplexities import mix_scores
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
 from workbench.schema.tables import Domain, Evaluation, Mixture
@@ -141,7 +141,7 @@ def test_a_job_that_scores_dev_text_may_calibrate(trained: Do) -> None:
     again = trained({"kind": "evaluate", "split": "dev", "calibrate": True, **TEXT})
     assert again.state == "done"
     assert "does not use evidence" in result_sentence(again)
-    with pytest.raises(BadSpec, match="calibrated on dev text"):
+    with pytest.raises(BadSpecError, match="calibrated on dev text"):
         trained({"kind": "evaluate", "split": "test", "calibrate": True, **TEXT})
 
 
@@ -250,7 +250,7 @@ def test_a_proposal_that_gains_is_named_with_the_command_that_accepts_it(
 ) -> None:
     given = fitted().model_dump() | {"best": {"decay": 0.8, "power": 0.2}, "keeps": False, "mixture": "my mix"}
     monkeypatch.setattr(
-        "workbench.questions.new_mixtures.calibrate_evidence",
+        "workbench.questions.calibration.calibrate_evidence",
         lambda *_: EvidenceCalibration.model_validate(given),
     )
     assert main(["mixture", "create", "my mix", "--experts", ",".join(BOTH)]) == 0

@@ -25,8 +25,7 @@ from ui.cli.app import main
 from ui.serving import doctor
 from workbench.registry.database import close_engines, reading
 from workbench.settings import Settings, get_settings
-from workbench.store.private_files import write_private
-from workbench.store.private_folder import private_folder
+from workbench.store.private_folder import private_folder, write_private
 
 CANARY = "canary"
 TOKEN, PASSWORD, HUB, TRACKER = (f"{CANARY}-{name}-0123456789abcdef0123456789" for name in ("t", "p", "h", "w"))

@@ -23,12 +23,12 @@ from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, TRAINING
 from ui.cli.app import main
-from workbench.errors import BadSpec, InUse, JobError, NotFound
+from workbench.answers.cards import ClusteringCard, JobCard
+from workbench.errors import BadSpecError, InUseError, JobError, NotFoundError
 from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_as
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.clusters.clusterings import (
     clustering_row,
     delete_clustering,
@@ -165,7 +165,7 @@ def test_a_cluster_is_renamed_and_noted_and_retrieved_by_name_or_number(topics: 
         note_cluster(session, "topics", "the law", "mostly statutes")
     assert (card().clusters[1].name, card().clusters[1].notes) == ("the law", "mostly statutes")
     assert not any(one.stale for one in card().clusters)
-    for cluster, name, error in [(old, "x", NotFound), ("0", "the law", BadSpec), ("0", "7", BadSpec)]:
+    for cluster, name, error in [(old, "x", NotFoundError), ("0", "the law", BadSpecError), ("0", "7", BadSpecError)]:
         with pytest.raises(error), transaction() as session:
             rename_cluster(session, "topics", cluster, name)
 
@@ -354,7 +354,7 @@ def test_a_mixture_of_something_else_keeps_its_name(seeded: Do) -> None:
     training = {**TRAINING, "num_steps": 2, "checkpoint_every": 50}
     other = {"kind": "train-joint", "name": "elms", "seed_model": "seed", "domains": ["sea"], "training": training}
     done(seeded(other))
-    with pytest.raises(BadSpec, match="A mixture called “elms” exists already"):
+    with pytest.raises(BadSpecError, match="A mixture called “elms” exists already"):
         submit_training(job_spec())
 
 
@@ -370,7 +370,7 @@ def test_fewer_steps_than_clusters_are_refused_before_anything_is_queued(seeded:
 
 def test_a_clustering_is_not_deleted_under_an_expert_and_its_domains_outlive_it(seeded: Do) -> None:
     carry_out(submit_training(job_spec())[:2])
-    with pytest.raises(InUse, match="expert “elms/0/dense”"), transaction() as session:
+    with pytest.raises(InUseError, match="expert “elms/0/dense”"), transaction() as session:
         delete_clustering(session, "topics")
     with transaction() as session:
         for job in jobs.list_jobs(session, state="queued"):

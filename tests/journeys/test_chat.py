@@ -19,8 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine.chat_shapes import QWEN, qwen_model
 from tests.journeys.conftest import Do, done
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from ui.cli.app import main
 from workbench.settings import get_settings
 

@@ -22,15 +22,15 @@ from tests.engine.chat_shapes import CHATML, chat_folder
 from tests.engine.text.template_shapes import OLMO_3
 from tests.journeys.conftest import SHAPE, TRAINING, done
 from ui.cli.app import main
-from workbench.analysis.curves.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table
+from workbench.analysis.training_curves import job_metrics
+from workbench.answers.cards import JobCard
 from workbench.exports.facts import expert_facts
 from workbench.job_records import jobs
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry import corpora, database, reports
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 from workbench.schema.tables import Artifact, Evaluation

@@ -13,7 +13,7 @@ from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Step, Token
 from engine.loading.host import Host
-from engine.methods.row_registry import load_multi_expert
+from engine.methods.multi_expert_files import load_multi_expert
 from engine.models.flops import forward_flops
 from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
@@ -22,12 +22,12 @@ from tests.journeys.conftest import SHAPE
 from ui.cli.app import main
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates
-from workbench.errors import BadSpec, InUse
+from workbench.answers.cards import ExpertCard
+from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
-from workbench.questions.costs import mixture_costs
+from workbench.questions.costs import CostRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, seeds
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
 from workbench.store.storage import get_storage
@@ -111,7 +111,7 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert at["thin kitchen/kitchen"]["kitchen"] < at["thin court/court"]["kitchen"]
     with reading() as session:
         assert len(mix_scores(session, get_storage(), "thin court").domains) == 3
-        cost = mixture_costs(session, get_storage(), "thin court", context=32)
+        cost = CostRequest(mixture="thin court", context=32).answer(session, get_storage())
     assert cost.mixture == 2 * cost.forward
     assert cost.forward - 2 * court.num_parameters == forward_flops(cost.shape, 32)
     assert cost.adapting < cost.training
@@ -146,7 +146,7 @@ def test_a_full_model_that_started_as_an_adapted_one_has_a_base_of_its_own(train
 
 def test_an_adapter_does_not_take_its_seed_along_when_it_goes(trained) -> None:
     trained(LORA)
-    with pytest.raises(InUse, match="needed by expert"), transaction() as session:
+    with pytest.raises(InUseError, match="needed by expert"), transaction() as session:
         seeds.delete_seed(session, "seed")
     with transaction() as session:
         mixtures.delete_mixture(session, "thin")
@@ -220,7 +220,7 @@ def test_the_average_of_two_experts_is_a_model_of_its_own_that_knows_where_it_co
     assert parts[0](torch.ones(1, 4, dtype=torch.long), Rows.all_to(mean.id, 1)).isfinite().all()
     assert trained({**SCORE, "mixture": "mean"}).result["scored"] == 3
     assert len(message_of("mean")) == 3
-    with pytest.raises(InUse, match="mean/average"), transaction() as session:
+    with pytest.raises(InUseError, match="mean/average"), transaction() as session:
         mixtures.delete_mixture(session, "small")
         experts.delete_expert(session, "small/court")
 
@@ -264,7 +264,7 @@ def test_an_average_of_what_does_not_go_together_is_refused_and_of_one_seed_by_t
         {"weights": [1.0, math.nan]},
         {"experts": ["small/court"]},
     ):
-        with pytest.raises(BadSpec):
+        with pytest.raises(BadSpecError):
             submit({**MEAN, **wrong})
-    with pytest.raises(BadSpec, match="prior"):
+    with pytest.raises(BadSpecError, match="prior"):
         submit({**MEAN, "prior": "nobody's"})

@@ -21,8 +21,8 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 from jobs.kinds.analysis import classify
 from tests.journeys.conftest import SHAPE, work, write_domain
 from ui.cli.app import main
+from workbench.answers.cards import JobCard, ReportCard
 from workbench.registry import experts, mixtures, reports
-from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.schema.tables import Artifact

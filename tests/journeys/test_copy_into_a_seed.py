@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.methods.row_registry import load_multi_expert
+from engine.methods.multi_expert_files import load_multi_expert
 from engine.models.families import load_model
 from engine.models.rows import Rows
 from engine.text.tokenizer import load_tokenizer
 from tests.journeys.conftest import done
 from workbench.analysis.changes.retrained_baselines import candidates
-from workbench.errors import BadSpec, InUse
+from workbench.errors import BadSpecError, InUseError
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
@@ -54,13 +54,13 @@ def test_what_starts_from_it_comes_of_the_expert_which_therefore_stays(trained) 
         assert candidates(session, "small/court") == []  # it has seen the court, by way of its seed
     assert [node["name"] for node in line["nodes"]] == ["small/court", "jurist", "later/moe", "later"]
     assert ("seed", "jurist") in {(node["kind"], node["name"]) for node in after["nodes"]}
-    with pytest.raises(InUse, match="seed model “jurist”"), transaction() as session:
+    with pytest.raises(InUseError, match="seed model “jurist”"), transaction() as session:
         mixtures.delete_mixture(session, "small")
         experts.delete_expert(session, "small/court")
 
 
 def test_an_unknown_expert_is_refused_immediately_and_a_vector_makes_no_model(trained) -> None:
-    with pytest.raises(BadSpec, match="nobody"):
+    with pytest.raises(BadSpecError, match="nobody"):
         trained({**COPY, "expert": "nobody"})
     job_spec = {"kind": "train-joint", "name": "token", "seed_model": "seed", "domains": ["court"]}
     done(trained({**job_spec, "method": "domain-token", "training": TRAINING}))

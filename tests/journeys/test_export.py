@@ -16,7 +16,7 @@ from engine.models.rows import Rows
 from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done
 from ui.cli.app import main
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.registry import experts
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
@@ -105,10 +105,10 @@ def test_what_cannot_be_exported_is_refused_immediately(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for change, words in (
         ({"folder": str(tmp_path / "there")}, "exists already"),
-        ({"folder": str(tmp_path / "new"), "format": "peft"}, "is no LoRA adapter"),
+        ({"folder": str(tmp_path / "new"), "format": "peft"}, "is not a LoRA adapter"),
         ({"folder": ""}, "must not be empty"),
     ):
-        with pytest.raises(BadSpec, match=words):
+        with pytest.raises(BadSpecError, match=words):
             submit({"kind": "export-expert", "expert": "small/court", **change})
     assert [path.name for path in tmp_path.iterdir() if path.name == "new"] == []
 
@@ -117,7 +117,7 @@ def test_a_folder_made_meanwhile_is_not_written_over(trained: Do, tmp_path: Path
     job_spec = {"kind": "export-expert", "expert": "small/court", "folder": str(tmp_path / "late")}
     card = done(trained(job_spec))
     (tmp_path / "late" / "config.json").write_text("mine")
-    with pytest.raises(BadSpec, match="exists already"):
+    with pytest.raises(BadSpecError, match="exists already"):
         submit(job_spec)
     assert (tmp_path / "late" / "config.json").read_text() == "mine"
     assert card.state == "done"

@@ -19,7 +19,7 @@ from tests.journeys.conftest import Do, done, work
 from tests.journeys.test_export import LORA, logits_of, our_logits
 from tests.journeys.test_import_expert import fine_tune
 from ui.cli.app import main
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.registry import experts
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -92,10 +92,10 @@ def test_a_trained_router_leaves_as_it_is(trained: Do, tmp_path: Path) -> None:
 
 def test_what_a_checkpoint_cannot_express_is_refused_with_a_next_step(trained: Do, tmp_path: Path) -> None:
     job_spec = {"kind": "export-mixture", "mixture": "small", "folder": str(tmp_path / "out"), "format": "moe"}
-    with pytest.raises(BadSpec, match="--gate fixed"):  # a posterior follows the text
+    with pytest.raises(BadSpecError, match="--gate fixed"):  # a posterior follows the text
         submit(job_spec)
     with_fixed_weights()
-    with pytest.raises(BadSpec, match="exists already"):
+    with pytest.raises(BadSpecError, match="exists already"):
         submit({**job_spec, "folder": str(tmp_path)})
     done(trained(LORA))
     assert main(["mixture", "add", "small", "thin/court"]) in (0, None)

@@ -24,13 +24,12 @@ from tests.journeys.conftest import SHAPE, WORDS, done
 from ui.cli.app import main
 from ui.kinds.job_results import result_sentence
 from ui.present.text.clusters import made_words
-from workbench.errors import BadSpec, InUse, NameTaken, StorageError
+from workbench.answers.cards import ClusteringCard, JobCard
+from workbench.errors import BadSpecError, InUseError, NameTakenError, StorageError
 from workbench.job_records import jobs
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.split_cluster import SplitCluster
+from workbench.kinds.clusters import FindClusters, SplitCluster
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import seeds
-from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.clusters.cluster_documents import POINT, changes, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
@@ -222,7 +221,7 @@ def test_a_seed_model_can_embed_and_is_kept_while_its_clusters_are(
     card, _ = outcome()
     assert (card.seed, card.config["embedder"]["kind"]) == ("seed", "hidden_states")
     assert all(len(one.terms) > 5 for one in card.clusters)
-    with pytest.raises(InUse, match="clustering “topics”"), transaction() as session:
+    with pytest.raises(InUseError, match="clustering “topics”"), transaction() as session:
         seeds.delete_seed(session, "seed")
     chosen.clear()
     job = imported({"kind": "split-cluster", "clustering": "topics", "cluster": "0"})
@@ -389,11 +388,11 @@ def test_documents_without_words_are_clustered_by_hidden_states(do: Do, tmp_path
 
 def test_text_that_was_clustered_cannot_be_deleted_and_names_are_unique(imported: Do) -> None:
     imported(FIND)
-    with pytest.raises(InUse, match="clustering “topics”"), transaction() as session:
+    with pytest.raises(InUseError, match="clustering “topics”"), transaction() as session:
         corpora_rows.delete_corpus(session, "sea")
-    with pytest.raises(NameTaken):
+    with pytest.raises(NameTakenError):
         submit_find(FindClusters.model_validate(FIND))
-    with pytest.raises(BadSpec, match="There is no domain called “moon”"):
+    with pytest.raises(BadSpecError, match="There is no domain called “moon”"):
         submit_find(FindClusters.model_validate({**FIND, "name": "other", "domains": ["moon"]}))
 
 

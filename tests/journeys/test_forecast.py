@@ -24,7 +24,7 @@ from engine.files import folder_size
 from engine.methods.registry import methods
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
-from engine.training.layout import Layout
+from engine.training.distributed import Layout
 from jobs.garbage_collection import sweep
 from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs
@@ -38,14 +38,14 @@ from tests.journeys.test_chat_data import seed_folder, write_chats
 from ui.api.app import create_app
 from ui.cli.app import main
 from ui.present.forms.job_forecast import nearest_words, rows_of
+from workbench.answers.cards import DeviceCard, JobCard
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.job_records.devices import SLOT_NAME
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.registry.cards import DeviceCard, JobCard
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row
 from workbench.schema.tables import Artifact, Expert, Job, SeedModel
@@ -285,7 +285,7 @@ def test_a_probe_is_bounded_in_time(trained: Do) -> None:
 def test_what_would_fail_says_so_before_it_is_started(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained
     too_long = {**SPECS["joint"], "training": {**TRAINING, "block_size": 128 * 100}}
-    with pytest.raises(BadSpec, match="at most 128, the context of"):
+    with pytest.raises(BadSpecError, match="at most 128, the context of"):
         measured(too_long)
     # A family whose config.json has another name for its context is refused by the work alone.
     monkeypatch.setattr("workbench.kinds.training.train_joint.too_long_blocks", lambda *_: [])
@@ -293,9 +293,9 @@ def test_what_would_fail_says_so_before_it_is_started(trained: Do, monkeypatch: 
     assert (outcome.fits, outcome.measured) == (None, None)
     assert outcome.problem
     assert outcome.next_step
-    with pytest.raises(BadSpec, match="no domain"):
+    with pytest.raises(BadSpecError, match="no domain"):
         measured({**SPECS["joint"], "domains": ["nowhere"]})
-    with pytest.raises(BadSpec, match="has no forecast"):
+    with pytest.raises(BadSpecError, match="has no forecast"):
         measured({"kind": "selfcheck"})
 
 
@@ -323,7 +323,7 @@ def test_models_of_clusters_take_what_each_takes(clustered: Do) -> None:
     assert outcome.title == "3 trainings for again, 2 at a time"
     assert outcome.measured.num_tokens == 3 * one.measured.num_tokens
     assert outcome.measured.checkpoint_bytes == pytest.approx(2 * one.measured.checkpoint_bytes, rel=0.05)
-    with pytest.raises(BadSpec, match="Every model of “ensemble” exists"):
+    with pytest.raises(BadSpecError, match="Every model of “ensemble” exists"):
         ended(forecast_training(parse_as(TrainClusters, {**start, "name": "ensemble"})))
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from engine.config import SamplingConfig
-from engine.errors import DamagedFile, MixtureError
+from engine.errors import DamagedFileError, MixtureError
 from engine.events import Done, Token
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("trained")
@@ -88,9 +88,9 @@ def test_weights_of_a_request_replace_those_of_the_mixture() -> None:
 
 
 def test_unknown_names_are_refused_with_those_that_are_known() -> None:
-    with pytest.raises(NotFound, match=r"Neither a mixture nor an expert is called “big”.*small"):
+    with pytest.raises(NotFoundError, match=r"Neither a mixture nor an expert is called “big”.*small"):
         planned("big")
-    with pytest.raises(NotFound, match="no expert in “small” called “moon”"):
+    with pytest.raises(NotFoundError, match="no expert in “small” called “moon”"):
         planned(active=["moon"])
 
 
@@ -117,7 +117,7 @@ def test_a_changed_file_is_refused_before_it_speaks() -> None:
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    with pytest.raises(DamagedFile, match="bytes changed"):
+    with pytest.raises(DamagedFileError, match="bytes changed"):
         next(iter(Host(device="cpu").stream(plan, "the", SAMPLING)))
 
 
@@ -127,7 +127,7 @@ def test_two_experts_that_changed_places_are_refused() -> None:
     aside = one.with_name("aside")
     for source, target in ((one, aside), (two, one), (aside, two)):
         source.rename(target)
-    with pytest.raises(DamagedFile, match="not the one that was recorded"):
+    with pytest.raises(DamagedFileError, match="not the one that was recorded"):
         next(iter(Host(device="cpu").stream(plan, "the", SAMPLING)))
 
 

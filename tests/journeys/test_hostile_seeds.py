@@ -20,8 +20,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from ui.cli.app import PROBLEM, main
+from workbench.answers.cards import JobCard
 from workbench.registry import seeds
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 

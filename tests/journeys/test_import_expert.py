@@ -24,10 +24,10 @@ from jobs.queue.submit import resume, submit
 from tests.journeys.conftest import SHAPE, Do, done
 from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
 from ui.cli.app import main
-from workbench.errors import BadSpec
+from workbench.answers.cards import JobCard
+from workbench.errors import BadSpecError
 from workbench.questions.calibration import calibrate_evidence
 from workbench.registry import experts, seeds
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 
@@ -335,11 +335,11 @@ def test_names_and_places_are_checked_immediately(tmp_path: Path) -> None:
         ({"seed_model": "other"}, "other"),
         ({"source": str(tmp_path / "nowhere")}, "no file or folder"),
         ({"source": str(tmp_path / "file")}, "is text. Give the folder of an adapter"),
-        ({"source": "hub:../evil"}, "is no name on the hub"),
+        ({"source": "hub:../evil"}, "is not a name on the hub"),
         ({"source": "hub:a/b@"}, "must follow the @"),
         ({"name": "a,b"}, "comma"),
     ):
-        with pytest.raises(BadSpec, match=words):
+        with pytest.raises(BadSpecError, match=words):
             submit({"kind": "import-expert", **there, **change})
 
 

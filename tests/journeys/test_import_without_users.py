@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from workbench.answers.cards import JobCard
 from workbench.registry import corpora
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage

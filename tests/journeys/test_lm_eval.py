@@ -22,8 +22,7 @@ from engine.events import Token
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
 from engine.text.tokenizer import load_tokenizer
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from workbench.questions.perplexities import mix_scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading

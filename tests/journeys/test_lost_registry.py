@@ -13,13 +13,13 @@ from sqlalchemy import select
 from jobs import garbage_collection
 from jobs.attempt.attempt import run_here
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.unlearning import what_stays
+from workbench.analysis.changes.retrained_baselines import what_stays
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs, leases
 from workbench.kinds.parse_spec import parse_spec
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters import clusterings
 from workbench.registry.database import reading, transaction
 from workbench.schema import database_clock

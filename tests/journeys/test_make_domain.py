@@ -15,11 +15,11 @@ from engine.text.split import read_split
 from engine.text.split_names import SPLITS
 from jobs.kinds.data import make_domain
 from ui.cli.app import main
-from workbench.errors import BadSpec
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.answers.cards import JobCard
+from workbench.errors import BadSpecError
+from workbench.kinds.data import MakeDomain
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import corpora as corpora_rows
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters.cluster_documents import POINT, map_points
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.database import reading
@@ -115,13 +115,13 @@ def test_an_area_needs_a_map(topics: Do) -> None:
     ],
 )
 def test_an_invalid_area_is_refused_immediately(areas: list[str], words: str) -> None:
-    with pytest.raises(BadSpec, match=words):
+    with pytest.raises(BadSpecError, match=words):
         parse_spec({**SPEC, "areas": areas})
 
 
 def test_a_taken_name_is_reported_before_any_text_is_read(topics: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_domain, "read_documents", None)
-    with pytest.raises(BadSpec, match="sea"):
+    with pytest.raises(BadSpecError, match="sea"):
         topics({**SPEC, "name": "sea", "clusters": ["0"]})
 
 

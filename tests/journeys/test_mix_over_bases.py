@@ -18,14 +18,14 @@ from engine.events import Token
 from engine.inference.mixing import Mixing
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
-from engine.mixing.combine import mix
+from engine.mixing.base import mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.cards import JobCard
 from workbench.answers.posteriors import Manifest
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import (
@@ -37,13 +37,12 @@ from workbench.questions.cluster_grid import (
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures, reports
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact
 from workbench.specs.gates import load_gate
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 

@@ -26,13 +26,13 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
 from workbench.analysis import perplexity_tables
-from workbench.analysis.curves import training_history
-from workbench.errors import BadSpec, InUse
+from workbench.analysis import training_curves as training_history
+from workbench.answers.cards import ExpertCard, JobCard
+from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
-from workbench.questions.costs import mixture_costs
+from workbench.questions.costs import CostRequest
 from workbench.questions.parent_proposal import NearestRequest
 from workbench.registry import corpora, experts, mixtures, seeds
-from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.requests import planning
 from workbench.schema.tables import Metric, SeedModel
@@ -180,7 +180,7 @@ def test_a_composition_on_other_text_knows_that_of_its_parts_and_text_cannot_go_
     card = done(moded({**STAGE_TWO, "domains": ["sea"], "retain": ["court"]}))
     assert card_of("tuned/composed").domains == [*TWO, "sea"]
     for name in (*TWO, "sea"):
-        with transaction() as session, pytest.raises(InUse, match=r"is needed by expert .*“tuned/composed”"):
+        with transaction() as session, pytest.raises(InUseError, match=r"is needed by expert .*“tuned/composed”"):
             corpora.delete_corpus(session, name)
     with reading() as session:
         held_out = {point.name: point.value for point in jobs.metrics(session, card.id)}
@@ -246,7 +246,7 @@ def test_several_experts_on_mixed_text_begin_apart_and_are_one(moded) -> None:
     assert card.result["parts"] == ["mixed-1", "mixed-2"]
     assert (wide.domains, [part["shape"]["seed"] for part in wide.config["parts"]]) == (TWO, [0, 1])
     assert len(set(part_hashes("wide/mixed"))) == 2
-    with pytest.raises(BadSpec, match="copies would learn the same"):
+    with pytest.raises(BadSpecError, match="copies would learn the same"):
         submit({**job_spec, "name": "twins", "shape": SHAPE})
 
 
@@ -285,7 +285,7 @@ def resumed(job_id: str) -> JobCard:
 def test_a_composition_goes_on_with_the_experts_that_it_began_with_or_not_at_all(moded) -> None:
     done(moded({**STAGE_ONE, "name": "other"}))
     job_id = paused_at(STAGE_TWO, 17)
-    with pytest.raises(InUse, match="“law/court” cannot be renamed"), transaction() as session:
+    with pytest.raises(InUseError, match="“law/court” cannot be renamed"), transaction() as session:
         experts.rename(session, "law/court", "law/old")
     with transaction() as session:  # as an older registry allowed
         law, other = (experts.expert_row(session, name) for name in ("law/court", "other/court"))
@@ -349,13 +349,13 @@ def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> Non
         ({**BOTH, "name": "x", "experts": ["both/composed"]}, "composed already"),
         ({**BOTH, "name": "x", "without": ["sea"]}, "no part “sea” to leave out; there is: court, kitchen"),
         ({**BOTH, "name": "x", "without": TWO}, "All parts are left out"),
-        ({**BOTH, "name": "x", "experts": ["law/court", "small/court"]}, "its method is “demix”, not MoDE"),
-        ({**BOTH, "name": "x", "experts": ["law/court", "other/kitchen"]}, "has 1 blocks, “law/court” has 2"),
+        ({**BOTH, "name": "x", "experts": ["law/court", "small/court"]}, "experts of the method “demix” have no parts"),
+        ({**BOTH, "name": "x", "experts": ["law/court", "other/kitchen"]}, "has 1 block, “law/court” has 2 blocks"),
         ({**STAGE_TWO, "name": "x", "retain": ["court"]}, "no training domain"),
         ({**BOTH, "name": "x", "retain": ["sea"]}, "give domains to train on"),
         ({**BOTH, "name": "x", "frozen": True}, "which needs text: name domains"),
     ):
-        with pytest.raises(BadSpec, match=words):
+        with pytest.raises(BadSpecError, match=words):
             submit(job_spec)
     with reading() as session:
         assert "x" not in [one.name for one in mixtures.list_mixtures(session)]
@@ -370,7 +370,7 @@ def test_experts_of_another_backbone_or_tokenizer_are_refused(moded) -> None:
         ("foreign", "has another tokenizer than “law/court”"),
     ):
         done(moded({**FOOD, "name": name, "seed_model": name}))
-        with pytest.raises(BadSpec, match=words):
+        with pytest.raises(BadSpecError, match=words):
             submit({**BOTH, "name": "x", "experts": ["law/court", f"{name}/kitchen"]})
 
 
@@ -422,7 +422,7 @@ def test_lineage_shows_all_that_was_composed(moded) -> None:
 
 def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(moded) -> None:
     late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "law", "training": TRAINING}
-    with pytest.raises(BadSpec, match="has no expert that can be copied: train another on the same seed"):
+    with pytest.raises(BadSpecError, match="has no expert that can be copied: train another on the same seed"):
         submit(late)
     with transaction() as session:
         mixtures.add_member(session, "small", "law/court")
@@ -446,7 +446,7 @@ def test_a_parent_is_selected_among_those_that_have_copies(moded) -> None:
 
 def test_it_costs_its_parts_beside_the_backbone(moded) -> None:
     with reading() as session:
-        costs = {name: mixture_costs(session, get_storage(), name, context=32) for name in ("law", "both")}
+        costs = {name: CostRequest(mixture=name, context=32).answer(session, get_storage()) for name in ("law", "both")}
         config = seeds.get_seed(session, "seed").config
         (job,) = [one for one in jobs.list_jobs(session) if one.title == "Train MoDE expert law"]
     one, two = (costs[name].mixture for name in ("law", "both"))
@@ -539,7 +539,7 @@ def test_a_baseline_says_what_it_retains(moded) -> None:
     assert (full.retained, full.steps, full.gates) == (True, [0, 15, 30], [{}] * 3)
     assert full.losses[0] == pytest.approx(law.losses[0], abs=1e-5)  # before its first update each is the seed
     for wrong in ({"method": "demix"}, {"retain": ["court"]}):
-        with pytest.raises(BadSpec, match="retain"):
+        with pytest.raises(BadSpecError, match="retain"):
             submit({name: value for name, value in {**job_spec, "name": "x", **wrong}.items() if name != "shape"})
 
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from engine.errors import LostRank
+from engine.errors import LostRankError
 from engine.events import Note, Step
 from engine.files import sha256_of
 from jobs.attempt.attempt import run_here
@@ -148,7 +148,7 @@ def test_a_job_whose_experts_process_dies_fails_and_leaves_no_process(trained, h
     on_processes(2)
     job_id, events = run_now({**SINGLE, "name": "dies", "training": {**TRAINING, "num_steps": 1_000_000}})
     work = home / "jobs" / job_id / "work"
-    with pytest.raises(LostRank, match=r"Process 1 of 2 ended without an error message: Signal 9 \(SIGKILL\)"):
+    with pytest.raises(LostRankError, match=r"Process 1 of 2 ended without an error message: Signal 9 \(SIGKILL\)"):
         for event in events:
             if isinstance(event, Step) and event.step == 2:
                 rank_in(work, 1).kill()

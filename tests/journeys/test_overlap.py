@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ui.cli.app import main
+from workbench.answers.cards import JobCard
 from workbench.questions.affinity import AffinityRequest
 from workbench.registry import reports
-from workbench.registry.cards import JobCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage

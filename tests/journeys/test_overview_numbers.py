@@ -14,10 +14,10 @@ from ui.present.headlines import last_headline, mean_of_model, signed
 from ui.present.picture import scores_of
 from ui.studio.overview import numbers
 from ui.studio.overview.contents import read_contents
+from workbench.answers.cards import JobCard
 from workbench.questions.calibration import calibrate_evidence
 from workbench.questions.perplexities import MixedScores, MixRequest
 from workbench.questions.question import ask
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
 from workbench.schema.tables import Mixture

@@ -19,8 +19,8 @@ from engine.text.tokenizer import load_tokenizer
 from tests.engine.chat_shapes import CHATML, chat_folder
 from tests.journeys.conftest import SHAPE, TRAINING, Do, done
 from ui.cli.app import main
+from workbench.answers.cards import JobCard
 from workbench.registry import experts, seeds
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.requests.planning import plan
 from workbench.store.storage import get_storage

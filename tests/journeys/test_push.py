@@ -24,7 +24,7 @@ from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done
 from tests.journeys.test_export import LORA, logits_of, our_logits
 from ui.cli.app import main
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.registry import seeds
 from workbench.registry.database import transaction
 
@@ -146,7 +146,7 @@ def test_a_repository_is_public_on_request(trained: Do, hub: Hub) -> None:
 def test_an_adapter_names_its_seed_on_the_hub(trained: Do, hub: Hub) -> None:
     done(trained(LORA))
     job_spec = {**PUSH, "expert": "thin/court", "format": "peft"}
-    with pytest.raises(BadSpec, match="is not from the hub"):
+    with pytest.raises(BadSpecError, match="is not from the hub"):
         submit(job_spec)
     with transaction() as session:
         seeds.seed_row(session, "seed").source = "hub:some/model"
@@ -200,5 +200,5 @@ def test_a_refusal_and_a_dead_network_are_sentences(trained: Do, hub: Hub, monke
 
 @pytest.mark.parametrize("name", ["../../etc", "a b", "a/b/c", "https://e.example/x", ""])
 def test_a_repository_has_a_name(trained: Do, name: str) -> None:
-    with pytest.raises(BadSpec, match="no name of a repository"):
+    with pytest.raises(BadSpecError, match="no name of a repository"):
         submit({**PUSH, "repository": name})

@@ -22,8 +22,7 @@ import uvicorn
 
 from tests.engine.chat_shapes import qwen_model
 from tests.journeys.conftest import done, work
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from workbench.registry.database import close_engines
 from workbench.settings import Settings
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from engine.training.memory import needs
+from engine.training import memory as needs
 from jobs.attempt import attempt
 from jobs.attempt.runner import Log
 from jobs.probe.forecast import forecast
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import TRAINING, done, work
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.schema.job_states import REQUIREMENTS
 from workbench.settings import get_settings

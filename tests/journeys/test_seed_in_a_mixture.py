@@ -14,7 +14,7 @@ from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done
 from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
 from ui.cli.app import main
-from workbench.errors import BadSpec, InUse, NotFound
+from workbench.errors import BadSpecError, InUseError, NotFoundError
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
@@ -59,9 +59,9 @@ def test_it_is_one_expert_whose_deletion_keeps_the_seed(trained: Do) -> None:
         mixtures.add_member(session, "two", "seed:seed")
     with reading() as session:
         assert [one.name for one in experts.list_experts(session)].count("seed:seed") == 1
-    with pytest.raises(InUse, match="seed:seed"), transaction() as session:
+    with pytest.raises(InUseError, match="seed:seed"), transaction() as session:
         seeds.delete_seed(session, "seed")
-    with pytest.raises(NotFound, match="seed:other"), transaction() as session:
+    with pytest.raises(NotFoundError, match="seed:other"), transaction() as session:
         mixtures.add_member(session, "two", "seed:other")
     with transaction() as session:
         mixtures.delete_mixture(session, "one")
@@ -79,5 +79,5 @@ def test_it_is_exported_but_no_parent_and_not_packed(trained: Do, tmp_path: Path
     done(trained({"kind": "export-expert", "expert": "seed:seed", "folder": str(tmp_path / "seed")}))
     lm = AutoModelForCausalLM.from_pretrained(str(tmp_path / "seed"), dtype=torch.float32)
     assert torch.equal(logits_of(lm), our_logits("seed:seed"))
-    with pytest.raises(BadSpec, match="pack one of its experts"):
+    with pytest.raises(BadSpecError, match="pack one of its experts"):
         submit({"kind": "pack-expert", "expert": "seed:seed", "file": str(tmp_path / "file")})

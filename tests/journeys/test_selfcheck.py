@@ -9,8 +9,8 @@ import pytest
 
 from engine.selfcheck import laws
 from jobs.queue.submit import run_now
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
 Do = Callable[[dict[str, Any]], JobCard]

@@ -19,9 +19,9 @@ from tests.engine.tokenizer_shapes import byte_level, llama_like
 from tests.journeys.conftest import SHAPE, done
 from ui.api.app import create_app
 from ui.cli.app import main
+from workbench.answers.cards import JobCard
 from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry import experts, seeds
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.requests import planning
 from workbench.settings import Settings

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from engine.text.tokenizer import load_tokenizer, train_tokenizer
+from workbench.answers.cards import JobCard
 from workbench.registry import seeds
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 

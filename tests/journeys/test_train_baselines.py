@@ -13,13 +13,13 @@ from engine.events import Token
 from engine.loading.host import Host
 from jobs.queue.submit import submit
 from workbench.analysis import perplexity_tables
-from workbench.errors import BadSpec, InUse
+from workbench.answers.cards import ExpertCard
+from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
 from workbench.store.storage import get_storage
@@ -83,7 +83,7 @@ def test_a_dense_model_is_one_expert_that_keeps_the_names_of_its_domains(trained
         assert mixtures.get_mixture(session, "base").members[0].expert == "base/dense"
     assert (card.domain, card.domains) == ("", TWO)
     assert card.data_sha256 == hashlib.sha256("".join(hashes).encode()).hexdigest()
-    with pytest.raises(InUse, match="needed by expert “base/dense”"), transaction() as session:
+    with pytest.raises(InUseError, match="needed by expert “base/dense”"), transaction() as session:
         mixtures.delete_mixture(session, "small")
         for name in ("small/court", "small/kitchen"):
             experts.delete_expert(session, name)
@@ -132,5 +132,5 @@ def test_an_expert_added_to_a_baseline_trains_what_its_experts_have_of_their_own
 
 def test_the_name_of_a_dense_expert_is_taken_from_the_moment_of_submission(trained) -> None:
     submit({**BASELINE, "method": "dense"})
-    with pytest.raises(BadSpec, match="An expert called “base/dense” exists already"):
+    with pytest.raises(BadSpecError, match="An expert called “base/dense” exists already"):
         submit({**LATE, "name": "base/dense", "mixture": "small"})

@@ -22,9 +22,9 @@ from tiny_kind import job_spec
 from jobs.queue import submit
 from jobs.queue.app import QUEUE, make_app
 from jobs.queue.scheduler import num_calls
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
 
 BINARY = shutil.which("redis-server")

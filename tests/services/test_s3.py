@@ -13,7 +13,7 @@ import pytest
 from engine.files import MANIFEST, sha256_of, verify_folder, write_manifest
 from jobs.attempt.outcomes import outcome_of
 from tests.services.s3_server import BUCKET, S3, SECRET, moto, use
-from workbench.errors import BadSettings, StorageError, StoreFailed
+from workbench.errors import BadSettingsError, StorageError, StoreFailedError
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings, read_settings
 from workbench.store.object_store import ObjectStore
@@ -127,7 +127,7 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path: Path, stor
 def test_without_the_store_a_new_artifact_is_not_there_either(tmp_path: Path, store: ObjectStore) -> None:
     away = ObjectStore(store.url.replace(BUCKET, "no-such-bucket"))
     storage = on_machine(tmp_path, away)
-    with pytest.raises(StoreFailed, match="There is no bucket “no-such-bucket”") as caught:
+    with pytest.raises(StoreFailedError, match="There is no bucket “no-such-bucket”") as caught:
         add(storage)
     assert list(storage.folder.iterdir()) == []
     outcome = outcome_of(caught.value, tmp_path, tmp_path / "log.txt")
@@ -138,7 +138,7 @@ def test_a_store_that_does_not_answer_is_reported_with_the_next_step(
     tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(StoreFailed, match="does not answer") as caught:
+    with pytest.raises(StoreFailedError, match="does not answer") as caught:
         add(on_machine(tmp_path, ObjectStore(store.url + "/away")))
     assert "Check AWS_ENDPOINT_URL" in caught.value.next_step
     assert SECRET not in str(caught.value)
@@ -151,7 +151,7 @@ def test_a_server_that_does_not_know_the_key_refuses_it(
         monkeypatch.setenv("AWS_ENDPOINT_URL", strict.address)
         refused = ObjectStore(store.url)
         refused._fs.mkdir(BUCKET)
-        with pytest.raises(StoreFailed, match=r"refuses the credentials \(\w+\)") as caught:
+        with pytest.raises(StoreFailedError, match=r"refuses the credentials \(\w+\)") as caught:
             add(on_machine(tmp_path, refused))
     assert SECRET not in f"{caught.value!r} {caught.value}"
 
@@ -178,7 +178,7 @@ def test_a_store_whose_clock_differs_says_so(
     with ThreadingHTTPServer(("127.0.0.1", 0), _RefusesTheTime) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(StoreFailed, match=r"clock .* differ too much") as caught:
+        with pytest.raises(StoreFailedError, match=r"clock .* differ too much") as caught:
             add(on_machine(tmp_path, ObjectStore(store.url)))
         server.shutdown()
     assert caught.value.next_step.startswith("Set this machine's clock")
@@ -187,14 +187,14 @@ def test_a_store_whose_clock_differs_says_so(
 def test_missing_or_refused_credentials_are_never_printed(
     tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Refused(PermissionError):
+    class RefusedError(PermissionError):
         pass
 
     def refuse(*_: object) -> None:
-        raise Refused(f"The key reader with {SECRET} is not known")
+        raise RefusedError(f"The key reader with {SECRET} is not known")
 
     monkeypatch.setattr(store._fs, "put_file", refuse)
-    with pytest.raises(StoreFailed, match="refuses the credentials") as caught:
+    with pytest.raises(StoreFailedError, match="refuses the credentials") as caught:
         add(on_machine(tmp_path, store))
     assert "AWS_SECRET_ACCESS_KEY" in caught.value.next_step
     assert SECRET not in f"{caught.value!r} {caught.value}"
@@ -220,13 +220,13 @@ def test_a_full_store_is_reported_as_full(tmp_path: Path, store: ObjectStore, mo
         raise OSError("XMinioStorageFull: Storage backend has reached its minimum free drive threshold.")
 
     monkeypatch.setattr(store._fs, "put_file", refuse)
-    with pytest.raises(StoreFailed, match="is full"):
+    with pytest.raises(StoreFailedError, match="is full"):
         add(on_machine(tmp_path, store))
 
 
 def test_a_shared_folder_serves_as_a_store_and_is_not_created(tmp_path: Path) -> None:
     shared = ObjectStore(f"file://{tmp_path}/mount")
-    with pytest.raises(StoreFailed, match="There is no folder"):
+    with pytest.raises(StoreFailedError, match="There is no folder"):
         add(on_machine(tmp_path / "a", shared))
     assert not (tmp_path / "mount").exists()
     (tmp_path / "mount").mkdir()
@@ -238,7 +238,7 @@ def test_a_shared_folder_serves_as_a_store_and_is_not_created(tmp_path: Path) ->
 @pytest.mark.parametrize("url", ["s3://key:secret@bucket", "ftp://there", "s3://", "bucket/prefix", "s3://b?x=1"])
 def test_an_address_that_is_no_store_or_has_credentials_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_STORE", url)
-    with pytest.raises(BadSettings, match="WORKBENCH_STORE must be") as caught:
+    with pytest.raises(BadSettingsError, match="WORKBENCH_STORE must be") as caught:
         read_settings()
     assert "secret" not in str(caught.value)
 

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from engine.loading.plan import GenerationPlan, gate_of
-from engine.mixing.gate_registry import gate_types
+from engine.mixing.gate_type import gate_types
 from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import named, open_page, read
 from ui.api.app import create_app

@@ -5,50 +5,31 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine import plugins
 from jobs.queue.local_runner import run_jobs
 from jobs.queue.submit import run_now, submit
+from tests.toy_packages import forget
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
 from ui.kinds.catalog import train_forms
-from workbench.errors import BadSpec
+from workbench.answers.cards import JobCard
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import validate_against_registry
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.schema.tables import Report
 
 FOLDER = str(Path(__file__).parent)
 JOBS = "/v1/workbench/jobs"
 SPEC = {"kind": "count-words", "domain": "law"}
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package `toy_kind`, installed for this process and those that it starts."""
-    monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setenv("PYTHONPATH", FOLDER)
-    _forget()
-    yield
-    monkeypatch.undo()
-    _forget()
-
-
-def _forget() -> None:
-    plugins._entry_points.cache_clear()
-    known_kinds.cache_clear()
-    for name in [name for name in sys.modules if name.split(".")[0] == "toy_kind"]:
-        del sys.modules[name]
 
 
 @pytest.fixture
@@ -144,7 +125,7 @@ def test_without_a_screen_of_its_own_it_has_a_generic_form(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("installed", "home")
 def test_what_it_requires_is_checked_when_it_is_submitted() -> None:
-    with pytest.raises(BadSpec, match="law"), reading() as session:
+    with pytest.raises(BadSpecError, match="law"), reading() as session:
         validate_against_registry(session, parse_spec(SPEC))
 
 
@@ -153,8 +134,8 @@ def test_a_stored_job_of_it_stays_readable_after_it_is_uninstalled(request: pyte
     request.getfixturevalue("installed")
     job_id = submit(SPEC)
     sys.path.remove(FOLDER)
-    _forget()
-    with pytest.raises(BadSpec, match=r"is unknown: 'count-words'; choose one of average-experts, "):
+    forget(Path(FOLDER))
+    with pytest.raises(BadSpecError, match=r"is unknown: 'count-words'; choose one of average-experts, "):
         parse_spec(SPEC)
     submit({"kind": "measure-overlap"})  # although a job of an unknown kind is queued
     assert "Count words" in str(open_page("jobs_page", job=job_id))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs.queue.submit import run_now
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 
 FOLDER = str(Path(__file__).parent)
 

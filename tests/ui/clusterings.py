@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from engine.clusters.describe import label_overlap
 from engine.clusters.documents import ClusteredDocuments, Mapped
+from engine.clusters.fitting import label_overlap
 from engine.clusters.sources import as_ids
 from engine.clusters.umap_projection import Map
 from engine.text.corpus import Document
 from engine.text.split import read_split, store_documents
 from engine.text.split_names import SPLITS
-from workbench.registry.cards import ClusteringCard
+from workbench.answers.cards import ClusteringCard
 from workbench.registry.clusters.clusterings import ClusterFacts, register_clustering
 from workbench.registry.corpora import domain_row, register_corpus
 from workbench.schema.tables import new_id

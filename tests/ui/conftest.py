@@ -15,12 +15,11 @@ import uvicorn
 from sqlalchemy.orm import Session
 
 from engine.config import SamplingConfig
-from engine.errors import ContextLengthExceeded
+from engine.errors import ContextLengthExceededError
 from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
 from engine.inference.prompt import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.schema.tables import Artifact, Corpus, Domain, new_id
@@ -70,7 +69,7 @@ class FakeHost:
     def require_readable(self, _: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
         """Its context is a thousand characters, or ids."""
         if len(prompt) + num_new > 1000:
-            raise ContextLengthExceeded(f"{len(prompt)} are too many.", "Shorten it.")
+            raise ContextLengthExceededError(f"{len(prompt)} are too many.", "Shorten it.")
 
     def prompt_ids(self, _: GenerationPlan, prompt: Prompt) -> list[int]:
         """One for each word, its length."""

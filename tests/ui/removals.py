@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from workbench.answers.cards import ReportCard
 from workbench.questions.removal import DomainRemoval, verdict
-from workbench.registry.cards import ReportCard
 from workbench.registry.experts import get_expert
 from workbench.registry.reports import register_report
 

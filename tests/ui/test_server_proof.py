@@ -18,7 +18,7 @@ from ui.addresses import REGISTRY_HEADER, registry_id
 from ui.api.app import create_app
 from ui.cli.app import main
 from ui.client import Client
-from ui.errors import ServerRefused
+from ui.errors import ServerRefusedError
 from ui.server_proof import CHALLENGE_HEADER, PROOF_HEADER, is_proved, new_challenge, prove
 from ui.serving.browser import another_answers, studio_answers
 from workbench.access.home_token import ensure_token, renew_token
@@ -70,7 +70,7 @@ def impostor(real: str = "", port: int = 0) -> Iterator[tuple[int, list[str]]]:
 
 def is_refused(client: Client) -> bool:
     for ask in (client.health, client.models, lambda: next(client.stream(model="both", prompt="x"))):
-        with pytest.raises(ServerRefused, match="Another program listens"):
+        with pytest.raises(ServerRefusedError, match="Another program listens"):
             ask()
     return True
 
@@ -93,7 +93,7 @@ def test_a_refusal_of_the_own_server_through_another_port_says_what_works(
     with (
         impostor(f"http://127.0.0.1:{settings.api_port}") as (port, _),
         Client(settings.model_copy(update={"api_port": port})) as client,
-        pytest.raises(ServerRefused, match="or one to which the port is passed on") as caught,
+        pytest.raises(ServerRefusedError, match="or one to which the port is passed on") as caught,
     ):
         client.models()
     for help_ in ("the server's own address and port at both ends", "run the command in the container"):
@@ -153,11 +153,11 @@ def test_a_user_of_a_team_has_a_proof_until_the_token_is_revoked(server: uvicorn
         assert client.models()
         with transaction(settings) as session:
             revoke_user(session, "ada")
-        with pytest.raises(ServerRefused, match="token"):
+        with pytest.raises(ServerRefusedError, match="token"):
             client.models()
     with (
         Client(settings.model_copy(update={"token": Settings(token=token).token})) as client,
-        pytest.raises(ServerRefused, match="token") as caught,
+        pytest.raises(ServerRefusedError, match="token") as caught,
     ):
         client.models()
     assert "revoked" in caught.value.next_step
@@ -167,7 +167,7 @@ def test_a_user_of_a_team_has_a_proof_until_the_token_is_revoked(server: uvicorn
 def test_the_token_of_the_home_is_proved_also_after_it_was_renewed(
     no_auth: bool, mixed: Path, free_port: int, host: Any, wait_until: Any
 ) -> None:
-    from ui.api.server import Server
+    from ui.api.app import Server
 
     ours = Settings(home=mixed, api_port=free_port, no_auth=False)
     ensure_token(ours)

@@ -16,8 +16,8 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from tests.workbench.postgres import find_initdb
+from workbench.answers.cards import CorpusCard, ExpertCard, SeedCard
 from workbench.registry import corpora, database, experts, seeds
-from workbench.registry.cards import CorpusCard, ExpertCard, SeedCard
 from workbench.schema.tables import Artifact, Base
 from workbench.settings import Settings, get_settings
 from workbench.store import artifacts

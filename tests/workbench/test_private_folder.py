@@ -11,7 +11,7 @@ import pytest
 from jobs.queue import worker
 from jobs.queue.app import make_app
 from jobs.queue.folder_queue import Channel
-from workbench.errors import BadSettings, StorageError
+from workbench.errors import BadSettingsError, StorageError
 from workbench.registry import database
 from workbench.settings import Settings, read_settings
 from workbench.store.private_folder import private_folder
@@ -98,8 +98,8 @@ def test_the_root_of_all_folders_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/".join(["", *["a" * 200] * 20]), "at most 3,000 bytes, but has 4,020"),
-        ("/tmp/" + "é" * 150, "at most 255 bytes in its path, but one has 300"),
+        ("/".join(["", *["a" * 200] * 20]), "at most 3,000 bytes; got 4,020"),
+        ("/tmp/" + "é" * 150, "at most 255 bytes in its path; one has 300"),
         ("~nobody-of-this-name/home", "must be the path of a folder"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_path_that_is_too_long_is_refused_before_anything_is_opened(
     variable: str, path: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, path)
-    with pytest.raises(BadSettings, match=f"{variable} .*{words}"):
+    with pytest.raises(BadSettingsError, match=f"{variable} .*{words}"):
         read_settings()
 
 

@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from engine.text.local_sources import SOURCES
-from workbench.errors import BadSettings, BadSpec
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.errors import BadSettingsError, BadSpecError
+from workbench.kinds.data import ImportCorpus
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.settings import Settings, get_settings
@@ -57,13 +57,13 @@ def test_a_job_is_known_again_whatever_share_of_a_gpu_it_had(kind: str) -> None:
 def test_options_of_one_process_are_refused_before_a_joint_training_of_several_starts(training: dict) -> None:
     spec = {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["x", "y"], "training": training}
     assert parse_spec({**spec, "num_gpus": 1})
-    with pytest.raises(BadSpec, match="one process only: choose at most one GPU"):
+    with pytest.raises(BadSpecError, match="one process only: choose at most one GPU"):
         parse_spec({**spec, "num_gpus": 2})
 
 
 @pytest.mark.parametrize("kind", ["evaluate", "certify-addition", "certify-removal"])
 def test_a_split_that_is_none_is_refused(kind: str) -> None:
-    with pytest.raises(BadSpec, match=r"split: .*'test' or 'dev'"):
+    with pytest.raises(BadSpecError, match=r"split: .*'test' or 'dev'"):
         parse_spec({"kind": kind, "mixture": "m", "expert": "e", "split": "train"})
 
 
@@ -75,7 +75,7 @@ def test_all_complaints_come_together() -> None:
         "domains": [],
         "training": {"num_steps": 0, "clip": -1},
     }
-    with pytest.raises(BadSpec) as caught:
+    with pytest.raises(BadSpecError) as caught:
         parse_spec(job_spec)
     text = " ".join(caught.value.complaints)
     for word in ("name", "domains", "num_steps", "clip"):
@@ -90,7 +90,7 @@ def test_every_field_has_a_sentence(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 81, "a\nb", "a\x00b", "\u202eabc"])
 def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
-    with pytest.raises(BadSpec):
+    with pytest.raises(BadSpecError):
         parse_spec({"kind": "import-corpus", "name": name, "path": "x"})
 
 
@@ -121,12 +121,12 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
     ],
 )
 def test_specs_that_contradict_themselves_are_refused(job_spec: dict[str, object]) -> None:
-    with pytest.raises(BadSpec):
+    with pytest.raises(BadSpecError):
         parse_spec(job_spec)
 
 
 def test_a_name_with_a_comma_is_refused_since_no_command_could_say_it() -> None:
-    with pytest.raises(BadSpec, match="comma"):
+    with pytest.raises(BadSpecError, match="comma"):
         parse_spec({"kind": "import-corpus", "name": "law, old", "path": "/texts"})
 
 
@@ -136,7 +136,7 @@ def test_what_the_demo_finds_can_be_named() -> None:
 
 def test_complaints_speak_of_the_spec_and_not_of_the_program() -> None:
     job_spec = {"kind": "train-joint", "name": "d", "domains": [], "training": {"num_steps": "many"}}
-    with pytest.raises(BadSpec) as refused:
+    with pytest.raises(BadSpecError) as refused:
         parse_spec(job_spec)
     assert sorted(refused.value.complaints)[:2] == [
         "domains: give at least 1, not none.",
@@ -184,14 +184,14 @@ def test_a_number_that_nobody_can_mean_is_refused(spec: type[BaseModel], name: s
 def test_a_config_within_a_spec_refuses_them_too() -> None:
     job_spec = {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["law"]}
     for training in ({"clip": float("inf")}, {"sequences_per_domain": 2**32}, {"decay_power": json.loads("1e400")}):
-        with pytest.raises(BadSpec, match=next(iter(training))):
+        with pytest.raises(BadSpecError, match=next(iter(training))):
             parse_spec(job_spec | {"training": training})
 
 
 def test_settings_that_cannot_be_right_are_named_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_LEASE_SECONDS", "inf")
     monkeypatch.setenv("WORKBENCH_API_PORT", "http")
-    with pytest.raises(BadSettings, match=r"WORKBENCH_API_PORT must be .* WORKBENCH_LEASE_SECONDS must be"):
+    with pytest.raises(BadSettingsError, match=r"WORKBENCH_API_PORT must be .* WORKBENCH_LEASE_SECONDS must be"):
         get_settings()
 
 
@@ -210,7 +210,7 @@ def test_a_url_of_a_database_or_broker_that_cannot_be_used_is_refused_without_it
     name: str, url: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"WORKBENCH_{name}", url)
-    with pytest.raises(BadSettings, match=f"WORKBENCH_{name} {reason}") as caught:
+    with pytest.raises(BadSettingsError, match=f"WORKBENCH_{name} {reason}") as caught:
         get_settings()
     assert "secret" not in str(caught.value)
 

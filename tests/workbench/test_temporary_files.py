@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench.settings import Settings
-from workbench.store.temporary_files import _FOLDERS, KEPT_SECONDS, keep_temporary_files, sweep_temporary_files
+from workbench.store.private_folder import _FOLDERS, KEPT_SECONDS, keep_temporary_files, sweep_temporary_files
 
 
 @pytest.fixture

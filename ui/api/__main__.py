@@ -30,8 +30,7 @@ def serve(settings: Settings) -> None:
 def _listen(settings: Settings) -> None:
     import uvicorn
 
-    from ui.api.app import create_app
-    from ui.api.server import Server
+    from ui.api.app import Server, create_app
 
     app = create_app(settings)
     config = uvicorn.Config(
@@ -65,7 +64,7 @@ def main() -> int:
 def _settings() -> Settings:
     from engine.device import prepare_process
     from workbench.settings import get_settings
-    from workbench.store.temporary_files import keep_temporary_files
+    from workbench.store.private_folder import keep_temporary_files
 
     settings = get_settings()
     keep_temporary_files(settings)  # before Gradio reads where they go

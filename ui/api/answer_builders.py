@@ -8,12 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from engine.config import SamplingConfig
 from engine.events import Done, GateWeights
-from ui.api.schemas.chat import ChatRequest
-from ui.api.schemas.completion import CompletionRequest
+from ui.api.schemas.completions import ChatRequest, CompletionRequest
 from ui.api.schemas.generation import Generating
 from workbench.answers.posteriors import Manifest
 from workbench.answers.server import (
@@ -29,7 +28,6 @@ from workbench.answers.server import (
     Completion,
     CompletionChoice,
     CompletionChunk,
-    CompletionHead,
     Logprobs,
     TopLogprob,
     Usage,
@@ -72,10 +70,18 @@ class Piece:
 class AnswerBuilder(ABC, Generic[Result, Chunk]):
     """Makes an answer, or its chunks, of pieces."""
 
+    answer_type: type[Result]
+    chunk_type: type[Chunk]
+    id_prefix: ClassVar[str]
+
     def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: Generating) -> None:
         self.body = body
         self._planned = Manifest.of(plan, sampling).model_copy(update={"n": body.n})
-        self._created = int(time.time())
+        self._head = {
+            "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": body.model,
+        }
         self._done: dict[int, Done] = {}  # by choice
         self._num_tokens = [0] * body.num_choices  # generated so far
         self._started: set[int] = set()  # choices that a chunk was made of
@@ -85,12 +91,30 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         return self._planned.after(done.drafting for done in self._done.values())
 
     @abstractmethod
-    def _result(self, pieces: Sequence[Sequence[Piece]]) -> Result:
-        """The answer made of the pieces of each choice."""
+    def _choice(self, joined: Piece, **shared: Any) -> Any:
+        """A choice of the answer, of all its pieces joined."""
 
     @abstractmethod
+    def _chunk_choice(self, piece: Piece, is_first: bool, /, **shared: Any) -> Any:
+        """The choice of a chunk."""
+
+    @abstractmethod
+    def _logprobs(self, piece: Piece) -> Any:
+        """The log-probabilities of a piece's tokens, where they are requested."""
+
     def _chunk(self, piece: Piece | None, **extras: Any) -> Chunk:
         """A piece of the stream; None is the chunk that has only counts. Fields that it does not carry are unset."""
+        choices = []
+        if piece is not None:
+            is_first = piece.index not in self._started
+            choices.append(self._chunk_choice(piece, is_first, **self._shared(piece), **self._of_token(piece)))
+        kind = self.chunk_type.model_fields["object"].default
+        return self.chunk_type(**self._head, object=kind, choices=choices, **extras)
+
+    def _shared(self, piece: Piece) -> dict[str, Any]:
+        """What choices of answers and of chunks, of texts and of conversations have in common."""
+        reason = None if piece.done is None else FINISH[piece.done.reason]
+        return {"index": piece.index, "logprobs": self._logprobs(piece), "finish_reason": reason}
 
     async def result(self, pieces: AsyncGenerator[Piece, None]) -> Result:
         """The answer in one object."""
@@ -98,8 +122,10 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         async with aclosing(pieces):
             async for piece in pieces:
                 by_choice[piece.index].append(piece)
-        self._done = {place: own[-1].done for place, own in enumerate(by_choice) if own[-1].done is not None}
-        return self._result(by_choice)
+        self._done = {index: own[-1].done for index, own in enumerate(by_choice) if own[-1].done is not None}
+        joined = [(_joined(own), own) for own in by_choice]
+        choices = [self._choice(piece, **self._shared(piece), **self._of_tokens(own)) for piece, own in joined]
+        return self.answer_type(**self._head, choices=choices, usage=self._usage(), manifest=self._manifest)
 
     def chunks(self, piece: Piece) -> list[Chunk]:
         """A piece of the stream; the last one carries the manifest, and the counts if they were requested."""
@@ -172,45 +198,21 @@ def _ids(piece: Piece) -> list[int]:
     return [token.id for token in piece.tokens if token.id is not None]
 
 
-def _finish_reason(piece: Piece) -> str | None:
-    return None if piece.done is None else FINISH[piece.done.reason]
-
-
 class CompletionBuilder(AnswerBuilder[Completion, CompletionChunk]):
     """Makes a completion, with choices for each prompt."""
 
     body: CompletionRequest
+    answer_type, chunk_type, id_prefix = Completion, CompletionChunk, "cmpl"
 
     def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: CompletionRequest) -> None:
         super().__init__(plan, sampling, body)
-        self._head = dict(CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=self._created, model=body.model))
         self._offsets = [0] * body.num_choices
 
-    def _result(self, pieces: Sequence[Sequence[Piece]]) -> Completion:
-        choices = [self._choice(own) for own in pieces]
-        return Completion(**self._head, choices=choices, usage=self._usage(), manifest=self._manifest)
+    def _choice(self, joined: Piece, **shared: Any) -> CompletionChoice:
+        return CompletionChoice(text=joined.text, **shared)
 
-    def _choice(self, pieces: Sequence[Piece]) -> CompletionChoice:
-        joined = _joined(pieces)
-        return CompletionChoice(
-            index=joined.index,
-            text=joined.text,
-            logprobs=self._logprobs(joined),
-            finish_reason=_finish_reason(joined),
-            **self._of_tokens(pieces),
-        )
-
-    def _chunk(self, piece: Piece | None, **extras: Any) -> CompletionChunk:
-        if piece is None:
-            return CompletionChunk(**self._head, choices=[], **extras)
-        choice = ChunkChoice(
-            index=piece.index,
-            text=piece.text,
-            logprobs=self._logprobs(piece),
-            finish_reason=_finish_reason(piece),
-            **self._of_token(piece),
-        )
-        return CompletionChunk(**self._head, choices=[choice], **extras)
+    def _chunk_choice(self, piece: Piece, _: bool, /, **shared: Any) -> ChunkChoice:
+        return ChunkChoice(text=piece.text, **shared)
 
     def _logprobs(self, piece: Piece) -> Logprobs | None:
         if self.body.logprobs is None:
@@ -243,52 +245,14 @@ class ChatBuilder(AnswerBuilder[ChatCompletion, ChatCompletionChunk]):
     """Makes the answers to a conversation."""
 
     body: ChatRequest
+    answer_type, chunk_type, id_prefix = ChatCompletion, ChatCompletionChunk, "chatcmpl"
 
-    def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: ChatRequest) -> None:
-        super().__init__(plan, sampling, body)
-        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+    def _choice(self, joined: Piece, **shared: Any) -> ChatChoice:
+        return ChatChoice(message=ChatAnswer(content=joined.text), **shared)
 
-    def _result(self, pieces: Sequence[Sequence[Piece]]) -> ChatCompletion:
-        return ChatCompletion(
-            id=self._id,
-            created=self._created,
-            model=self.body.model,
-            choices=[self._choice(own) for own in pieces],
-            usage=self._usage(),
-            manifest=self._manifest,
-        )
-
-    def _choice(self, pieces: Sequence[Piece]) -> ChatChoice:
-        joined = _joined(pieces)
-        return ChatChoice(
-            index=joined.index,
-            message=ChatAnswer(content=joined.text),
-            logprobs=self._logprobs(joined),
-            finish_reason=_finish_reason(joined),
-            **self._of_tokens(pieces),
-        )
-
-    def _chunk(self, piece: Piece | None, **extras: Any) -> ChatCompletionChunk:
-        choices = [] if piece is None else [self._chunk_choice(piece)]
-        return ChatCompletionChunk(
-            id=self._id,
-            object="chat.completion.chunk",
-            created=self._created,
-            model=self.body.model,
-            choices=choices,
-            **extras,
-        )
-
-    def _chunk_choice(self, piece: Piece) -> ChatChunkChoice:
-        is_first = piece.index not in self._started
-        delta = ChatDelta(role="assistant", content=piece.text) if is_first else ChatDelta(content=piece.text)
-        return ChatChunkChoice(
-            index=piece.index,
-            delta=delta,
-            logprobs=self._logprobs(piece),
-            finish_reason=_finish_reason(piece),
-            **self._of_token(piece),
-        )
+    def _chunk_choice(self, piece: Piece, is_first: bool, /, **shared: Any) -> ChatChunkChoice:
+        role: dict[str, Any] = {"role": "assistant"} if is_first else {}
+        return ChatChunkChoice(delta=ChatDelta(**role, content=piece.text), **shared)
 
     def _logprobs(self, piece: Piece) -> ChatLogprobs | None:
         return ChatLogprobs(content=list(map(self._logprob, piece.tokens))) if self.body.logprobs else None

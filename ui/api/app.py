@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
 from ui.addresses import require_safe_address
-from ui.api import audit, comparisons, completions, insight, jobs, models, operations, registry, registry_changes
+from ui.api import comparisons, completions, insight, jobs, operations, registry
 from ui.api.error_responses import add_handlers
 from ui.api.route_roles import check_role
 from ui.api.schema import add_schema
@@ -25,6 +25,27 @@ from workbench.settings import Settings, get_settings
 
 if TYPE_CHECKING:
     from engine.loading.host import Host
+import socket
+
+import uvicorn
+
+from ui.serving.http_limits import LimitedHTTP
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which closes the state of the app before it waits for the requests that are left."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        assert isinstance(config.app, FastAPI)
+        self._state: AppState = config.app.state.workbench
+        config.http = LimitedHTTP
+        super().__init__(config)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuses what waits; what runs has the time of grace."""
+        self._state.close()
+        await super().shutdown(sockets)
+
 
 ICON = Path(__file__).parents[1] / "studio" / ".streamlit" / "icon.svg"  # the studio's
 
@@ -45,7 +66,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     )
     app.state.workbench = state
     operations.watch(state)
-    for module in (operations, models, completions, insight, comparisons, jobs, registry, registry_changes, audit):
+    for module in (operations, completions, insight, comparisons, jobs, registry):
         app.include_router(module.router)
     app.include_router(comparisons.ratings)
     add_handlers(app)

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, read, unless_gone, write, write_by_viewer
+from ui.api.deps import State, unless_gone
 from ui.present.ratings_csv import ratings_csv
 from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import (
@@ -22,8 +21,7 @@ from workbench.answers.history import (
     OpenedLink,
 )
 from workbench.registry import comparisons
-from workbench.requests import permalinks
-from workbench.requests.verification import ComparisonVerification, verify_comparison
+from workbench.requests.verification import ComparisonVerification, linked_comparison, verify_comparison
 
 router = APIRouter(prefix="/v1/workbench/comparisons")
 ratings = APIRouter(prefix="/v1/workbench/ratings")
@@ -37,7 +35,7 @@ Named = Annotated[str, Query(max_length=200)]
 def store_comparison(body: NewComparison, state: State) -> ComparisonCard:
     """Stores a prompt with the answers to it, as the API gave them; without their text if the history is off."""
     days = state.settings.history_days
-    return write_by_viewer(state, comparisons.store_comparison, body, days)
+    return state.write_by_viewer(comparisons.store_comparison, body, days)
 
 
 @router.get("")
@@ -50,8 +48,7 @@ def list_comparisons(
     offset: Annotated[int, Query(ge=0, le=2**31, description="Newer ones to leave out.")] = 0,
 ) -> ComparisonPage:
     """The history, the newest first."""
-    return read(
-        state,
+    return state.read(
         comparisons.list_comparisons,
         search=search,
         model=model,
@@ -69,48 +66,45 @@ def delete_history(
     with_votes: Annotated[bool, Query(description="Delete votes, too; else they stay without any text.")] = False,
 ) -> HistoryDeletion:
     """Deletes the text of the history."""
-    return write(state, comparisons.delete_history, older_than_days=older_than_days, with_votes=with_votes)
+    return state.write(comparisons.delete_history, older_than_days=older_than_days, with_votes=with_votes)
 
 
 @router.get("/{id}")
 def show_comparison(id: str, state: State) -> ComparisonCard:
     """One comparison: everything that makes its texts again. Each of its answers is one for `workbench verify`."""
-    return read(state, comparisons.get_comparison, id, state.settings.history_days)
+    return state.read(comparisons.get_comparison, id, state.settings.history_days)
 
 
 @router.delete("/{id}")
 def delete_comparison(id: str, state: State) -> HistoryDeletion:
     """Deletes a comparison with its votes."""
-    return write(state, comparisons.delete_comparison, id)
+    return state.write(comparisons.delete_comparison, id)
 
 
 @router.get("/{id}/link")
 def open_link(id: str, state: State) -> OpenedLink:
     """What a link to a comparison opens: the request that makes each text again, and what of it differs today."""
-    return permalinks.open_link(show_comparison(id, state), state.generations.plan)
+    return linked_comparison(show_comparison(id, state), state.generations.plan)
 
 
-@router.post("/{id}/verify", response_model=ComparisonVerification)
-async def verify(id: str, request: Request, state: State) -> ComparisonVerification | Response:
+@router.post("/{id}/verify")
+async def verify(id: str, request: Request, state: State) -> ComparisonVerification:
     """Generates every answer of a comparison again by its manifest, and compares the tokens."""
     stored = comparisons.replayable(await run_in_threadpool(show_comparison, id, state))
     host = state.generations
-    try:
-        return await unless_gone(request, state.slots.call(verify_comparison, stored, host.plan, host.stream))
-    except Gone:
-        return Response(status_code=CLIENT_LEFT)
+    return await unless_gone(request, state.slots.call(verify_comparison, stored, host.plan, host.stream))
 
 
 @router.post("/{id}/vote")
 def vote(id: str, body: NewVote, state: State) -> ComparisonCard:
     """Records which of two answers is better; another vote on the same two replaces it."""
-    return write_by_viewer(state, comparisons.vote, id, body)
+    return state.write_by_viewer(comparisons.vote, id, body)
 
 
 @router.delete("/{id}/vote")
 def withdraw_vote(id: str, state: State, a: Letter = "A", b: Letter = "B") -> ComparisonCard:
     """Deletes the vote on two answers."""
-    return write_by_viewer(state, comparisons.withdraw_vote, id, a, b)
+    return state.write_by_viewer(comparisons.withdraw_vote, id, a, b)
 
 
 @ratings.get("", response_model=RatingTables, responses=CSV)
@@ -122,5 +116,5 @@ def show_ratings(
     format: Annotated[Literal["json", "csv"], Query(description="csv: one row for each model and table.")] = "json",
 ) -> RatingTables | Response:
     """Bradley-Terry ratings by the votes, with 95 % intervals, on all prompts and by domain."""
-    answer = read(state, rating_tables, domain=domain, blind_only=blind_only, by_name=by_name)
+    answer = state.read(rating_tables, domain=domain, blind_only=blind_only, by_name=by_name)
     return Response(ratings_csv(answer), media_type="text/csv") if format == "csv" else answer

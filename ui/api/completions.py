@@ -1,4 +1,4 @@
-"""POST /v1/completions and /v1/chat/completions: OpenAI's shapes, with the weights behind every token.
+"""OpenAI's routes: models, completions and answers in conversations, with the weights behind every token.
 
 Both plan a request, wait for a slot, and make an answer or its chunks of the same pieces. Several answers of a request
 run side by side in slots that are free; its place in the queue is one.
@@ -18,20 +18,21 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from engine.config import SamplingConfig
-from engine.errors import ContextLengthExceeded
+from engine.errors import ContextLengthExceededError
 from engine.events import Done, Echo, Token
 from ui.api.answer_builders import AnswerBuilder, ChatBuilder, Chunk, CompletionBuilder, Piece, Result, Scored
-from ui.api.deps import Gone, State, unless_gone
+from ui.api.deps import GoneError, State, unless_gone
 from ui.api.event_stream import EventStream, events, let_go
 from ui.api.operations import bounded
 from ui.api.schema import EVENTS
-from ui.api.schemas.chat import ChatRequest
-from ui.api.schemas.completion import CompletionRequest
+from ui.api.schemas.completions import ChatRequest, CompletionRequest
 from ui.api.schemas.generation import Generating
 from ui.generation import model_host
 from ui.generation.app_state import AppState
+from ui.generation.known_models import known_models
 from ui.generation.model_host import ModelHost, numbered
-from workbench.answers.server import ChatCompletion, Completion
+from workbench.answers.server import ChatCompletion, Completion, Model, ModelList
+from workbench.errors import NotFoundError
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
@@ -39,9 +40,24 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 
-CLIENT_LEFT = 499  # nginx's code for a client that has disconnected
 QUIET_SECONDS = 5.0  # after which a stream that waits for its first token sends a comment; clients wait for 10 and more
 NUM_SEEDS = 2**64
+
+
+@router.get("/v1/models")
+def list_models(state: State) -> ModelList:
+    """Every mixture and every enabled expert."""
+    return ModelList(data=known_models(state.settings))
+
+
+@router.get("/v1/models/{name:path}")
+def show_model(name: str, state: State) -> Model:
+    """One mixture or expert, by its name or an alias."""
+    models = {model.id: model for model in known_models(state.settings)}
+    models = {alias: model for model in models.values() for alias in model.aliases} | models
+    if name not in models:
+        raise NotFoundError("model", name, models)
+    return models[name]
 
 
 @router.post("/v1/completions", response_model=Completion, responses=EVENTS)
@@ -82,17 +98,15 @@ async def _respond(
     if not answer.body.stream:
         try:
             return await unless_gone(request, answer.result(pieces))
-        except Gone:
+        except GoneError:
             await pieces.aclose()
-            return Response(status_code=CLIENT_LEFT)
+            raise
     first = asyncio.ensure_future(anext(pieces))
     try:
         # The first piece is awaited here for a while: what fails before it is still an honest status.
         await unless_gone(request, asyncio.wait({first}, timeout=QUIET_SECONDS))
-    except BaseException as error:
+    except BaseException:
         await let_go(first, pieces)
-        if isinstance(error, Gone):
-            return Response(status_code=CLIENT_LEFT)
         raise
     if first.done():
         first.result()  # raises what failed
@@ -119,7 +133,7 @@ def _echoes(
     for place, prompt in enumerate(body.prompt):
         try:
             echo = generations.echo(plan, prompt, body.logprobs or 0)
-        except ContextLengthExceeded as problem:
+        except ContextLengthExceededError as problem:
             raise numbered(problem, place, len(body.prompt)) from problem
         prompt_ids = _prompt_ids(generations, plan, body, prompt)
         text = prompt if isinstance(prompt, str) else "".join(echo.tokens)
@@ -149,7 +163,7 @@ def _answer(
         with closing(generations.stream(plan, prompt, own, body.phrases())) as tokens:
             for one in tokens:
                 yield _piece(place * body.n + number, one, prompt_ids)
-    except ContextLengthExceeded as problem:
+    except ContextLengthExceededError as problem:
         raise numbered(problem, place, body.num_choices // body.n) from problem
 
 

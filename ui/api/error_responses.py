@@ -8,49 +8,50 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match, Mount
-from starlette.types import Scope
+from starlette.routing import Match, Mount
 
-from engine.errors import DamagedFile, Problem, code_of
+from engine.errors import DamagedFileError, Problem
 from engine.foreign_files import short
+from ui.api.deps import GoneError
 from ui.api.schemas.generation import MEANT
-from ui.errors import AnswerTimeout, RateLimitExceeded, ServiceUnavailable
+from ui.errors import AnswerTimeoutError, RateLimitExceededError, ServiceUnavailableError
 from ui.present.next_step_text import problem_text
 from workbench.errors import (
-    BadSpec,
-    ChangedMeanwhile,
-    DiskFull,
-    Forbidden,
-    InUse,
+    BadSpecError,
+    ChangedMeanwhileError,
+    DiskFullError,
+    ForbiddenError,
+    InUseError,
     JobError,
-    NameTaken,
-    NoModel,
-    NoRegistry,
-    NotFound,
+    NameTakenError,
+    NoModelError,
+    NoRegistryError,
+    NotFoundError,
     validation_message,
 )
 from workbench.requests.body import FieldError
 
 STATUS: dict[type[Problem], int] = {
-    NotFound: 404,
-    NameTaken: 409,
-    InUse: 409,
-    Forbidden: 403,
+    NotFoundError: 404,
+    NameTakenError: 409,
+    InUseError: 409,
+    ForbiddenError: 403,
     JobError: 409,
-    ChangedMeanwhile: 412,
-    BadSpec: 422,
-    NoRegistry: 503,
-    DamagedFile: 500,
-    DiskFull: 507,
-    RateLimitExceeded: 429,
-    ServiceUnavailable: 503,
-    AnswerTimeout: 504,
+    ChangedMeanwhileError: 412,
+    BadSpecError: 422,
+    NoRegistryError: 503,
+    DamagedFileError: 500,
+    DiskFullError: 507,
+    RateLimitExceededError: 429,
+    ServiceUnavailableError: 503,
+    AnswerTimeoutError: 504,
 }
 
 NOT_SERVED = {  # routes of OpenAI's that clients ask for, with what to do
     "/v1/embeddings": "These models write text and give no embeddings: send this to a server of an embedding model.",
     "/v1/responses": "Send the conversation to /v1/chat/completions.",
 }
+CLIENT_LEFT = 499  # nginx's code for a client that has disconnected
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 FORMER = {  # routes of other servers, by the ones of this one
     "/api/chat": "/v1/chat/completions",
@@ -70,41 +71,36 @@ _AROUND = 20  # characters on each side of a fault in JSON
 NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."
 
 
-def status_of(problem: Problem) -> int:
-    """The HTTP status of a problem; 400 unless its cause says otherwise."""
-    return next((status for cause, status in STATUS.items() if isinstance(problem, cause)), 400)
+def status_of(problem: Exception) -> int:
+    """The HTTP status of a problem, 400 unless its cause says otherwise; 500 of an unexpected error."""
+    usual = 400 if isinstance(problem, Problem) else 500
+    return next((status for cause, status in STATUS.items() if isinstance(problem, cause)), usual)
 
 
 def error_body(problem: Exception) -> dict[str, Any]:
     """The error object of a problem. An unexpected error shows no details."""
     if not isinstance(problem, Problem):
         return _body("The server raised an unexpected error. See its log.", "server_error", "internal_error")
-    kind = "rate_limit_error" if isinstance(problem, RateLimitExceeded) else _kind(status_of(problem))
-    code = _what_is_missing(problem) if isinstance(problem, NotFound) else code_of(problem)
+    kind, code = "invalid_request_error" if status_of(problem) < 500 else "server_error", problem.error_code
+    if isinstance(problem, RateLimitExceededError):
+        kind = "rate_limit_error"
+    if isinstance(problem, NotFoundError):  # `model_not_found`, as OpenAI's clients know it, or `part_not_found`, …
+        what = "model" if isinstance(problem, NoModelError) else problem.what
+        code = f"{what.replace(' ', '_')}_not_found"
     return _body(problem_text(problem), kind, code)
-
-
-def _kind(status: int) -> str:
-    return "invalid_request_error" if status < 500 else "server_error"
-
-
-def _what_is_missing(problem: NotFound) -> str:
-    """`model_not_found`, as OpenAI's clients know it; of other things than models: `part_not_found`, …"""
-    what = "model" if isinstance(problem, NoModel) else problem.what
-    return f"{what.replace(' ', '_')}_not_found"
 
 
 def add_handlers(app: FastAPI) -> None:
     """Registers the handlers that answer errors in that shape."""
-    app.add_exception_handler(Problem, _answer_problem)
+    app.add_exception_handler(Problem, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(Exception, _answer_mistake)
+    app.add_exception_handler(GoneError, _answer_nobody)
+    app.add_exception_handler(Exception, _answer_error)
 
 
-async def _answer_problem(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
-    wait = {"retry-after": str(problem.retry_after)} if isinstance(problem, RateLimitExceeded) else None
+async def _answer_error(_: Request, problem: Exception) -> Response:
+    wait = {"retry-after": str(problem.retry_after)} if isinstance(problem, RateLimitExceededError) else None
     return JSONResponse(error_body(problem), status_of(problem), wait)
 
 
@@ -117,7 +113,8 @@ async def _answer_validation(_: Request, error: Exception) -> Response:
         sentences = [_sentence(one) for one in faults[:MOST_FAULTS]]
     if len(faults) > MOST_FAULTS:
         sentences.append(f"{len(faults) - MOST_FAULTS:,} other faults are not listed.")
-    return JSONResponse(_body(" ".join(sentences), "invalid_request_error", "bad_request", _field(error)), 400)
+    field = None if _is_of_body(faults[0]) else _where(faults[0]) or None
+    return JSONResponse(_body(" ".join(sentences), "invalid_request_error", "bad_request", field), 400)
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
@@ -172,16 +169,12 @@ def _allow(request: Request, path: str = "") -> dict[str, str]:
     place = {"path": path or request.url.path, "root_path": ""}
     scopes = {method: {**request.scope, **place, "method": method} for method in METHODS}
     routes = [one for one in request.app.routes if not isinstance(one, Mount)]
-    known = (name for name, scope in scopes.items() if any(_matches(one, scope) for one in routes))
+    known = (name for name, scope in scopes.items() if any(one.matches(scope)[0] is Match.FULL for one in routes))
     return {"allow": ", ".join(known)}
 
 
-def _matches(route: BaseRoute, scope: Scope) -> bool:
-    return route.matches(scope)[0] is Match.FULL
-
-
-async def _answer_mistake(_: Request, error: Exception) -> Response:
-    return JSONResponse(error_body(error), 500)
+async def _answer_nobody(_: Request, _gone: Exception) -> Response:
+    return Response(status_code=CLIENT_LEFT)
 
 
 def _body(message: str, kind: str, code: str, param: str | None = None) -> dict[str, Any]:
@@ -206,11 +199,6 @@ def _is_of_body(one: Any) -> bool:
     """Whether the body as a whole cannot be read, and not one of its fields."""
     is_object_wanted = one["type"] in ("missing", "model_attributes_type", "dict_type", "model_type")
     return one["type"] == "json_invalid" or (tuple(one["loc"]) == ("body",) and is_object_wanted)
-
-
-def _field(error: RequestValidationError) -> str | None:
-    first = error.errors()[0]
-    return None if _is_of_body(first) else _where(first) or None
 
 
 def _where(one: Any) -> str:

@@ -7,17 +7,15 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
 
-from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone, write
-from ui.api.schemas.mixed import Mixed
+from ui.api.deps import State, unless_gone
+from ui.api.schemas.generation import Mixed
 from ui.serving.security import MAX_BODY_BYTES
+from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import Question, ask, known_questions
 from workbench.registry import priors
-from workbench.registry.cards import PriorCard
 
 router = APIRouter(prefix="/v1/workbench")
 
@@ -29,23 +27,19 @@ class PosteriorRequest(Mixed):
     text: str = Field(min_length=1, max_length=MAX_BODY_BYTES, description="The text to read.")
 
 
-@router.post("/posterior", response_model=PosteriorAnswer)
-async def posterior(body: PosteriorRequest, request: Request, state: State) -> PosteriorAnswer | Response:
+@router.post("/posterior")
+async def posterior(body: PosteriorRequest, request: Request, state: State) -> PosteriorAnswer:
     """The weight of every expert at every token of a text, and of every part inside those of MoDE, block by block."""
     plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
     await run_in_threadpool(state.generations.require_readable, plan, body.text)
-    work = state.slots.call(state.generations.posterior, plan, body.text)
-    try:
-        answer = await unless_gone(request, work)
-    except Gone:
-        return Response(status_code=CLIENT_LEFT)
+    answer = await unless_gone(request, state.slots.call(state.generations.posterior, plan, body.text))
     return PosteriorAnswer(**vars(answer), manifest=Manifest.of(plan))
 
 
 @router.post("/priors")
 def estimate_prior(body: PriorRequest, state: State) -> PriorCard:
     """A new prior: the mean posterior on exactly so many blocks of a domain's held-out text, from stored scores."""
-    return write(state, priors.keep_estimate, body.name, ask(body.answer, state.settings))
+    return state.write(priors.keep_estimate, body.name, ask(body.answer, state.settings))
 
 
 def _add_route(question: type[Question[Any]]) -> None:

@@ -7,33 +7,68 @@ import json
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field, field_validator
 from starlette.concurrency import run_in_threadpool
 
 from engine.errors import Problem
 from jobs.attempt.job_log import last_lines
 from jobs.queue import submit
-from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone, write
+from ui.api.deps import State, unless_gone
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
-from ui.api.schemas.jobs import ForecastRequest, JobPriority, JobRequest
 from ui.generation.app_state import AppState
 from ui.kinds.catalog import screen_of
 from ui.present.forms.job_forecast import forecast_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.metrics_csv import HEADER, csv_rows
-from workbench.analysis.curves.job_metrics import JobMetrics, MetricTail, job_metrics
+from workbench.analysis.training_curves import JobMetrics, MetricTail, job_metrics
+from workbench.answers.card_lists import JobDeletion, JobHistory, JobList, JobLog
+from workbench.answers.cards import JobCard
 from workbench.answers.forecasts import Forecast
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import kind_of
-from workbench.registry.card_lists import JobDeletion, JobHistory, JobList, JobLog
-from workbench.registry.cards import JobCard
-from workbench.registry.database import reading
+from workbench.kinds.kind import known_kinds
+from workbench.requests.body import MAX_NAMED, RequestBody
 from workbench.schema.job_states import STOPPED, ShownState
-from workbench.settings import Settings
+from workbench.specs.base import Spec
+
+if TYPE_CHECKING:
+    AnySpec = Spec
+else:
+    AnySpec = Annotated[Union[tuple(kind.spec for kind in known_kinds().values())], Field(discriminator="kind")]  # noqa: UP007
+
+
+class ForecastRequest(RequestBody):
+    """POST /v1/workbench/jobs/forecast."""
+
+    spec: AnySpec = Field(description="What to do: the kind of job, with its options.")
+
+    @field_validator("spec", mode="before")
+    @classmethod
+    def _is_unicode(cls, value: Any) -> Any:
+        try:
+            json.dumps(value, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
+        return value
+
+
+class JobRequest(ForecastRequest):
+    """POST /v1/workbench/jobs."""
+
+    after: list[str] = Field(default_factory=list, max_length=MAX_NAMED, description="Ids of jobs to wait for.")
+    priority: int = Field(0, ge=-1000, le=1000, description="Waiting jobs with the highest number start first.")
+    title: str | None = Field(None, min_length=1, max_length=300, description="Its title; left out: from its spec.")
+
+
+class JobPriority(RequestBody):
+    """PUT /v1/workbench/jobs/ID/priority."""
+
+    priority: int = Field(ge=-1000, le=1000, description="The default is 0. The highest number starts first.")
+
 
 router = APIRouter(prefix="/v1/workbench/jobs")
 POLL_SECONDS = 0.5
@@ -51,8 +86,7 @@ def list_jobs(
     offset: Annotated[int, Query(ge=0, le=2**31, description="Newer jobs to leave out.")] = 0,
 ) -> JobList:
     """Jobs, the newest first."""
-    with reading(state.settings) as session:
-        return JobList(data=jobs.list_jobs(session, state=status, kind=kind, limit=limit, offset=offset))
+    return JobList(data=state.read(jobs.list_jobs, state=status, kind=kind, limit=limit, offset=offset))
 
 
 @router.post("", status_code=202)
@@ -63,28 +97,24 @@ def submit_job(body: JobRequest, response: Response, state: State) -> JobCard:
         body.spec, after=body.after, priority=body.priority, title=body.title, settings=state.settings
     )
     response.headers["location"] = f"{router.prefix}/{job_id}"
-    return _card(state.settings, job_id)
+    return state.read(jobs.get_job, job_id)
 
 
-@router.post("/forecast", response_model=Forecast)
-async def forecast_job(body: ForecastRequest, request: Request, state: State) -> Forecast | Response:
+@router.post("/forecast")
+async def forecast_job(body: ForecastRequest, request: Request, state: State) -> Forecast:
     """What a job would take: time, memory, disk, FLOPs and its first batch, measured in seconds; nothing is queued.
 
     The probe ends when the client leaves. Only kinds of job with a probe have a forecast: trainings do.
     """
     require_readable(body.spec.local_paths(), state.settings)
     command = screen_of(kind_of(body.spec).name).command
-    try:
-        return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
-    except Gone:
-        return Response(status_code=CLIENT_LEFT)
+    return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
 
 
 @router.get("/{job_id}")
 def show_job(job_id: str, state: State) -> JobHistory:
     """A job with its spec, its progress, its result and its events."""
-    with reading(state.settings) as session:
-        return JobHistory(job=jobs.get_job(session, job_id), events=jobs.events(session, job_id))
+    return JobHistory(job=state.read(jobs.get_job, job_id), events=state.read(jobs.events, job_id))
 
 
 @router.get("/{job_id}/log")
@@ -92,40 +122,30 @@ def show_log(
     job_id: str, state: State, lines: Annotated[int, Query(ge=1, le=MOST_LINES, description="From the end.")] = 50
 ) -> JobLog:
     """The end of the log of a job's process, on whichever machine it runs."""
-    with reading(state.settings) as session:
-        jobs.get_job(session, job_id)  # or an error
+    state.read(jobs.get_job, job_id)  # or an error
     return JobLog(job=job_id, lines=last_lines(state.settings, job_id, lines))
 
 
-@router.post("/{job_id}/cancel")
-def cancel_job(job_id: str, state: State) -> JobCard:
-    """Stops a job; it has stopped when its state says so. Its checkpoints are kept."""
-    return _changed(partial(submit.request_stop, how="cancel"), job_id, state)
+def _add_change(verb: str, change: Callable[..., None], sentence: str) -> None:
+    def changed(job_id: str, state: State) -> JobCard:
+        change(job_id, settings=state.settings)
+        return state.read(jobs.get_job, job_id)
+
+    router.post(f"/{{job_id}}/{verb}", name=f"{verb}_job", description=sentence)(changed)
 
 
-@router.post("/{job_id}/pause")
-def pause_job(job_id: str, state: State) -> JobCard:
-    """Stops a job at a checkpoint; it has stopped when its state says so."""
-    return _changed(partial(submit.request_stop, how="pause"), job_id, state)
-
-
-@router.post("/{job_id}/resume")
-def resume_job(job_id: str, state: State) -> JobCard:
-    """Queues a paused job again; it continues from its last checkpoint."""
-    return _changed(submit.resume, job_id, state)
-
-
-@router.post("/{job_id}/retry")
-def retry_job(job_id: str, state: State) -> JobCard:
-    """Queues a failed or cancelled job again; it continues from its last checkpoint."""
-    return _changed(submit.retry, job_id, state)
+_CANCEL, _PAUSE = (partial(submit.request_stop, how=how) for how in ("cancel", "pause"))
+_add_change("cancel", _CANCEL, "Stops a job; it has stopped when its state says so. Its checkpoints are kept.")
+_add_change("pause", _PAUSE, "Stops a job at a checkpoint; it has stopped when its state says so.")
+_add_change("resume", submit.resume, "Queues a paused job again; it continues from its last checkpoint.")
+_add_change("retry", submit.retry, "Queues a failed or cancelled job again; it continues from its last checkpoint.")
 
 
 @router.put("/{job_id}/priority")
 def set_priority(job_id: str, body: JobPriority, state: State) -> JobCard:
     """Sets the priority of a job that waits; running jobs are not interrupted."""
-    write(state, jobs.set_priority, job_id, body.priority)
-    return _card(state.settings, job_id)
+    state.write(jobs.set_priority, job_id, body.priority)
+    return state.read(jobs.get_job, job_id)
 
 
 @router.delete("/{job_id}")
@@ -149,9 +169,9 @@ async def show_metrics(
             place.enter_context(state.followers.place())
             tail = MetricTail(job_id, metric)
             # The first read is awaited here: what fails in it is still an honest status.
-            first = await _read(state.settings, tail.read)
+            first = await run_in_threadpool(state.read, tail.read)
             return EventStream(_events(state, tail, first), place.pop_all().close)
-    answer = await _read(state.settings, job_metrics, job_id, metric)
+    answer = await run_in_threadpool(state.read, job_metrics, job_id, metric)
     if format == "csv":
         return Response(HEADER + csv_rows(answer.points), media_type="text/csv")
     return answer
@@ -191,29 +211,11 @@ async def _events(app: AppState, tail: MetricTail, answer: JobMetrics) -> AsyncG
                 break
             await asyncio.sleep(POLL_SECONDS)
             app.followers.require_open()
-            answer = await _read(app.settings, tail.read)
+            answer = await run_in_threadpool(app.read, tail.read)
     except Problem as problem:
         yield _event(json.dumps(error_body(problem)))
     yield _event("[DONE]")
 
 
-async def _read(settings: Settings, read: Callable[..., JobMetrics], *arguments: Any) -> JobMetrics:
-    def work() -> JobMetrics:
-        with reading(settings) as session:
-            return read(session, *arguments)
-
-    return await run_in_threadpool(work)
-
-
 def _event(data: str) -> str:
     return f"data: {data}\n\n"
-
-
-def _changed(change: Callable[..., None], job_id: str, state: State) -> JobCard:
-    change(job_id, settings=state.settings)
-    return _card(state.settings, job_id)
-
-
-def _card(settings: Settings, job_id: str) -> JobCard:
-    with reading(settings) as session:
-        return jobs.get_job(session, job_id)

@@ -20,9 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ui.addresses import registry_id
 from ui.api.answer_builders import Piece
 from ui.api.deps import State
-from ui.errors import AnswerTimeout, RateLimitExceeded
-from ui.generation.app_state import AppState
-from ui.generation.metrics import Metrics
+from ui.errors import AnswerTimeoutError, RateLimitExceededError
+from ui.generation.app_state import AppState, Metrics
 from workbench.answers.server import Health, LoadedBase, Ready
 from workbench.registry.database import reading
 
@@ -108,7 +107,7 @@ def watch(state: AppState) -> None:
 
 
 async def bounded(pieces: AsyncGenerator[Piece, None], state: AppState) -> AsyncGenerator[Piece, None]:
-    """The same pieces, counted; raises AnswerTimeout when they take longer than the settings allow."""
+    """The same pieces, counted; raises AnswerTimeoutError when they take longer than the settings allow."""
     seconds, counts, loop = state.settings.answer_seconds, state.metrics, asyncio.get_running_loop()
     start = loop.time()
     before: dict[int, float] = {}  # by choice: several come side by side
@@ -131,8 +130,8 @@ async def bounded(pieces: AsyncGenerator[Piece, None], state: AppState) -> Async
                 _count(counts, piece)
                 yield piece
         except TimeoutError:
-            raise AnswerTimeout(seconds) from None
-        except RateLimitExceeded:
+            raise AnswerTimeoutError(seconds) from None
+        except RateLimitExceededError:
             is_finished = True  # it never began
             raise
         finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 from workbench.access.actor import Role, require
 from workbench.questions.question import known_questions
 
@@ -101,7 +101,7 @@ _ROUTES: dict[Role, str] = {
 ROLES = {line.strip(): role for role, lines in _ROUTES.items() for line in lines.strip().splitlines()}
 _QUESTIONS = {f"POST /v1/workbench/{path}": Role.VIEWER for path in known_questions()}
 if taken := sorted(ROLES.keys() & _QUESTIONS):
-    raise BadPlugin(f"A question has the path of another route: {', '.join(taken)}.", "Rename it.")
+    raise BadPluginError(f"A question has the path of another route: {', '.join(taken)}.", "Rename it.")
 ROLES |= _QUESTIONS
 
 
@@ -111,5 +111,5 @@ def role_of(method: str, path: str) -> Role:
 
 
 async def check_role(request: Request) -> None:
-    """Raises Forbidden for users without the role of the route."""
+    """Raises ForbiddenError for users without the role of the route."""
     require(role_of(request.method, request.scope["route"].path))

@@ -17,8 +17,83 @@ from ui.present.text.formatting import duration
 from workbench.schema.job_states import UNSUCCESSFUL
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import JobCard
+    from workbench.answers.cards import JobCard
     from workbench.specs.base import Spec
+from contextlib import closing
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from workbench.answers.cards import JobCard
+import sys
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+from ui.present.terminal import harmless
+
+if TYPE_CHECKING:
+    from workbench.answers.forecasts import Forecast
+    from workbench.specs.base import Spec
+
+
+Draw = Callable[[str, float], None]  # what is done now, and the share that is done
+FIRST_SECONDS, LONGEST_SECONDS = 5.0, 60.0  # between two lines; a long run has fewer of them
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Draw]:
+    """Yields a function that shows progress; without a terminal it prints plain lines."""
+    if not quiet and not sys.stderr.isatty():
+        lines = Lines()
+        yield lines.draw
+        lines.end()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (BarColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+        bar = progress.add_task("starting", total=1.0)
+        yield lambda words, share: progress.update(bar, description=harmless(words), completed=share)
+
+
+class Lines:
+    """Prints the first state, then one after 5 seconds, 10, 20, … and at most a minute, and the last."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, write: Callable[[str], None] = print_note) -> None:
+        self._clock, self._write = clock, write
+        self._started_at = self._printed_at = clock()
+        self._pause = 0.0
+        self._words, self._share, self._first_share = "", 0.0, 0.0
+        self._is_printed = True
+
+    def draw(self, words: str, share: float) -> None:
+        """Prints the state if it is time to."""
+        if not self._pause:
+            self._first_share = share  # what was done before this command is not its pace
+        self._words, self._share, self._is_printed = words, share, False
+        if self._clock() - self._printed_at >= self._pause:
+            self._print()
+            self._pause = min(max(FIRST_SECONDS, 2 * self._pause), LONGEST_SECONDS)
+
+    def end(self) -> None:
+        """Prints the last state if it was not."""
+        if not self._is_printed:
+            self._print()
+
+    def _print(self) -> None:
+        spent = self._clock() - self._started_at
+        self._write(f"[{self._share:4.0%}] {self._words}{self._left(spent)}")
+        self._printed_at, self._is_printed = self._clock(), True
+
+    def _left(self, spent: float) -> str:
+        """`, about 3 min left`, at the pace so far; nothing before there is one."""
+        gained = self._share - self._first_share
+        if gained <= 0 or self._share >= 1 or "left" in self._words:
+            return ""
+        return f", about {duration(spent * (1 - self._share) / gained)} left"
+
 
 REDRAW_SECONDS = 0.5
 # of a result, shown otherwise or for programs
@@ -50,7 +125,7 @@ def _advice(spec: Spec) -> list[str]:
 
 
 def report(card: JobCard, as_json: bool) -> None:
-    """Prints the state of a job; raises JobFailed if it failed or was cancelled.
+    """Prints the state of a job; raises JobFailedError if it failed or was cancelled.
 
     The command exits with code 1 if the job is done and reports that a check failed.
     """
@@ -60,7 +135,7 @@ def report(card: JobCard, as_json: bool) -> None:
 
 
 def exit_as(card: JobCard) -> None:
-    """Raises JobFailed if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
+    """Raises JobFailedError if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
     if card.state in UNSUCCESSFUL:
         from ui.present.jobs.job_failure import failure_of
 
@@ -141,7 +216,6 @@ def run_in_process(spec: Spec, quiet: bool) -> JobCard:
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Any]:
     """Yields a function that draws a job's card."""
-    from ui.cli.progress_bar import progress_bar
 
     with progress_bar(quiet) as show:
 
@@ -175,3 +249,72 @@ def watch_line(job_id: str) -> str:
 
 def _seconds(card: JobCard) -> float:
     return (card.finished_at or time.time()) - (card.started_at or card.created_at)
+
+
+def show_progress(ids: Sequence[str], in_process: bool, quiet: bool) -> None:
+    """Shows a progress bar on stderr until all jobs have ended; with `here`, runs them in child processes."""
+    from jobs.queue.local_runner import run_jobs, watch
+
+    stream = cast("Generator[list[JobCard], None, None]", run_jobs(ids) if in_process else watch(ids))
+    with progress_bar(quiet) as draw, closing(stream):
+        try:
+            for cards in stream:
+                draw(line(cards), sum(_share(card) for card in cards) / len(cards))
+        except KeyboardInterrupt:
+            print_note("Stopped. Run the same command again to continue.")
+            raise
+
+
+def _share(card: JobCard) -> float:
+    return 1.0 if card.state == "done" else card.progress
+
+
+def line(cards: Sequence[JobCard]) -> str:
+    """The number of finished jobs, and those that are running or wait for a worker."""
+    done = sum(card.state == "done" for card in cards)
+    running = [f"{card.title} {percent_of(card)} %" for card in cards if card.state == "running"]
+    began = min((card.started_at for card in cards if card.started_at), default=None)
+    ended = max((card.finished_at or 0.0 for card in cards), default=0.0)
+    spent = f" in {duration(ended - began)}" if began and ended > began else ""
+    waiting = ["waiting for a worker"] if any(card.state == "queued" for card in cards) else []
+    return " · ".join([f"{done} of {len(cards)} jobs done{spent}", *(running or waiting)])
+
+
+def print_forecast(stages: Generator[str, None, Forecast], spec: type[Spec], as_json: bool) -> None:
+    """Runs the probe with a progress line and prints what the job will take; exits with 1 unless it fits."""
+    forecast = _finished(stages, as_json)
+    if as_json:
+        print_json(forecast)
+    else:
+        _print(forecast, spec)
+    if not forecast.fits:
+        raise typer.Exit(1)
+
+
+def _finished(stages: Generator[str, None, Forecast], quiet: bool) -> Forecast:
+    with progress_bar(quiet) as draw, closing(stages):
+        while True:
+            try:
+                draw(f"Probe: {next(stages)}", 0.0)
+            except StopIteration as end:
+                forecast: Forecast = end.value
+                return forecast
+
+
+def _print(forecast: Forecast, spec: type[Spec]) -> None:
+    from ui.present.forms.job_forecast import nearest_words, row_text, row_words, rows_of
+    from ui.present.text.formatting import duration
+
+    rows = list(rows_of(forecast))
+    say(f"{forecast.title}, by a probe of {duration(forecast.probe_seconds)}:")
+    for name, value in rows:
+        say(f"  {name:<12}{value}")
+    if forecast.problem:
+        say(f"  {forecast.problem} {nearest_words(forecast, spec)}")
+    if forecast.measured:
+        for number, row in enumerate(forecast.measured.first_batch[:1], 1):
+            say(f"{row_words(row, number)} Its beginning, as the model reads it:\n{row_text(row)}")
+    if forecast.command:
+        say(f"The same job: {forecast.command}")
+    if forecast.request:
+        say(f"And over HTTP: {forecast.request}")

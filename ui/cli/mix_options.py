@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import wraps
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -13,12 +12,11 @@ import typer
 
 from engine.config import Evidence, SamplingConfig, absurdity
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
-from engine.mixing.gate_registry import gate_types
-from engine.mixing.gate_type import GateType
-from ui.cli.options import Knob, group_knobs, option_name, plain_type
-from ui.errors import BadUsage
+from engine.mixing.gate_type import GateType, gate_types
+from ui.cli.options import Knob, Result, group_knobs, option_name, plain_type, with_parameters
+from ui.errors import BadUsageError
 from ui.generation.mix_names import find_member, with_clustering_id
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.specs.requests import MixtureRequest
 
 
 def option(config: type[Any], field: str, flag: str = "") -> Any:
@@ -49,7 +47,7 @@ Seed = Annotated[int | None, option(SamplingConfig, "seed")]
 Speculate = Annotated[bool, option(SamplingConfig, "speculate", "--speculate/--no-speculate")]
 
 
-def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
+def takes_gate(command: Callable[..., Result]) -> Callable[..., Result]:
     """Gives a command `--gate` and an option for each setting of any gate; its parameter `gate` gets those given.
 
     An option that the command has already, such as the temperature of sampling, goes to the gate as `--gate-NAME`.
@@ -58,10 +56,9 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     taken = {one.name for one in own}
     names = {_name(one.name, taken): one for one in gate_options()}
 
-    @wraps(command)
-    def with_gate(**given: Any) -> None:
+    def with_gate(**given: Any) -> Result:
         settings = {one.name: given.pop(name) for name, one in names.items()}
-        command(**given, gate=with_rule({name: value for name, value in settings.items() if value is not None}))
+        return command(**given, gate=with_rule({name: value for name, value in settings.items() if value is not None}))
 
     parameters: list[inspect.Parameter] = []
     for one in own:
@@ -69,23 +66,17 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
             parameters += [replace(option, name=name).parameter(False) for name, option in names.items()]
         else:
             parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    with_gate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_gate.__annotations__ = {}
-    return with_gate
+    return with_parameters(with_gate, command, parameters)
 
 
 def with_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a gate, where a decay and a power of evidence have an option each."""
-    parts = [one.name for one in fields(EvidenceRule)]
-    rule = _given(**{part: settings.get(f"{_EVIDENCE}_{part}") for part in parts})
+    parts = {part.name: settings.get(f"{_EVIDENCE}_{part.name}") for part in fields(EvidenceRule)}
+    rule = {name: value for name, value in parts.items() if value is not None}
     if rule and _EVIDENCE in settings:
-        raise BadUsage("Give --evidence or a decay and a power of it, not both.", "Leave one of them out.")
+        raise BadUsageError("Give --evidence or a decay and a power of it, not both.", "Leave one of them out.")
     left = {name: value for name, value in settings.items() if not name.startswith(f"{_EVIDENCE}_")}
     return {**left, **({_EVIDENCE: rule} if rule else {})}
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _name(setting: str, taken: Collection[str]) -> str:
@@ -144,7 +135,7 @@ def mix_request(
     if left_out:
         active = [name for name in (members.active if active is None else active) if name not in left_out]
     if prior and weights:
-        raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
+        raise BadUsageError("Give weights or --prior, not both.", "Name the experts without weights.")
     changes = with_clustering_id(gate)
     return MixtureRequest(model, active, weights, changes, prior, active_parts(members.domains, parts))
 
@@ -167,7 +158,7 @@ def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, 
     for one in given:
         expert, colon, parts = one.rpartition(":")
         if not colon:
-            raise BadUsage(
+            raise BadUsageError(
                 f"“{one}” does not name parts as EXPERT:PART,PART.",
                 "Write them as in apps/composed:code,math.",
             )
@@ -175,12 +166,12 @@ def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, 
     return active
 
 
-def weight_of(pair: str) -> tuple[str, float]:
+def parse_weight(pair: str) -> tuple[str, float]:
     """The expert and its weight in `a=0.5`."""
     name, _, value = pair.rpartition("=")
     weight = number(value) if name else None
     if weight is None:
-        raise BadUsage(f"“{pair}” is not of the form EXPERT=WEIGHT.", "Write it as in python=2.")
+        raise BadUsageError(f"“{pair}” is not of the form EXPERT=WEIGHT.", "Write it as in python=2.")
     return name.strip(), weight
 
 
@@ -191,9 +182,9 @@ def number(value: str) -> float | None:
     try:
         weight = float(value)
     except ValueError:
-        raise BadUsage(f"The weight “{value}” is not a number.", "Write it as in a=0.5,b=0.5.") from None
+        raise BadUsageError(f"The weight “{value}” is not a number.", "Write it as in a=0.5,b=0.5.") from None
     if wanted := absurdity(weight):
-        raise BadUsage(f"The weight “{value}” is not {wanted}.", "Choose another.")
+        raise BadUsageError(f"The weight “{value}” is not {wanted}.", "Choose another.")
     return weight
 
 

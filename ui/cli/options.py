@@ -7,22 +7,72 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from engine.text.split_names import HeldOutSplit
-from ui.cli.completion import names_for
 
 if TYPE_CHECKING:
     from workbench.errors import Complaint
     from workbench.specs.base import Sane, Spec
-    from workbench.specs.requests import MixtureSpec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.registry.things import ThingKind
+
+
+Completer = Callable[[str], list[str]]
+
+# What the fields of job specs and the arguments of commands hold, by their names.
+_KINDS: dict[str, tuple[ThingKind, ...]] = {
+    "mixture": ("mixture",),
+    "branch_from": ("mixture",),
+    "clustering": ("clustering",),
+    "expert": ("expert",),
+    "experts": ("expert",),
+    "parent": ("expert",),
+    "rival": ("expert",),
+    "before": ("mixture", "expert", "alias"),
+    "after": ("mixture", "expert", "alias"),
+    "seed_model": ("seed",),
+    "prior": ("prior",),
+    "domain": ("domain",),
+    "domains": ("domain",),
+    "targets": ("domain",),
+    "retain": ("domain",),
+}
+
+
+def names_of(*kinds: ThingKind) -> Completer:
+    """Completes names of these kinds; nothing where there is no registry."""
+
+    def complete(incomplete: str) -> list[str]:
+        from engine.errors import Problem
+        from workbench.registry.database import reading
+        from workbench.registry.things import names_from
+
+        before, comma, start = incomplete.rpartition(",")  # of `a,b`, which some options take
+        try:
+            with reading() as session:
+                return [f"{before}{comma}{name}" for kind in kinds for name in names_from(session, kind, start)]
+        except Problem:
+            return []
+
+    return complete
+
+
+def names_for(field: str) -> Completer | None:
+    """Completes the value of an option or argument of this name; None where names do not help."""
+    kinds = _KINDS.get(field)
+    return names_of(*kinds) if kinds else None
+
 
 Command = Callable[..., None]
+Result = TypeVar("Result")
 HeldOut = Annotated[HeldOutSplit, typer.Option("--split", help="Held-out split.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
@@ -36,6 +86,21 @@ Forecast = Annotated[
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends, with a progress bar.")]
+
+
+def keyword(name: str, annotation: Any, default: Any = False) -> inspect.Parameter:
+    """A parameter that is given by keyword."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def with_parameters(
+    command: Callable[..., Result], function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
+) -> Callable[..., Result]:
+    """The command under the name and the help of a function, with these parameters for Typer."""
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__signature__ = inspect.Signature([*parameters])  # type: ignore[attr-defined]
+    command.__annotations__ = {}
+    return command
 
 
 @dataclass(frozen=True)
@@ -62,23 +127,15 @@ class Knob:
 
     def parameter(self, argument: bool, flag: str = "") -> inspect.Parameter:
         """The function parameter that Typer reads."""
-        kind = inspect.Parameter.KEYWORD_ONLY
-        annotation = self._annotation(argument, flag or option_name(self.name))
-        if self.default is ...:
-            return inspect.Parameter(self.name, kind, annotation=annotation)
-        shown = None if self.default in ("", [], {}, False) else self.default
-        return inspect.Parameter(self.name, kind, annotation=annotation, default=shown)
-
-    def _annotation(self, argument: bool, flag: str) -> Any:
-        wanted = self.type if self.default is ... else self.type | None
+        wanted, completion = self.type if self.default is ... else self.type | None, names_for(self.name)
         if argument:
-            return Annotated[
-                wanted,
-                typer.Argument(help=self.description, metavar=self.name.upper(), autocompletion=names_for(self.name)),
-            ]
-        flags = f"{flag}/{flag.replace('--', '--no-', 1)}" if self.type is bool else flag
-        completion: Any = names_for(self.name)
-        return Annotated[wanted, typer.Option(flags, help=self.description, autocompletion=completion, **self.bounds)]
+            info: Any = typer.Argument(help=self.description, metavar=self.name.upper(), autocompletion=completion)
+        else:
+            flag = flag or option_name(self.name)
+            flags = f"{flag}/{flag.replace('--', '--no-', 1)}" if self.type is bool else flag
+            info = typer.Option(flags, help=self.description, autocompletion=completion, **self.bounds)
+        default = None if self.default in ("", [], {}, False) else self.default
+        return keyword(self.name, Annotated[wanted, info], inspect.Parameter.empty if default is ... else default)
 
 
 def option_name(field: str) -> str:
@@ -95,10 +152,7 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
     """
     parameters = [knob.parameter(knob.name in arguments) for knob in knobs(spec) if knob.name not in fixed]
     run_options = {**RUN_OPTIONS, **({"forecast": Forecast} if _has_probe(spec) else {})}
-    parameters += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=False)
-        for name, annotation in run_options.items()
-    ]
+    parameters += [keyword(name, annotation) for name, annotation in run_options.items()]
 
     def decorate(function: Command) -> Command:
         own = [
@@ -120,22 +174,20 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
             else:
                 function(built, chosen, **extra)
 
-        command.__name__, command.__doc__ = function.__name__, function.__doc__ or spec.__doc__
-        command.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
-        command.__annotations__ = {}
-        return command
+        return with_parameters(command, function, [*parameters, *own])
 
     return decorate
 
 
 def _has_probe(spec: type[Spec]) -> bool:
     """Whether a spec is that of a kind of job with a probe; its descriptor stands in the module of the spec."""
-    kind = getattr(sys.modules[spec.__module__], "KIND", None)
-    return kind is not None and kind.spec is spec and kind.probe is not None
+    found = getattr(sys.modules[spec.__module__], "KIND", ())
+    kinds = found if isinstance(found, tuple) else (found,)
+    return any(kind.spec is spec and kind.probe is not None for kind in kinds)
 
 
 def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:
-    from ui.cli.printing.forecast import print_forecast
+    from ui.cli.job_progress import print_forecast
     from ui.kinds.catalog import screen_of
     from ui.present.forms.job_forecast import forecast_of
     from workbench.job_records.preconditions import kind_of
@@ -152,12 +204,12 @@ def build(
     Complaints name the options and arguments; `flags` are those of fields whose option has another name.
     """
     from ui.present.forms.spec_of_options import spec_of_options
-    from workbench.errors import BadSpec
+    from workbench.errors import BadSpecError
 
     try:
         return spec_of_options(spec, {name: _parse(value) for name, value in given.items() if value is not None})
-    except BadSpec as bad:
-        raise BadSpec([_as_typed(one, arguments, flags or {}) for one in bad.given], bad.next_step) from None
+    except BadSpecError as bad:
+        raise BadSpecError([_as_typed(one, arguments, flags or {}) for one in bad.given], bad.next_step) from None
 
 
 def _as_typed(complaint: str | Complaint, arguments: Sequence[str], flags: Mapping[str, str]) -> str | Complaint:
@@ -166,14 +218,6 @@ def _as_typed(complaint: str | Complaint, arguments: Sequence[str], flags: Mappi
         return complaint
     [name] = complaint.field
     return replace(complaint, field=(name.upper() if name in arguments else flags.get(name) or option_name(name),))
-
-
-def parse_mixture(**given: Any) -> MixtureSpec:
-    """The spec of a mixture; raises BadSpec with all errors."""
-    from workbench.kinds.parse_spec import parse_as
-    from workbench.specs.requests import MixtureSpec
-
-    return parse_as(MixtureSpec, given)
 
 
 def knobs(spec: type[Sane]) -> Iterator[Knob]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from engine.errors import Problem, code_of
+from engine.errors import Problem
 from ui.present.next_step_text import next_step_text, problem_text
 from ui.present.terminal import harmless, harmless_json
 from workbench.formatting.number_format import DASH, MINUS, number
@@ -107,17 +107,9 @@ def print_problem(problem: Problem, as_json: bool) -> None:
     """Prints the problem and the next step on one line of stderr, or as JSON on stdout."""
     if as_json:
         next_step = next_step_text(problem.next_step)
-        print_json({"error": {"code": code_of(problem), "message": problem_text(problem), "next_step": next_step}})
+        print_json({"error": {"code": problem.error_code, "message": problem_text(problem), "next_step": next_step}})
     else:
         print_note(problem_text(problem))
-
-
-def print_done(value: Any, sentence: str, as_json: bool) -> None:
-    """Prints a result as JSON, or a sentence that it is done."""
-    if as_json:
-        print_json(value)
-    else:
-        say(sentence)
 
 
 def shown(value: Any) -> str:

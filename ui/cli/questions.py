@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, get_origin
@@ -12,11 +11,15 @@ import typer
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.cli.mix_options import with_rule
-from ui.cli.options import Command, Json, Knob, build, group_knobs, knobs, split_commas
-from ui.cli.output import print_fields, print_json, print_rows
-from ui.errors import BadUsage
+from ui.cli.options import Command, Json, Knob, build, group_knobs, keyword, knobs, split_commas, with_parameters
+from ui.cli.output import print_fields, print_json, print_rows, say
+from ui.cli.verbs import read
+from ui.errors import BadUsageError
 from workbench.answers.base import Answer
+from workbench.answers.cards import MixtureCard
+from workbench.questions.cluster_grid import propose_temperature
 from workbench.questions.question import Question, ask, known_questions
+from workbench.store.storage import get_storage
 
 _BOUNDS = (("ge", "min"), ("le", "max"))  # of a field, and of an option
 AnswerType = TypeVar("AnswerType", bound=Answer)
@@ -53,11 +56,7 @@ def takes_question(
             function(build(question, _values(question, given), arguments, flags), as_json)
 
         parameters = [one.parameter(one.name in arguments, flags.get(one.name, "")) for one in options]
-        parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False))
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {}
-        return command
+        return with_parameters(command, function, [*parameters, keyword("as_json", Json)])
 
     return decorate
 
@@ -108,5 +107,14 @@ def _pair(text: str) -> tuple[str, str]:
     """The name and the value in `law=seven`."""
     name, _, value = text.rpartition("=")
     if not name.strip() or not value.strip():
-        raise BadUsage(f"“{text}” is not NAME=VALUE.", "Write it as in law=seven.")
+        raise BadUsageError(f"“{text}” is not NAME=VALUE.", "Write it as in law=seven.")
     return name.strip(), value.strip()
+
+
+def say_temperature(mixture: MixtureCard) -> None:
+    """Prints the temperature that dev text proposes for a gate of clusters, and how to set it."""
+    if "temperature" not in mixture.gate:
+        return
+    from ui.present.charts.cluster_grid import temperature_words
+
+    say(temperature_words(read(propose_temperature, get_storage(), mixture.name)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from engine.extras import MissingExtra, require_extras
+from engine.extras import MissingExtraError, require_extras
 
 PROBLEM = 2  # the exit code of ui.cli.app, which cannot be imported yet
 
@@ -13,7 +13,7 @@ def main() -> int:
     """Runs the command line and returns its exit code."""
     try:
         require_extras("jobs")
-    except MissingExtra as missing:
+    except MissingExtraError as missing:
         print(missing, file=sys.stderr)
         return PROBLEM
     from ui.cli.app import main as run

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
+from workbench.answers.cards import ExpertCard, MemberCard, MixtureCard
 from workbench.answers.server import Model
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from workbench.registry.cards import ExpertCard, MemberCard, MixtureCard
-    from workbench.settings import Settings
+from workbench.registry.aliases import list_aliases
+from workbench.registry.database import reading
+from workbench.registry.experts import list_experts
+from workbench.registry.mixtures import list_mixtures
+from workbench.settings import Settings
 
 
 def known_models(settings: Settings) -> list[Model]:
     """Mixtures first, then experts that are enabled."""
-    from workbench.registry.aliases import list_aliases
-    from workbench.registry.database import reading
-    from workbench.registry.experts import list_experts
-    from workbench.registry.mixtures import list_mixtures
-
     with reading(settings) as session:
         mixtures, experts, aliases = list_mixtures(session), list_experts(session), list_aliases(session)
     named: dict[tuple[str, str], list[str]] = defaultdict(list)

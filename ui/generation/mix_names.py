@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -18,7 +18,7 @@ def find_member(members: Mapping[str, str], name: str) -> str:
     by_domain = [expert for expert, domain in members.items() if domain == name]
     if len(by_domain) == 1:
         return by_domain[0]
-    raise NotFound("expert taking part", name, members)
+    raise NotFoundError("expert taking part", name, members)
 
 
 def with_clustering_id(gate: Mapping[str, Any], settings: Settings | None = None) -> dict[str, Any]:

@@ -14,15 +14,15 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from engine.config import SamplingConfig, ServePrecision
-from engine.errors import ContextLengthExceeded, Problem, TokenizerError
+from engine.errors import ContextLengthExceededError, Problem, TokenizerError
 from engine.events import Done, Echo, TextReading, Token
 from engine.loading.plan import GenerationPlan, HostUse
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.loading.host import Host
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.settings import Settings
+    from workbench.specs.requests import MixtureRequest
 
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class ModelHost:
             try:
                 with self._naming_damage():
                     self.host.require_readable(plan, prompt, num_new=num_new)
-            except (ContextLengthExceeded, TokenizerError) as problem:
+            except (ContextLengthExceededError, TokenizerError) as problem:
                 raise numbered(problem, place, len(prompts)) from problem
 
     def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
@@ -129,7 +129,7 @@ class ModelHost:
         return self._host.use() if self._host is not None else HostUse()
 
     def _naming_damage(self) -> AbstractContextManager[None]:
-        from workbench.integrity.damage import naming_damage
+        from workbench.integrity.check import naming_damage
 
         return naming_damage(self.settings)
 

@@ -18,8 +18,8 @@ from functools import partial
 from threading import Event, Lock
 from typing import Any, TypeVar
 
-from engine.inference.cancellation import Cancelled, cancel_scope
-from ui.errors import RateLimitExceeded, ServiceUnavailable
+from engine.inference.cancellation import CancelledError, cancel_scope
+from ui.errors import RateLimitExceededError, ServiceUnavailableError
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class _Turn:
             return lambda: None
         try:
             result = self.work()
-        except Cancelled as error:  # nobody looks at it: without its traceback, which holds caches of the stream
+        except CancelledError as error:  # nobody looks at it: without its traceback, which holds caches of the stream
             return partial(self.result.set_exception, error.with_traceback(None))
         except BaseException as error:  # raised where the result is awaited
             return partial(self.result.set_exception, error)
@@ -64,7 +64,8 @@ class _Turn:
 class WorkerPool:
     """Runs at most `num_slots` generations at the same time; at most `max_waiting` others wait.
 
-    Raises RateLimitExceeded when the queue is full, ServiceUnavailable once it is closed, for those too that wait then.
+    Raises RateLimitExceededError when the queue is full, ServiceUnavailableError once it is closed, for those too that
+    wait then.
     """
 
     def __init__(self, num_slots: int, max_waiting: int = 64) -> None:
@@ -88,9 +89,9 @@ class WorkerPool:
         return len(self._waiting)
 
     def require_open(self) -> None:
-        """Raises ServiceUnavailable when the server stops."""
+        """Raises ServiceUnavailableError when the server stops."""
         if self._closed:
-            raise ServiceUnavailable
+            raise ServiceUnavailableError
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a function that needs a slot; a caller that is cancelled frees it at the next step."""
@@ -139,7 +140,7 @@ class WorkerPool:
             self._waiting.clear()
         for turn in waiting:
             if turn.result.set_running_or_notify_cancel():
-                turn.result.set_exception(ServiceUnavailable())
+                turn.result.set_exception(ServiceUnavailableError())
         self._pool.shutdown(wait=False)
 
     def _enter(self, *works: Callable[[], Any]) -> list[_Turn]:
@@ -149,9 +150,9 @@ class WorkerPool:
         first, *others = turns
         with self._lock:
             if self._closed:
-                raise ServiceUnavailable
+                raise ServiceUnavailableError
             if self._busy >= self._num_slots and len(self._waiting) >= self._max_waiting:
-                raise RateLimitExceeded(len(self._waiting))
+                raise RateLimitExceededError(len(self._waiting))
             request.left.extend(others)
             self._waiting[first] = None
             while self._busy < self._num_slots and (turn := self._next(self._busy)) is not None:

@@ -7,20 +7,17 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from engine.plugins import BadPlugin, load_object
+from engine.plugins import BadPluginError, load_object
 from ui.kinds.screen import Answers, Screen, TrainForm
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import Offers
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import Kind, stored_sentence
-
-_PACKAGE = "workbench.kinds"
+from workbench.kinds.kind import Kind, known_kinds, stored_sentence
 
 
 def screen_of(name: str) -> Screen:
     """The screen of a kind: its own or, of a kind without one and of an unknown kind, what the kind itself says.
 
-    Kinds with a form on the page Train have theirs in the module of `ui.kinds` named as their spec's. Raises BadPlugin.
+    Kinds with a form on the page Train have theirs in the module of `ui.kinds` of their name. Raises BadPluginError.
     """
     kind = known_kinds().get(name)
     if kind is None:  # the package of an old job was uninstalled
@@ -37,12 +34,8 @@ def train_forms() -> dict[str, TrainForm]:
 
 def screen_path(kind: Kind[Any]) -> str:
     """`package.module:SCREEN`; empty for a kind without one."""
-    module = kind.spec.__module__.replace(_PACKAGE, "ui.kinds", 1)
-    return f"{module}:SCREEN" if not kind.screen and _is_built_in(kind) and _exists(module) else kind.screen
-
-
-def _is_built_in(kind: Kind[Any]) -> bool:
-    return kind.spec.__module__.startswith(f"{_PACKAGE}.")
+    module = f"ui.kinds.{kind.module}"
+    return f"{module}:SCREEN" if not kind.screen and kind.module and _exists(module) else kind.screen
 
 
 def _exists(module: str) -> bool:
@@ -55,7 +48,9 @@ def _exists(module: str) -> bool:
 def _load(path: str) -> Screen:
     screen = load_object(path)
     if not isinstance(screen, Screen):
-        raise BadPlugin(f"{path} is a {type(screen).__name__}, not a Screen.", "Correct it or uninstall its package.")
+        raise BadPluginError(
+            f"{path} is a {type(screen).__name__}, not a Screen.", "Correct it or uninstall its package."
+        )
     return screen
 
 
@@ -66,7 +61,7 @@ def _screen_without_form(kind: Kind[Any]) -> Screen:
         command=command,
         sentence=kind.sentence,
         link=kind.link,
-        form=None if _is_built_in(kind) else _generic_form(kind, command),
+        form=None if kind.module else _generic_form(kind, command),
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from ui.kinds.catalog import screen_of
 from ui.pages.catalog import page_at
 from ui.present.pages import Page
+from workbench.answers.cards import JobCard
 from workbench.kinds.kind import ResultLink
-from workbench.registry.cards import JobCard
 
 
 class ResultPlace(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.methods.base import Method
 from ui.present.forms.questions import Offers
 from ui.present.pages import Page
 from workbench.kinds.kind import Result, ResultLink
@@ -47,6 +48,7 @@ class TrainForm:
     draw: Callable[[Offers], None]
     needs: tuple[Need, ...] = ()
     outcomes: tuple[Outcome, ...] = ()  # of a kind that trains on text; none: it has one row, under its title
+    methods: Callable[[], Mapping[str, Method]] = field(default=dict)  # that it offers, the usual one first
     position: int = 100  # among the forms, smallest first
     widgets_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(
         default=lambda _: {}

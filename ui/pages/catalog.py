@@ -44,7 +44,7 @@ PAGE = (
 
 @cache
 def all_pages() -> tuple[Page, ...]:
-    """Every page in the order of the navigation. Raises BadPlugin."""
+    """Every page in the order of the navigation. Raises BadPluginError."""
     plugins = find_plugins("ui.pages", GROUP, "PAGE", Page, lambda page: page.address).values()
     pages = [page for page in plugins if not page.after]
     for page in (page for page in plugins if page.after):

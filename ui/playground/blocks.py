@@ -11,12 +11,60 @@ import logging
 from typing import Any
 
 import gradio as gr
+from gradio.themes import LocalFont
 
 from engine.errors import Problem
 from ui.playground.gate import ENDPOINTS
 from ui.present.next_step_text import problem_text
 from ui.serving.security import ACTOR
 from workbench.access.actor import NOBODY, Actor, acting_as
+
+# Light and dark, as in the studio's config.toml; docs/design/README.md has the contrast of all pairs.
+COLOURS = {
+    "body_background_fill": ("#ffffff", "#171614"),
+    "background_fill_primary": ("#ffffff", "#171614"),
+    "background_fill_secondary": ("#f8f8f7", "#21201d"),
+    "block_background_fill": ("#ffffff", "#171614"),
+    "input_background_fill": ("#f8f8f7", "#21201d"),
+    "input_placeholder_color": ("#5f5c57", "#b3aea6"),
+    "body_text_color": ("#2f2d2b", "#edebe8"),
+    "body_text_color_subdued": ("#5f5c57", "#b3aea6"),
+    "block_info_text_color": ("#5f5c57", "#b3aea6"),
+    "block_label_text_color": ("#2f2d2b", "#edebe8"),
+    "block_title_text_color": ("#2f2d2b", "#edebe8"),
+    "border_color_primary": ("#dedbd6", "#3d3a36"),
+    "block_border_color": ("#dedbd6", "#3d3a36"),
+    "input_border_color": ("#dedbd6", "#3d3a36"),
+    "border_color_accent": ("#0b6e8a", "#5cc0dc"),
+    "color_accent_soft": ("#e2f1f5", "#14333d"),
+    "slider_color": ("#0b6e8a", "#5cc0dc"),
+    "link_text_color": ("#0b6e8a", "#5cc0dc"),
+    "button_primary_background_fill": ("#0b6e8a", "#5cc0dc"),
+    "button_primary_background_fill_hover": ("#095a71", "#7fd0e6"),
+    "button_primary_text_color": ("#ffffff", "#0e1a1e"),
+    "button_secondary_background_fill": ("#ffffff", "#171614"),
+    "button_secondary_background_fill_hover": ("#f3f1ee", "#2b2925"),
+    "button_secondary_text_color": ("#2f2d2b", "#edebe8"),
+    "button_secondary_border_color": ("#dedbd6", "#3d3a36"),
+    "checkbox_background_color_selected": ("#0b6e8a", "#5cc0dc"),
+    "checkbox_border_color_selected": ("#0b6e8a", "#5cc0dc"),
+    "checkbox_border_color": ("#8a867f", "#8d8880"),
+    "error_background_fill": ("#fdeceb", "#3a1714"),
+    "error_border_color": ("#a3261c", "#ff9c92"),
+    "error_text_color": ("#a3261c", "#ff9c92"),
+}
+
+
+def theme() -> gr.themes.Base:
+    """The theme."""
+    # The semi-bold cut of this font that Gradio ships lacks most letters; the bold one has them.
+    font = LocalFont("Source Sans Pro", weights=(400, 700))
+    base = gr.themes.Base(
+        font=[font, "ui-sans-serif", "system-ui", "sans-serif"], text_size="md", radius_size="sm", spacing_size="sm"
+    )
+    values = {name: light for name, (light, _) in COLOURS.items()}
+    return base.set(**values, **{f"{name}_dark": dark for name, (_, dark) in COLOURS.items()})
+
 
 log = logging.getLogger(__name__)
 UNUSABLE = "The playground cannot use what the page sent. Reload the page."

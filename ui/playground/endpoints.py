@@ -10,9 +10,9 @@ from gradio.events import api
 from starlette.concurrency import run_in_threadpool
 
 from engine.config import SamplingConfig
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.generation.known_models import known_models
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState
@@ -36,7 +36,7 @@ def add_endpoints(state: AppState) -> None:
     ) -> AsyncGenerator[str, None]:
         """The text that a mixture or an expert writes on from a prompt, as it grows."""
         if not (isinstance(model, str) and isinstance(prompt, str)):
-            raise BadUsage("model and prompt are texts.")
+            raise BadUsageError("model and prompt are texts.")
         sampling = _sampling(max_tokens, temperature, top_p, seed, top_k)
         async with aclosing(_texts(state, model, prompt, sampling)) as texts:
             async for text in texts:
@@ -51,7 +51,7 @@ def _sampling(max_tokens: Any, temperature: Any, top_p: Any, seed: Any, top_k: A
     try:
         numbers = int(max_tokens), float(temperature), float(top_p), int(seed), int(top_k)
     except (TypeError, ValueError, OverflowError):
-        raise BadUsage("max_tokens, top_k and seed are whole numbers, temperature and top_p numbers.") from None
+        raise BadUsageError("max_tokens, top_k and seed are whole numbers, temperature and top_p numbers.") from None
     return SamplingConfig(*numbers)
 
 

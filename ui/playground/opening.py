@@ -23,12 +23,14 @@ from ui.playground.address import (
     PlaygroundAddress,
     read_address,
 )
-from ui.playground.chips import chips_as, chips_with
 from ui.playground.player import Player, parts_update
-from ui.playground.rounds import Memory
+from ui.playground.rounds import Memory, chips_as, chips_with
 from ui.playground.view import problem_html
 from ui.present.forms.settings_in_address import not_used, read_parts
 from ui.present.next_step_text import problem_text
+from workbench.analysis.sample_texts import example
+from workbench.registry.mixtures import most_useful_first
+from workbench.store.storage import get_storage
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState
@@ -129,21 +131,14 @@ class Opening:
 
     def _mixtures(self) -> list[str]:
         """The names of all mixtures, the most useful first."""
-        from workbench.registry.database import reading
-        from workbench.registry.mixtures import most_useful_first
-
-        with reading(self._state.settings) as session:
-            return [card.name for card in most_useful_first(session)]
+        return [card.name for card in self._state.read(most_useful_first)]
 
     def first_prompt(self, model: str) -> str:
         """The start of held-out text of a mixture's first domain; the default prompt if there is none."""
-        from workbench.analysis.sample_texts import example
-        from workbench.registry.database import reading
-        from workbench.store.storage import get_storage
-
         if model in self._mixtures():
-            with suppress(Problem), reading(self._state.settings) as session:
-                return example(session, get_storage(self._state.settings), model)[:PROMPT_CHARACTERS] or FIRST_PROMPT
+            with suppress(Problem):
+                text = self._state.read(example, get_storage(self._state.settings), model)
+                return text[:PROMPT_CHARACTERS] or FIRST_PROMPT
         return FIRST_PROMPT
 
 

@@ -59,14 +59,15 @@
   const sendAddress = () => { if (window.top !== window) parent.postMessage({ playground: String(ours()) }, "*"); };
   const setAddress = (address) => {
     const before = ours(), query = new URLSearchParams(address);
-    if (String(query) === String(before)) return;
+    if (isLeaving || String(query) === String(before)) return;
     const theme = new URLSearchParams(location.search).get("__theme");
     const change = isResult(before) || isResult(query) ? "pushState" : "replaceState";
     if (theme) query.set("__theme", theme);
     history[change](null, "", location.pathname + (query.size ? `?${query}` : ""));
     sendAddress();
   };
-  window.addEventListener("popstate", () => location.reload());
+  let isLeaving = false;  // after “back” or “forward”: an entry for a late answer would drop those that come after
+  window.addEventListener("popstate", () => { isLeaving = true; location.reload(); });
   sendAddress();
   let sent = 0;  // changes of settings, in the order of a user
   window.workbench = {
@@ -149,15 +150,22 @@
     const names = [..."ABCD"], panes = names.map((name) => one(`#answer-${name.toLowerCase()}`));
     if (panes.includes(null)) { setTimeout(begin, 50); return; }
     panes.forEach((pane, number) => watch(pane, names[number]));
-    let settings, latest = 0;  // the turn of the newest answer
+    let settings, early, latest = 0;  // those of the address; the first answer to a change; the turn of the newest one
     for (const place of ["#permalink", "#settings", "#cells"].map(one)) {
       new MutationObserver(() => {
-        const { address, settings: own, turn } = place.querySelector("[data-address], [data-settings]")?.dataset ?? {};
-        if (Number(turn) < latest) return;  // a later answer has overtaken this one
-        latest = Number(turn ?? latest);
-        const isChanged = own === undefined || own !== settings;  // a field that is only left changes nothing
-        if (address !== undefined || settings === undefined) settings = own ?? settings;
-        if (address !== undefined && isChanged) setAddress(address);
+        const data = place.querySelector("[data-address], [data-settings]")?.dataset ?? {}, own = data.settings;
+        let { address } = data;
+        if (Number(data.turn) < latest) return;  // a later answer has overtaken this one
+        latest = Number(data.turn ?? latest);
+        if (own !== undefined && settings === undefined) {  // what the page opened with is not known yet
+          if (address !== undefined && early === undefined) { early = address; return; }
+          settings = address === undefined ? own : early;
+          address ??= early;
+        }
+        const isChanged = own === undefined || address !== settings;  // a field that is only left changes nothing
+        if (address === undefined || !isChanged) return;
+        if (own !== undefined) settings = address;
+        setAddress(address);
       }).observe(place, { childList: true, subtree: true, characterData: true, attributes: true });
     }
     one("#prompt textarea")?.focus();

@@ -23,24 +23,36 @@ from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
 from ui.playground.address import CHAT, panes_address
-from ui.playground.chips import chip_values, chips_chosen, chips_of, request_of
 from ui.playground.pacing import newest_of
-from ui.playground.rounds import LETTERS, NUM_PANES, Memory, PaneRequest, Round, count_of, pane_of
+from ui.playground.rounds import (
+    LETTERS,
+    NUM_PANES,
+    Memory,
+    PaneRequest,
+    Round,
+    chip_values,
+    chips_chosen,
+    chips_of,
+    count_of,
+    pane_of,
+    request_of,
+)
 from ui.playground.view import Answer, answer_html, diff_html, legend_html, next_html, problem_html, stored_html
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer
-from workbench.requests.verification import changed_since
+from workbench.answers.posteriors import Manifest, StoredAnswer
+from workbench.registry.comparisons import get_comparison
+from workbench.registry.things import THINGS
+from workbench.requests.verification import changes_since
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.loading.plan import GenerationPlan
     from ui.generation.app_state import AppState
     from workbench.answers.history import ComparedAnswerCard, ComparisonCard
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.answers.server import Model
+    from workbench.specs.requests import MixtureRequest
 
 CHOOSE = "Choose a mixture or an expert first."
 FAILED_BLIND = "This model gave no answer; the reason may name it. Turn “Blind” off and generate again to read it."
@@ -77,11 +89,7 @@ class Player:
 
     def comparison(self, id: str) -> ComparisonCard:
         """A stored comparison."""
-        from workbench.registry.comparisons import get_comparison
-        from workbench.registry.database import reading
-
-        with reading(self._state.settings) as session:
-            return get_comparison(session, id, self._state.settings.history_days)
+        return self._state.read(get_comparison, id, self._state.settings.history_days)
 
     def switches_of(self, model: str | None) -> list[Any]:
         """The chips of a model's experts, the active ones on, and the parts of experts that have parts."""
@@ -97,15 +105,7 @@ class Player:
         return next((one for one in known_models(self._state.settings) if one.id == name), None)
 
     def _chips(self, model: Model | None) -> dict[str, Any]:
-        from workbench.registry.database import reading
-        from workbench.registry.experts import get_expert
-        from workbench.registry.mixtures import get_mixture
-
-        if model is None:
-            return chips_of(None)
-        with reading(self._state.settings) as session:
-            read = get_mixture if model.kind == "mixture" else get_expert
-            return chips_of(read(session, model.id))
+        return chips_of(None if model is None else self._state.read(THINGS[model.kind].get, model.id))
 
     def address(self, *values: Any) -> str:
         """The address of the panes that are shown, by the same inputs as `play`; empty while a setting is empty."""
@@ -389,7 +389,7 @@ def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:
     ids = stored.choices[0].token_ids
     pairs = zip(ids, answer.token_ids, strict=False)
     same = next((place for place, (old, new) in enumerate(pairs) if old != new), min(len(ids), len(answer.token_ids)))
-    changed = changed_since(stored.manifest, answer.manifest)
+    changed = changes_since(stored.manifest, answer.manifest)
     since = f" Changed since: {'; '.join(changed)}." if changed else ""
     if same == len(ids):
         return f"The same text as stored.{since}"

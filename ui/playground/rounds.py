@@ -4,13 +4,112 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Json, TypeAdapter, ValidationError
 
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.view import Answer
+from ui.present.forms.settings_in_address import MemberSetting, member_values, read_members
+from workbench.formatting.palette import look_of
+from workbench.specs.requests import MixtureRequest
+
+if TYPE_CHECKING:
+    from workbench.answers.cards import ExpertCard, MixtureCard
+    from workbench.answers.posteriors import Manifest
+
+
+HEAVIEST = 2  # of the sliders in chips.html
+MOST_CHIPS = 64  # more experts than anybody switches by hand; a request without changes still takes all of them
+
+
+def chips_of(card: MixtureCard | ExpertCard | None) -> dict[str, Any]:
+    """The chips of a mixture or of an expert. The largest weight stands as 1."""
+    if card is None:
+        return {"experts": [], "open": False}
+    members = [one for one in getattr(card, "members", ()) if one.enabled][:MOST_CHIPS]
+    largest = max((one.weight for one in members), default=1.0) or 1.0
+    shown = [_chip(one.expert, one.mark, one.colour_number, one.active, one.weight / largest) for one in members]
+    if not hasattr(card, "members"):
+        shown = [_chip(card.name, card.mark, card.colour_number, True, 1.0)]
+    return {"experts": shown, "open": False}
+
+
+def _chip(name: str, mark: str, number: int, is_on: bool, weight: float) -> dict[str, Any]:
+    look = look_of(number)
+    return {
+        "name": name,
+        "mark": mark,
+        "colour": look.colour,
+        "letters": look.letters,
+        "on": is_on,
+        "active": is_on,  # as stored; so are the next two at first
+        "weight": round(weight, 2),
+        "stored": round(weight, 2),
+    }
+
+
+def chips_as(chips: dict[str, Any], manifest: Manifest | None) -> dict[str, Any]:
+    """The chips as they were in a stored answer."""
+    if manifest is None:
+        return chips
+    given = {one.name: one.weight for one in manifest.experts}
+    largest = max(given.values(), default=1.0) or 1.0
+    experts = [
+        {**one, "on": True, "weight": round(given[one["name"]] / largest, 2)}
+        if one["name"] in given
+        else {**one, "on": False}
+        for one in chips["experts"]
+    ]
+    return {**chips, "experts": experts}
+
+
+def chips_with(chips: dict[str, Any], values: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The chips as an address sets them, and a sentence for each value that cannot be used."""
+    settings, faults = read_members(values, _stored(chips))
+    experts = [
+        {**one, "on": settings[one["name"]].is_on, "weight": settings[one["name"]].weight} for one in chips["experts"]
+    ]
+    return {**chips, "experts": experts}, faults
+
+
+def chips_chosen(chips: dict[str, Any], sent: Mapping[str, Any], without: str = "") -> dict[str, Any]:
+    """The chips with what a browser chose: which are on, but never `without`, and their weights."""
+    chosen = {one["name"]: (one["on"] and one["name"] != without, one["weight"]) for one in sent["experts"]}
+    experts = []
+    for one in chips["experts"]:
+        is_on, weight = chosen.get(one["name"], (one["on"], one["weight"]))
+        experts.append({**one, "on": is_on, "weight": min(HEAVIEST, max(0.0, weight))})
+    return {**chips, "experts": experts}
+
+
+def chip_values(chips: Mapping[str, Any] | None) -> list[str]:
+    """What was switched and weighed, as an address has it. The largest stored weight is 1."""
+    experts = (chips or {}).get("experts", ())
+    now = {str(one["name"]): MemberSetting(bool(one["on"]), float(one["weight"])) for one in experts}
+    return member_values(_stored(chips or {}), now)
+
+
+def _stored(chips: Mapping[str, Any]) -> dict[str, MemberSetting]:
+    return {
+        str(one["name"]): MemberSetting(bool(one["active"]), float(one["stored"]), HEAVIEST)
+        for one in chips.get("experts", ())
+    }
+
+
+def request_of(
+    model: str, chips: Mapping[str, Any] | None, num_members: int, parts: Mapping[str, Sequence[str]]
+) -> MixtureRequest:
+    """The request of a pane. Weights that nobody moved are left as they are stored."""
+    experts = list((chips or {}).get("experts", ()))
+    if num_members > len(experts):  # more than there are chips for
+        return MixtureRequest(model, parts=parts)
+    active = [str(one["name"]) for one in experts if one["on"]]
+    moved = any(one["weight"] != one["stored"] for one in experts)
+    weights = {str(one["name"]): float(one["weight"]) for one in experts if one["on"]} if moved else None
+    return MixtureRequest(model, active, weights, parts=parts)
+
 
 NUM_PANES = 4
 LETTERS = "ABCD"
@@ -47,7 +146,7 @@ class Round:
                 for name, value in given
             }
         except (TypeError, ValueError, OverflowError):
-            raise BadUsage("A sampling setting is not a number.") from None
+            raise BadUsageError("A sampling setting is not a number.") from None
         panes = [pane_of(*rest[3 * place : 3 * place + 3]) for place in range(count_of(count))]
         return cls(str(prompt or ""), sampling, panes, answer_format, bool(is_blind), bool(without))
 
@@ -75,20 +174,20 @@ _PARTS = TypeAdapter(list[Json[tuple[str, str]]])
 
 
 def pane_of(model: Any, chips: Any, parts: Any) -> PaneRequest:
-    """The request of one pane. Raises BadUsage for values of another shape than the page sends."""
+    """The request of one pane. Raises BadUsageError for values of another shape than the page sends."""
     try:
         _Chips.model_validate(chips or {"experts": []})
         _PARTS.validate_python(parts or [])
     except ValidationError:
-        raise BadUsage("The switches of a pane cannot be read.", "Reload the page.") from None
+        raise BadUsageError("The switches of a pane cannot be read.", "Reload the page.") from None
     return PaneRequest(model if isinstance(model, str) else None, chips or {"experts": []}, parts or [])
 
 
 def count_of(panes: Any) -> int:
-    """How many panes are shown. Raises BadUsage for more or fewer than there can be."""
+    """How many panes are shown. Raises BadUsageError for more or fewer than there can be."""
     if type(panes) is int and 1 <= panes <= NUM_PANES:
         return panes
-    raise BadUsage(f"There are 2 to {NUM_PANES} panes.", "Reload the page.")
+    raise BadUsageError(f"There are 2 to {NUM_PANES} panes.", "Reload the page.")
 
 
 @dataclass(frozen=True)

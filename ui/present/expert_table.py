@@ -10,7 +10,7 @@ from typing import Any
 from engine.text.split_names import HeldOutSplit
 from ui.present.text.formatting import clock, millions, pluralize, short, size
 from ui.present.text.measures import in_percent, measure_text
-from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard
+from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard
 
 CERTIFIED, NOT_SCORED, WITH_ALIAS = "certified", "not scored", "with an alias"
 

@@ -10,9 +10,9 @@ from typing import Any
 from engine.methods.registry import method_of
 from ui.present.pages import EXPERTS, MIXTURES, TRAIN, Page
 from ui.present.text.formatting import ago, listed, pluralize
+from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MemberCard, MixtureCard, ReportCard
 from workbench.formatting.number_format import DASH
 from workbench.questions.perplexities import MixedDomain
-from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MemberCard, MixtureCard, ReportCard
 
 _LAST = "Last measured change"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ui.present.csv_text import csv_text
-from workbench.analysis.curves.job_metrics import MetricValue
+from workbench.analysis.training_curves import MetricValue
 
 HEADER = csv_text([], list(MetricValue.model_fields))
 

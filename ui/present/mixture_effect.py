@@ -9,10 +9,10 @@ from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks
 from ui.present.picture import look_data
 from ui.present.text.formatting import listed, pluralize
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import DASH, change, perplexity
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.questions.perplexities import MixedDomain
+from workbench.specs.requests import MixtureRequest
 
 LITTLE = 1.0  # percent: a smaller change is called none
 MOST_ROWS = 24

@@ -12,9 +12,9 @@ from ui.present.comparability import TokenMeasure
 from ui.present.headlines import perplexity_text, takes_part
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
 from ui.present.text.formatting import listed, pluralize
+from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
 from workbench.formatting.number_format import DASH
 from workbench.formatting.palette import Look
-from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
 
 MOST_EXPERTS, MOST_DOMAINS, MOST_CARDS = 7, 10, 12
 

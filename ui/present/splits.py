@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine.text.split import DEV_SHARE, TEST_SHARE
+from workbench.answers.cards import DomainCard
 from workbench.formatting.number_format import percent
-from workbench.registry.cards import DomainCard
 
 _TRAIN = 1 - DEV_SHARE - TEST_SHARE
 SPLIT_RULE = (

@@ -8,14 +8,14 @@ from typing import Any
 
 from engine.plugins import find_plugins, missing_package
 from ui.reports.report_type import Part, ReportType, stored_sentence
-from workbench.registry.cards import ReportCard
+from workbench.answers.cards import ReportCard
 
 GROUP = "expert_workbench.reports"  # of entry points
 
 
 @cache
 def report_types() -> dict[str, ReportType[Any]]:
-    """Every sort of report by its name. Raises BadPlugin."""
+    """Every sort of report by its name. Raises BadPluginError."""
     return find_plugins("ui.reports.types", GROUP, "REPORT", ReportType, lambda report: report.name)
 
 

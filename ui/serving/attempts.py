@@ -22,7 +22,7 @@ MAX_WAITING = 5  # tries of such a client, the one whose turn it is among them; 
 KNOWN_SECONDS = 3600.0  # after a right token in a header
 
 
-class TooManyTries(Exception):
+class TooManyTriesError(Exception):
     """More tries of a client wait than may; `seconds` is when the last of them is done."""
 
     seconds = round(MAX_WAITING * SLOW_SECONDS)
@@ -71,12 +71,12 @@ class Attempts:
         self._known: dict[str, float] = {}  # when a client last sent a right token in a header, the latest last
 
     async def in_form(self, client: str, token: bytes) -> tuple[Actor | None, bool]:
-        """Whose token was typed, and whether its try was slow. Raises TooManyTries."""
+        """Whose token was typed, and whether its try was slow. Raises TooManyTriesError."""
         async with self._turn(client) as is_slow:
             return await self._try(client, token), is_slow
 
     async def in_header(self, client: str, token: bytes) -> Actor | None:
-        """Whose token a program sent. Raises TooManyTries."""
+        """Whose token a program sent. Raises TooManyTriesError."""
         if self._is_known(client):
             actor = await self._try(client, token)
         else:
@@ -103,13 +103,13 @@ class Attempts:
         """The turn of one try; whether it had to wait, the right token too: its answer must not come before others."""
         line = self._lines.setdefault(client, _Line())
         if self._failures.are_too_many(client) and line.num >= MAX_WAITING:
-            raise TooManyTries
+            raise TooManyTriesError
         line.num += 1
         try:
             async with line.turn:
                 is_slow = self._failures.are_too_many(client) and not is_free(client)
                 if is_slow and line.num > MAX_WAITING:  # it came before the failures
-                    raise TooManyTries
+                    raise TooManyTriesError
                 if is_slow:
                     await self._pause(SLOW_SECONDS)
                 yield is_slow

@@ -13,8 +13,7 @@ from ui.addresses import REGISTRY_HEADER, registry_id, studio_address
 from ui.serving.login import login_path
 from workbench.access.home_token import LOGIN_FOLDER, access_token, needs_token
 from workbench.settings import Settings, get_settings
-from workbench.store.private_files import write_private
-from workbench.store.private_folder import private_folder
+from workbench.store.private_folder import private_folder, write_private
 
 MAX_WAIT_SECONDS = 60.0
 

@@ -13,13 +13,35 @@ from typing import TYPE_CHECKING
 
 from engine.errors import Problem
 from ui.addresses import api_address, require_free_port, require_safe_address, studio_address
-from ui.errors import ServerDown
+from ui.errors import ServerDownError
 from ui.present.text.formatting import ago, clock, pluralize, size
-from ui.serving.disks import ENOUGH_BYTES, least_free, trashed_bytes
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
     from workbench.store.storage import Storage
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.settings import Settings
+
+
+ENOUGH_BYTES = 2_000_000_000  # for the demo with its checkpoints, and a margin
+
+
+def least_free(settings: Settings) -> tuple[int, Path]:
+    """The free bytes of the home's and the artifacts' disk, whichever has less, and the folder on it."""
+    from workbench.store.storage import free_bytes
+
+    return min((free_bytes(folder), folder) for folder in (settings.artifacts_folder, settings.root))
+
+
+def trashed_bytes(settings: Settings) -> int:
+    """The size of the trash."""
+    from jobs.garbage_collection import trashed
+
+    return sum(one.size_bytes for one in trashed(settings))
+
 
 NEWEST_TESTED = (3, 14)
 OLDEST = (3, 11)
@@ -103,7 +125,7 @@ def _registry(settings: Settings) -> Finding:
 
 def check_artifacts(settings: Settings) -> Finding:
     """Checks that the artifacts belong to this registry and that it has a row for each."""
-    from workbench.errors import NoRegistry, StorageError
+    from workbench.errors import NoRegistryError, StorageError
     from workbench.registry.database import has_registry, reading
     from workbench.store.ownership import refusal, state_of
     from workbench.store.storage import get_storage
@@ -114,7 +136,7 @@ def check_artifacts(settings: Settings) -> Finding:
             return _without_registry(storage)
         with reading(settings) as session:
             state = state_of(session, storage)
-    except (NoRegistry, StorageError) as problem:
+    except (NoRegistryError, StorageError) as problem:
         return Finding("Artifacts", False, problem.problem, problem.next_step)
     if (refused := refusal(state, storage)) is not None:
         return Finding("Artifacts", False, refused.problem, refused.next_step)
@@ -213,7 +235,7 @@ def _api(settings: Settings) -> Finding:
     from ui.client import Client
 
     require_safe_address(settings)
-    with Client(settings) as client, suppress(ServerDown):
+    with Client(settings) as client, suppress(ServerDownError):
         client.health()
         return Finding("API", True, f"running at {api_address(settings)}")
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from engine.gpus import has_driver
 from engine.subprocesses import python_command
 from ui.addresses import api_address
-from ui.errors import GpuTaken, UiError
+from ui.errors import GpuTakenError, UiError
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -33,7 +33,7 @@ _SECONDS = 120.0  # for torch to name a GPU
 def gpu_lease(settings: Settings, uuid_of: Callable[[str], str] | None = None) -> Iterator[str]:
     """Leases the GPU of these settings while the block lasts and yields its UUID; empty without a GPU.
 
-    Raises GpuTaken where another server has it, unless the settings allow to share one.
+    Raises GpuTakenError where another server has it, unless the settings allow to share one.
     """
     uuid = (uuid_of or find_uuid)(settings.device)
     if not uuid or settings.share_gpu:
@@ -44,7 +44,7 @@ def gpu_lease(settings: Settings, uuid_of: Callable[[str], str] | None = None) -
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise GpuTaken(uuid, file.read().strip()) from error
+            raise GpuTakenError(uuid, file.read().strip()) from error
         file.truncate()
         file.write(f"{api_address(settings)}, home folder {settings.root}")
         file.flush()

@@ -22,10 +22,9 @@ from ui.server_proof import prove
 from workbench.access import users
 from workbench.access.actor import OWNER, THE_OWNER, Actor, acting_as
 from workbench.access.home_token import LOGIN_FOLDER, access_token, ensure_token, known_token, needs_token
-from workbench.errors import NoRegistry, RegistryUnavailable
+from workbench.errors import NoRegistryError, RegistryUnavailableError
 from workbench.registry.database import reading
-from workbench.store.private_files import create_private, write_private
-from workbench.store.private_folder import private_folder
+from workbench.store.private_folder import create_private, private_folder, write_private
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -136,13 +135,13 @@ class Login:
         return self._user(lambda session: users.actor_of_id(session, id))
 
     def _user(self, find: Callable[[Any], Actor | None]) -> Actor | None:
-        """A user of the registry; None without a registry. Raises RegistryUnavailable where it does not respond."""
+        """A user of the registry; None without a registry. Raises RegistryUnavailableError if it does not respond."""
         try:
             with acting_as(THE_OWNER), reading(self._settings) as session:
                 return find(session)
-        except RegistryUnavailable:
+        except RegistryUnavailableError:
             raise
-        except NoRegistry:
+        except NoRegistryError:
             return None
 
     def _write(self, folder: str, name: str, expires: float, user_id: str) -> None:

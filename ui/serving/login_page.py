@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive
 
-from ui.serving.attempts import SLOW_SECONDS, Attempts, TooManyTries
+from ui.serving.attempts import SLOW_SECONDS, Attempts, TooManyTriesError
 from ui.serving.forwarded import client_of
 from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, SESSION_SECONDS, Login
 from workbench.access.actor import OWNER
@@ -77,7 +77,7 @@ class LoginPage:
         token = _typed_token(await _body(receive))
         try:
             actor, is_slow = await self._attempts.in_form(client_of(request.scope), token)
-        except TooManyTries as problem:
+        except TooManyTriesError as problem:
             note = f"Too many tries from this address wait already. Try again in {problem.seconds} seconds."
             return self.ask(note, 429, problem.seconds)
         if actor is None and is_slow:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -41,13 +41,13 @@ from ui.addresses import (
     studio_address,
 )
 from ui.server_proof import CHALLENGE_HEADER, HEALTH_PATHS, PROOF_HEADER
-from ui.serving.attempts import Attempts, TooManyTries
+from ui.serving.attempts import Attempts, TooManyTriesError
 from ui.serving.forwarded import as_forwarded, client_of
 from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, Login, token_in
 from ui.serving.login_page import LoginPage
 from workbench.access.actor import Actor, Role, acting_as, require
 from workbench.access.home_token import ensure_token
-from workbench.errors import Forbidden, RegistryUnavailable
+from workbench.errors import ForbiddenError, RegistryUnavailableError
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -62,7 +62,7 @@ NONCE = "workbench.nonce"  # in the scope of every request: what marks the scrip
 _JSON, _FORM, _FILES = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """A request that is not let in; `retry_after` says in how many seconds it may be, where it is known."""
 
     def __init__(self, status: int, message: str, code: str, retry_after: int = 0) -> None:
@@ -201,7 +201,7 @@ class Guard:
                 with acting_as(actor), self._bodies.received(receive, self._rules.max_bytes(path)) as limited:
                     await self._app(scope, limited, marked)
                 return
-        except Refusal as refusal:
+        except RefusedError as refusal:
             response = self._refused(connection, refusal)
         await response(scope, receive, self._marked(send, self._own_policy))
 
@@ -212,31 +212,29 @@ class Guard:
         if not is_probe or connection.headers.get(REGISTRY_HEADER) != self._registry:
             return send
         proof = await run_in_threadpool(self._login.prove, challenge, connection.scope.get("server"))
-
-        async def proving(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[PROOF_HEADER] = proof
-            await send(message)
-
-        return proving
+        return _with_headers(send, {PROOF_HEADER: proof})
 
     def _check_sender(self, connection: HTTPConnection) -> None:
         """Refuses what another site, or a page on another port of this machine, sent."""
         headers = connection.headers
         counts = Counter(headers.keys())
         if twice := next((name for name in _SINGLE if counts[name] > 1), ""):
-            raise Refusal(400, f"The request must carry one header “{twice}”, but has {counts[twice]}.", "bad_request")
+            raise RefusedError(
+                400, f"The request must carry one header “{twice}”, but has {counts[twice]}.", "bad_request"
+            )
         host = headers.get("host", "")
-        if not self._is_own_name(_name(f"//{host}")):
-            raise Refusal(403, _FOREIGN_HOST.format(short(host)), "foreign_host")
+        if not self._is_own_name(_split(f"//{host}").hostname or ""):
+            raise RefusedError(403, _FOREIGN_HOST.format(short(host)), "foreign_host")
         origin = headers.get("origin")
         if origin is None and self._needs_origin(connection):
-            raise Refusal(403, "The request must carry this server's own Origin header.", "foreign_origin")
-        if origin is not None and _place(origin) != host:
-            raise Refusal(403, f"The Origin header must be this server, but is “{short(origin)}”.", "foreign_origin")
+            raise RefusedError(403, "The request must carry this server's own Origin header.", "foreign_origin")
+        if origin is not None and _split(origin).netloc != host:
+            raise RefusedError(
+                403, f"The Origin header must be this server, but is “{short(origin)}”.", "foreign_origin"
+            )
         site = headers.get("sec-fetch-site", "none")
         if site not in ("none", "same-origin") and not self._is_visit(connection):
-            raise Refusal(
+            raise RefusedError(
                 403, f"A page of another address may only link here (Sec-Fetch-Site: {short(site)}).", "foreign_site"
             )
 
@@ -259,20 +257,22 @@ class Guard:
         return is_page and headers.get("sec-fetch-dest") in ("document", *self._rules.frames)
 
     async def _check_request(self, connection: HTTPConnection) -> Actor:
-        """Who asks. Raises Refusal for nobody, and for a body that may not be."""
+        """Who asks. Raises RefusedError for nobody, and for a body that may not be."""
         headers = connection.headers
         # Before the token: a client that learns that this is another workbench never sends it.
         if headers.get(REGISTRY_HEADER, self._registry) != self._registry:
-            raise Refusal(421, self._foreign, "foreign_registry")
+            raise RefusedError(421, self._foreign, "foreign_registry")
         try:
             actor = await self._actor_of(connection)
-        except TooManyTries as problem:
+        except TooManyTriesError as problem:
             message = f"Too many wrong tokens came from this address. Try again in {problem.seconds} seconds."
-            raise Refusal(429, message, "rate_limit_exceeded", problem.seconds) from None
-        except RegistryUnavailable as problem:
-            raise Refusal(503, problem.problem, "registry_unavailable") from None
+            raise RefusedError(429, message, "rate_limit_exceeded", problem.seconds) from None
+        except RegistryUnavailableError as problem:
+            raise RefusedError(503, problem.problem, "registry_unavailable") from None
         if actor is None:
-            raise Refusal(401, "The request must carry this server's token (Authorization: Bearer …).", TOKEN_WANTED)
+            raise RefusedError(
+                401, "The request must carry this server's token (Authorization: Bearer …).", TOKEN_WANTED
+            )
         if connection.scope["type"] == "http":
             self._check_body(connection)
             if connection.scope["path"].startswith(self._rules.uploads):
@@ -292,20 +292,20 @@ class Guard:
         with acting_as(actor):
             try:
                 require(Role.EDITOR)
-            except Forbidden as problem:
-                raise Refusal(403, problem.problem, "forbidden") from None
+            except ForbiddenError as problem:
+                raise RefusedError(403, problem.problem, "forbidden") from None
 
     def _check_body(self, connection: HTTPConnection) -> None:
         """Refuses a body that is too long, or of another type than the path takes: a page may send simple ones."""
         headers, path = connection.headers, connection.scope["path"]
         most = self._rules.max_bytes(path)
         if _length(headers) > most:
-            raise Refusal(413, _too_large(most), "too_large")
+            raise RefusedError(413, _too_large(most), "too_large")
         if connection.scope["method"] in _SAFE or not (_length(headers) or "transfer-encoding" in headers):
             return
         wanted = self._rules.content_type(path)
         if headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
-            raise Refusal(415, f"Send the body with “Content-Type: {wanted}”.", "unsupported_media_type")
+            raise RefusedError(415, f"Send the body with “Content-Type: {wanted}”.", "unsupported_media_type")
 
     def _is_own_name(self, name: str) -> bool:
         host = self._rules.host
@@ -314,26 +314,18 @@ class Guard:
         return is_any(host) and (name == socket.gethostname().lower() or name in own_addresses())
 
     def _marked(self, send: Send, policy: str) -> Send:
-        async def marked(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                MutableHeaders(scope=message).update({**self._rules.headers, _POLICY: policy})
-            await send(message)
+        return _with_headers(send, {**self._rules.headers, "content-security-policy": policy})
 
-        return marked
-
-    def _refused(self, connection: HTTPConnection, refusal: Refusal) -> Response:
-        if refusal.status != 401:
-            return _answer(refusal, {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {})
-        if _wants_page(connection):
-            return self._login_page.ask()
-        return _answer(refusal, _BASIC_CHALLENGE if self._rules.for_programs else {})
-
-
-def _wants_page(connection: HTTPConnection) -> bool:
-    """Whether a person waits for a page in a window of its own."""
-    headers = connection.headers
-    is_get = connection.scope.get("method") == "GET" and "text/html" in headers.get("accept", "")
-    return is_get and headers.get("sec-fetch-dest", "document") == "document"
+    def _refused(self, connection: HTTPConnection, refusal: RefusedError) -> Response:
+        headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {}
+        if refusal.status == 401:
+            given = connection.headers
+            is_get = connection.scope.get("method") == "GET" and "text/html" in given.get("accept", "")
+            if is_get and given.get("sec-fetch-dest", "document") == "document":  # a person waits for a page
+                return self._login_page.ask()
+            headers = _BASIC_CHALLENGE if self._rules.for_programs else {}
+        body = {"message": refusal.message, "type": "invalid_request_error", "param": None, "code": refusal.code}
+        return JSONResponse({"error": body}, refusal.status, headers)
 
 
 # The headers that are read here: of two values, what stands before or behind the guard might read the other one.
@@ -341,9 +333,19 @@ _SINGLE = (
     *("host", "origin", "authorization", "content-type", "content-length", "transfer-encoding"),
     *("sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest", REGISTRY_HEADER, USER_HEADER, CHALLENGE_HEADER),
 )
-_POLICY = "content-security-policy"
 _FOREIGN_HOST = "The Host header must name this server, but is “{}”. If it is right, add it to WORKBENCH_HOSTS."
 _BASIC_CHALLENGE = {"www-authenticate": 'Basic realm="Expert Workbench: any user, the token as password"'}
+
+
+def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """Adds headers to what is answered, to a web socket that is refused as well."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            MutableHeaders(scope=message).update(headers)
+        await send(message)
+
+    return sending
 
 
 def _too_large(most: int) -> str:
@@ -389,21 +391,9 @@ def _length(headers: Headers) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-def _name(url: str) -> str:
+def _split(url: str) -> SplitResult:
+    """The parts of a URL; all are empty where it cannot be read."""
     try:
-        return urlsplit(url).hostname or ""
+        return urlsplit(url)
     except ValueError:
-        return ""
-
-
-def _place(url: str) -> str:
-    """Host and port of a URL; empty where it cannot be read."""
-    try:
-        return urlsplit(url).netloc
-    except ValueError:
-        return ""
-
-
-def _answer(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
-    body = {"message": refusal.message, "type": "invalid_request_error", "param": None, "code": refusal.code}
-    return JSONResponse({"error": body}, refusal.status, headers)
+        return urlsplit("")

@@ -81,7 +81,7 @@ def _settings() -> Settings:
 
 def _serve(settings: Settings) -> None:
     from engine.device import prepare_process
-    from workbench.store.temporary_files import keep_temporary_files
+    from workbench.store.private_folder import keep_temporary_files
 
     keep_temporary_files(settings)
     os.environ["FORWARDED_ALLOW_IPS"] = ""  # what uvicorn believes of a proxy: the guard reads its headers

@@ -26,7 +26,7 @@ from ui.addresses import (
     require_safe_address,
     studio_address,
 )
-from ui.errors import BadUsage, UiError
+from ui.errors import BadUsageError, UiError
 from ui.present.terminal import harmless
 from ui.serving.browser import can_browse, studio_answers
 from ui.serving.login import login_link
@@ -59,7 +59,7 @@ def check(settings: Settings) -> None:
             pass
     require_safe_address(settings)
     if settings.api_port == settings.studio_port:
-        raise BadUsage(
+        raise BadUsageError(
             f"The API and the studio need two ports, but both have {settings.api_port}.",
             "Set WORKBENCH_API_PORT or WORKBENCH_STUDIO_PORT.",
         )
@@ -68,9 +68,9 @@ def check(settings: Settings) -> None:
 
 
 def without_auth(settings: Settings) -> Settings:
-    """The settings of servers that require no token; `check` refuses them beyond loopback. Raises BadUsage."""
+    """The settings of servers that require no token; `check` refuses them beyond loopback. Raises BadUsageError."""
     if settings.token.get_secret_value():
-        raise BadUsage("`--no-auth` needs no token, but WORKBENCH_TOKEN is set.", "Leave one of them out.")
+        raise BadUsageError("`--no-auth` needs no token, but WORKBENCH_TOKEN is set.", "Leave one of them out.")
     return settings.model_copy(update={"no_auth": True})
 
 

@@ -10,7 +10,7 @@ from ui.present.forms.questions import Offers, questions_of
 from ui.widgets.fields import Answers, draw_widget
 from ui.widgets.job_form import show_job_form
 from ui.widgets.numbers import draw_number
-from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.mixtures import AverageExperts
 
 _KIND = "average-experts"
 

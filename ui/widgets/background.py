@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from ui.client import Client
-from ui.errors import ServerDown, ServerSlow
+from ui.errors import ServerDownError, ServerSlowError
 from ui.present.text.formatting import duration, plain
 from ui.widgets.notices import explained
 from workbench.access.actor import Actor, acting_as, current_actor
@@ -122,7 +122,9 @@ def _show_failure(key: str, failure: Exception) -> None:
         raise failure
     if st.button("Retry", key=f"{key}_again", icon=":material/refresh:", on_click=forget, args=(key,)):
         st.rerun()
-    if isinstance(failure, ServerDown) and not isinstance(failure, ServerSlow):  # a slow answer is not asked for twice
+    if isinstance(failure, ServerDownError) and not isinstance(
+        failure, ServerSlowError
+    ):  # a slow answer is not asked for twice
         _look_again(key)
 
 
@@ -133,6 +135,6 @@ def _look_again(key: str) -> None:
     if (call := calls.get(key)) is None or call.seconds < _LOOK_AGAIN_SECONDS:
         return
     again = BackgroundCall(call.request, call.fetch)
-    if not (again.is_done(_QUICK_SECONDS) and isinstance(again.failure, ServerDown)):
+    if not (again.is_done(_QUICK_SECONDS) and isinstance(again.failure, ServerDownError)):
         calls[key] = again
         st.rerun()

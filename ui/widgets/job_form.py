@@ -23,10 +23,10 @@ from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
 from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records.jobs import get_jobs
 from workbench.job_records.preconditions import advice_on
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -115,14 +115,14 @@ def _columns(kind: str) -> tuple[DeltaGenerator, DeltaGenerator]:
     return left, right.container(border=True)
 
 
-def _expect(kind: str, answers: Answers, parsed: Spec | BadSpec, faults: Sequence[str]) -> Forecast | None:
+def _expect(kind: str, answers: Answers, parsed: Spec | BadSpecError, faults: Sequence[str]) -> Forecast | None:
     """Shows the forecast of the job and returns it; None as long as it is not known."""
     st.markdown("**What it will take**")
     if faults:
         st.caption(plain(f"Not measured yet. {faults[0]}"))
         return None
     spec = parsed if answers.get(("name",), UNNAMED) else _parse(kind, answers | {("name",): UNNAMED})
-    if isinstance(spec, BadSpec):
+    if isinstance(spec, BadSpecError):
         st.caption(plain(not_measured_words(spec)))
         return None
     try:
@@ -145,9 +145,9 @@ def _offer_nearest(kind: str, expected: Forecast) -> None:
     st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
 
 
-def _request(parsed: Spec | BadSpec) -> str:
+def _request(parsed: Spec | BadSpecError) -> str:
     """The call of curl that submits the same; empty while the answers are not valid."""
-    return "" if isinstance(parsed, BadSpec) else request_of(parsed, get_settings())
+    return "" if isinstance(parsed, BadSpecError) else request_of(parsed, get_settings())
 
 
 def last_job(kind: str) -> str | None:
@@ -155,23 +155,23 @@ def last_job(kind: str) -> str | None:
     return st.session_state.get(f"{kind}.job")
 
 
-def _checked(parsed: Spec | BadSpec, complaints: Sequence[str]) -> Spec:
-    """The spec of all answers. Raises BadSpec with all complaints at once."""
-    if isinstance(parsed, BadSpec):
+def _checked(parsed: Spec | BadSpecError, complaints: Sequence[str]) -> Spec:
+    """The spec of all answers. Raises BadSpecError with all complaints at once."""
+    if isinstance(parsed, BadSpecError):
         # `complaints` say better what a check of the spec as a unit says of answers given elsewhere.
         own = parsed.field_complaints if complaints else parsed.complaints
-        raise BadSpec([*own, *complaints])
+        raise BadSpecError([*own, *complaints])
     if complaints:
-        raise BadSpec(complaints)
+        raise BadSpecError(complaints)
     require_readable(parsed.local_paths())
     return parsed
 
 
-def _parse(kind: str, answers: Answers) -> Spec | BadSpec:
+def _parse(kind: str, answers: Answers) -> Spec | BadSpecError:
     """The spec of these answers, or what is wrong with them: parsed once for all that a page does with it."""
     try:
         spec: Spec = parse_spec(_spec_json(kind, answers))
-    except BadSpec as bad:
+    except BadSpecError as bad:
         return bad
     return spec
 

@@ -12,7 +12,7 @@ import streamlit as st
 from engine.errors import Problem
 from ui.present.next_step_text import next_step_text
 from ui.present.text.formatting import plain, spoken
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 
 log = logging.getLogger("workbench.studio")
 
@@ -43,7 +43,7 @@ def nothing_hidden() -> Iterator[None]:
 
 def show_failure(problem: Problem) -> None:
     """Shows a Problem in a box: every complaint on its own line, then what to do next."""
-    complaints = problem.complaints if isinstance(problem, BadSpec) else [problem.cause or type(problem).__name__]
+    complaints = problem.complaints if isinstance(problem, BadSpecError) else [problem.cause or type(problem).__name__]
     body = "\n".join(f"- {spoken(one)}" for one in complaints) if len(complaints) > 1 else spoken(complaints[0])
     show_problem(body, problem.next_step)
 

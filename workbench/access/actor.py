@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
 
-from workbench.errors import Forbidden
+from workbench.errors import ForbiddenError
 
 OWNER = "owner"  # whoever has the token of the workbench itself, or uses servers that require none
 
@@ -74,10 +74,10 @@ def may(role: Role) -> bool:
 
 
 def require(role: Role) -> None:
-    """Raises Forbidden unless the actor has this role or a higher one."""
+    """Raises ForbiddenError unless the actor has this role or a higher one."""
     actor = current_actor()
     if not may(role):
-        raise Forbidden(actor.name, actor.role.title if actor.role else "", role.title)
+        raise ForbiddenError(actor.name, actor.role.title if actor.role else "", role.title)
 
 
 def _process_actor() -> Actor:

@@ -13,7 +13,7 @@ from sqlalchemy import event, inspect, select
 from sqlalchemy.orm import Session
 
 from workbench.access.actor import Role, current_actor, require
-from workbench.answers.team import AuditCard
+from workbench.answers.cards import AuditCard
 from workbench.schema.tables import (
     Alias,
     AuditEntry,
@@ -31,17 +31,7 @@ from workbench.schema.tables import (
     User,
 )
 
-_KINDS: dict[type[Any], str] = {
-    Expert: "expert",
-    Mixture: "mixture",
-    Alias: "alias",
-    Prior: "prior",
-    Corpus: "corpus",
-    SeedModel: "seed model",
-    Clustering: "clustering",
-    Report: "report",
-    User: "user",
-}
+_NAMED = (Expert, Mixture, Alias, Prior, Corpus, SeedModel, Clustering, Report, User)
 _BY_PEOPLE = {"name", "notes"}  # of a cluster; the rest is what jobs computed
 NEWEST = 100
 
@@ -60,12 +50,12 @@ def record(session: Session, action: str, kind: str, name: str, details: str = "
 def list_entries(
     session: Session, *, limit: int = NEWEST, offset: int = 0, user: str = "", action: str = ""
 ) -> list[AuditCard]:
-    """The entries, the newest first; of one user or one action where they are given. Raises Forbidden."""
+    """The entries, the newest first; of one user or one action where they are given. Raises ForbiddenError."""
     require(Role.ADMIN)
     statement = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit).offset(offset)
     for column, value in ((AuditEntry.user, user), (AuditEntry.action, action)):
         statement = statement.where(column == value) if value else statement
-    return [_card(row) for row in session.scalars(statement)]
+    return [AuditCard.from_fields(row) for row in session.scalars(statement)]
 
 
 def _note(session: Session, _context: object, _instances: object) -> None:
@@ -79,11 +69,11 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
     """The kind, name and details of an entry on a row: one or none."""
     if isinstance(row, MixtureMember) and row.mixture is None and action != "add":
         action = "delete"  # the flush deletes what lost its mixture
-    changed = _changed(row) if action == "change" else set()
+    changed = _changed_columns(row) if action == "change" else set()
     if action == "change" and not changed:
         return
-    if kind := _KINDS.get(type(row)):
-        yield kind, _name(row), ", ".join(sorted(changed))
+    if isinstance(row, _NAMED):
+        yield row.noun, row.title if isinstance(row, Report) else row.name, ", ".join(sorted(changed))
     elif isinstance(row, MixtureMember) and (mixture := _mixture_of(session, row)) is not None:
         words = {"add": "added", "delete": "removed"}.get(action, ", ".join(sorted(changed)))
         expert = row.expert or session.get(Expert, row.expert_id)  # a new row may have the id of its expert only
@@ -96,7 +86,7 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
         yield "comparison", row.id, ""
 
 
-def _changed(row: Any) -> set[str]:
+def _changed_columns(row: Any) -> set[str]:
     state = inspect(row)
     return {column.key for column in state.mapper.column_attrs if state.attrs[column.key].history.has_changes()}
 
@@ -108,13 +98,3 @@ def _mixture_of(session: Session, member: MixtureMember) -> Mixture | None:
     if mixture is None and member.mixture_id:
         mixture = session.get(Mixture, member.mixture_id)
     return None if mixture in session.new or mixture in session.deleted else mixture
-
-
-def _name(row: Any) -> str:
-    return str(row.title if isinstance(row, Report) else row.name)
-
-
-def _card(row: AuditEntry) -> AuditCard:
-    return AuditCard(
-        id=row.id, at=row.at, user=row.user, action=row.action, kind=row.kind, name=row.name, details=row.details
-    )

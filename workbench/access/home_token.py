@@ -1,6 +1,6 @@
 """The token of a workbench: WORKBENCH_TOKEN, else a random one in the home folder, which the first server makes.
 
-The file belongs to its owner alone. It is read when it is needed, so that a new token counts at once, in every process.
+Only the owner may read the file. It is read when it is needed, so that a new token counts at once, in every process.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import StorageError
-from workbench.store.private_files import create_private, write_private
-from workbench.store.private_folder import private_folder
+from workbench.store.private_folder import create_private, private_folder, write_private
 
 if TYPE_CHECKING:
     from workbench.settings import Settings

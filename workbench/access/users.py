@@ -1,4 +1,4 @@
-"""Users of a team: each has a role and a token, of which only the SHA-256 is stored."""
+"""Users of a team: each has a role and a token; only the token's SHA-256 is stored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.access.actor import OWNER, Actor, Role, require
-from workbench.answers.team import UserCard
-from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.schema.names import clean_name
+from workbench.answers.cards import UserCard
+from workbench.errors import BadSpecError, NameTakenError, NotFoundError
+from workbench.schema.names import by_name, clean_name
 from workbench.schema.tables import User
 
 TOKEN_START = "wb_"  # by which a token of a user is known
@@ -31,33 +31,31 @@ class NewUser:
 def list_users(session: Session) -> list[UserCard]:
     """All users by name, revoked ones included."""
     require(Role.ADMIN)
-    return [_card(row) for row in session.scalars(select(User).order_by(User.name))]
+    return [UserCard.from_fields(row) for row in session.scalars(select(User).order_by(User.name))]
 
 
 def add_user(session: Session, name: str, role: str) -> NewUser:
-    """Adds a user; one who was revoked is another user now. Raises BadSpec or NameTaken."""
+    """Adds a user; one who was revoked is another user now. Raises BadSpecError or NameTakenError."""
     require(Role.ADMIN)
     name, wanted, token = _clean(name), role_named(role), TOKEN_START + secrets.token_urlsafe(TOKEN_BYTES)
     if (old := _by_name(session, name)) is not None:
         if old.revoked_at is None:
-            raise NameTaken("user", name)
+            raise NameTakenError("user", name)
         session.delete(old)  # with its id, which old logins name
         session.flush()
     row = User(name=name, role=wanted.title, token_sha256=token_hash(token))
     session.add(row)
     session.flush()
-    return NewUser(_card(row), token)
+    return NewUser(UserCard.from_fields(row), token)
 
 
 def revoke_user(session: Session, name: str) -> UserCard:
-    """Ends a user's token and logins at once. Raises NotFound."""
+    """Ends a user's token and logins at once. Raises NotFoundError."""
     require(Role.ADMIN)
-    row = _by_name(session, name)
-    if row is None:
-        raise NotFound("user", name, session.scalars(select(User.name).order_by(User.name).limit(20)))
+    row = by_name(session, User, name)
     row.revoked_at = row.revoked_at or time.time()
     session.flush()
-    return _card(row)
+    return UserCard.from_fields(row)
 
 
 def actor_of_token(session: Session, token: str) -> Actor | None:
@@ -76,26 +74,26 @@ def actor_of_id(session: Session, id: str) -> Actor | None:
 
 
 def user_id_of(session: Session, name: str) -> str:
-    """The id of a user who is not revoked. Raises NotFound."""
+    """The id of a user who is not revoked. Raises NotFoundError."""
     row = _by_name(session, name)
     if row is None or row.revoked_at is not None:
         known = session.scalars(select(User.name).where(User.revoked_at.is_(None)).order_by(User.name).limit(20))
-        raise NotFound("user", name, known)
+        raise NotFoundError("user", name, known)
     return row.id
 
 
 def role_named(name: str) -> Role:
-    """The role of this name. Raises BadSpec."""
+    """The role of this name. Raises BadSpecError."""
     for role in Role:
         if role.title == name:
             return role
-    raise BadSpec([f"“{name}” is no role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
+    raise BadSpecError([f"“{name}” is not a role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
 
 
 def _clean(name: str) -> str:
     name = clean_name("user", name)
     if name == OWNER or "(" in name or name.startswith("job "):
-        raise BadSpec([f"“{name}” stands for others in the audit log."], "Choose another name.")
+        raise BadSpecError([f"“{name}” stands for others in the audit log."], "Choose another name.")
     return name
 
 
@@ -111,7 +109,3 @@ def _actor(row: User | None) -> Actor | None:
 def token_hash(token: str) -> str:
     """SHA-256 is enough: a token has 256 random bits, unlike a password."""
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _card(row: User) -> UserCard:
-    return UserCard(name=row.name, role=row.role, created_at=row.created_at, revoked_at=row.revoked_at)

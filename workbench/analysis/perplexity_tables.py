@@ -1,29 +1,28 @@
 """Evaluations: how well each expert predicts each domain's held-out text, and each expert's specialization.
 
 Perplexities of a mixture can be had from those of its experts' tokens, accuracies cannot: which token a mixture finds
-most probable depends on all tokens. So an accuracy is always that of one expert by itself.
+most probable depends on all tokens. So an accuracy is always that of a single expert.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import Field
-from sqlalchemy import Select, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.statistics.perplexity import perplexity_of
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
-from workbench.errors import BadSpec
-from workbench.registry.cards import EvaluationCard
-from workbench.registry.corpora import domain_row
+from workbench.answers.cards import EvaluationCard
+from workbench.errors import BadSpecError
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
-from workbench.schema.tables import Artifact, Evaluation, Expert
+from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
 
 USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
 
@@ -31,7 +30,7 @@ Cells = list[list[float | None]]  # expert × domain; None where nothing was mea
 
 
 class Measure(Answer):
-    """Which tokens of a domain were scored: how many, in blocks of which size."""
+    """Which tokens of a domain were scored: how many, and in blocks of what size."""
 
     block_size: int
     num_tokens: int
@@ -76,9 +75,9 @@ def register_evaluation(
     `num_correct` counts those of them that it found the most probable ones; None where that is not known.
     """
     if num_counted == 0:
-        raise BadSpec(["No token of an answer was scored."], "Score more tokens.")
+        raise BadSpecError(["No token of an answer was scored."], "Score more tokens.")
     if num_tokens < 1 or not math.isfinite(log_likelihood):
-        raise BadSpec(
+        raise BadSpecError(
             [f"Scores need tokens and a finite log-likelihood, not {num_tokens} tokens with {log_likelihood} nats."]
         )
     measure = {
@@ -94,19 +93,22 @@ def register_evaluation(
     row.artifact, row.job_id = artifact, job_id
     session.add(row)
     session.flush()
-    if before is not None and before is not artifact:
-        _forget_unused(session, [before])
-    return _card(row)
+    users = select(func.count()).where(Evaluation.artifact_id == (before or artifact).id)
+    if before is not None and not session.scalar(users):
+        session.delete(before)
+    return _card(row, row.expert.name, row.domain.name)
 
 
 def list_evaluations(
-    session: Session, *, expert: str | None = None, domain: str | None = None, split: HeldOutSplit | None = None
+    session: Session, *, expert: str | None = None, split: HeldOutSplit | None = None
 ) -> list[EvaluationCard]:
     """Evaluations by expert and domain, the newest first within each."""
-    statement = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
+    statement = select(Evaluation).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
+    if expert is not None:
+        statement = statement.where(Evaluation.expert_id == expert_row(session, expert).id)
     if split is not None:
         statement = statement.where(Evaluation.split == split)
-    cards = [_card(row) for row in session.scalars(statement)]
+    cards = [_card(row, row.expert.name, row.domain.name) for row in session.scalars(statement)]
     return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
 
 
@@ -121,8 +123,8 @@ def measure_for(
 ) -> tuple[int, int]:
     """The block size and the most tokens of a domain to score a mixture with; what is given stands.
 
-    The rest is that of its stored scores as they are shown, so that new ones stand beside them; without any, the block
-    size is that of its experts' training.
+    The rest is that of its stored scores as they are shown, so that new ones can be compared with them; without any,
+    the block size is that of its experts' training.
     """
     experts = _experts(session, mixture)
     rows = session.scalars(
@@ -197,7 +199,6 @@ def _experts(session: Session, mixture: str | None) -> list[Expert]:
 
 
 def _comparable(rows: Sequence[Evaluation], experts: Sequence[Expert]) -> list[Evaluation]:
-    """The evaluations of each domain on one text."""
     tokenizers = {one.id: one.tokenizer_sha256 for one in experts}
     return [row for by_expert in comparable(rows, tokenizers).values() for row in by_expert.values()]
 
@@ -212,30 +213,9 @@ def _specialization(table: Cells, homes: Sequence[str | None], domains: Sequence
     ]
 
 
-def _chosen(session: Session, expert: str | None, domain: str | None) -> Select[Evaluation]:
-    statement = select(Evaluation)
-    if expert is not None:
-        statement = statement.where(Evaluation.expert_id == expert_row(session, expert).id)
-    if domain is not None:
-        statement = statement.where(Evaluation.domain_id == domain_row(session, domain).id)
-    return statement
-
-
-def _forget_unused(session: Session, artifacts: Sequence[Artifact]) -> None:
-    for artifact in artifacts:
-        users = select(func.count()).where(Evaluation.artifact_id == artifact.id)
-        if not session.scalar(users):
-            session.delete(artifact)
-
-
-def _card(row: Evaluation) -> EvaluationCard:
-    same = ("split", "block_size", "num_tokens", "created_at")
-    return EvaluationCard(
-        **{name: getattr(row, name) for name in same},
-        expert=row.expert.name,
-        domain=row.domain.name,
-        perplexity=perplexity(row),
-        accuracy=accuracy(row),
+def _card(row: Evaluation, expert: str, domain: str) -> EvaluationCard:
+    return EvaluationCard.from_fields(
+        row, expert=expert, domain=domain, perplexity=perplexity(row), accuracy=accuracy(row)
     )
 
 
@@ -249,7 +229,7 @@ def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None]
     return min(scored)[1] if scored else None
 
 
-class Text(NamedTuple):
+class ScoredText(NamedTuple):
     """The scored text of a domain's split: exactly these tokens of a tokenizer, in blocks of this size."""
 
     num_tokens: int
@@ -266,12 +246,50 @@ def comparable(
     `tokenizers` are those of the experts by their ids; not needed where all have one, as in a mixture. Of texts that
     as many were scored on it is the longest, and of as long ones that with the longest blocks.
     """
-    texts: dict[str, dict[Text, dict[str, Evaluation]]] = {}
+    texts: dict[str, dict[ScoredText, dict[str, Evaluation]]] = {}
     for row in rows:
         of_domain = texts.setdefault(row.domain_id, {})
-        text = Text(row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0)
+        text = ScoredText(
+            row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0
+        )
         of_domain.setdefault(text, {})[row.expert_id] = row
     return {
         domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]
         for domain_id, of_domain in texts.items()
     }
+
+
+Measured = tuple[int, int]  # block size, number of tokens
+
+
+def in_domain_scores(session: Session, split: HeldOutSplit) -> dict[str, EvaluationCard]:
+    """By expert, its score on its own domain's text of a split: the one that most experts share, or its newest."""
+    own = (Evaluation.expert_id == Expert.id) & (Evaluation.domain_id == Expert.domain_id)
+    statement = select(Evaluation, Expert.name, Domain.name).join(Expert, own).join(Domain)
+    shared, scores = _most_shared(session, split), dict[str, EvaluationCard]()
+    ranks = dict[str, tuple[bool, float]]()
+    for row, expert, domain in session.execute(statement.where(Evaluation.split == split)).tuples():
+        rank = (shared[row.domain_id] == (row.block_size, row.num_tokens), row.created_at)
+        if expert not in scores or rank > ranks[expert]:
+            scores[expert], ranks[expert] = _card(row, expert, domain), rank
+    return scores
+
+
+def scored_domains(session: Session) -> Mapping[str, Mapping[str, int]]:
+    """By expert and split, on how many domains it was scored; nothing of experts without a score."""
+    columns = (Expert.name, Evaluation.split, func.count(Evaluation.domain_id.distinct()))
+    statement = select(*columns).join(Expert, Evaluation.expert_id == Expert.id).group_by(Expert.id, Evaluation.split)
+    counts: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, split, count in session.execute(statement.order_by(Evaluation.split)).tuples():
+        counts[name][split] = count
+    return counts
+
+
+def _most_shared(session: Session, split: HeldOutSplit) -> dict[str, Measured]:
+    """By domain id the text that most experts were scored on, and of these the newest (as `comparable` chooses)."""
+    measure = (Evaluation.domain_id, Evaluation.block_size, Evaluation.num_tokens)
+    counted = select(*measure, func.count(), func.max(Evaluation.created_at)).where(Evaluation.split == split)
+    best: dict[str, tuple[int, float, Measured]] = {}
+    for domain, block, tokens, count, newest in session.execute(counted.group_by(*measure)).tuples():
+        best[domain] = max(best.get(domain, (0, 0.0, (0, 0))), (count, newest, (block, tokens)))
+    return {domain: measured for domain, (_, _, measured) in best.items()}

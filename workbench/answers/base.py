@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,3 +15,9 @@ class Answer(BaseModel):
     """A frozen result; its field names are those of its JSON. Fields that it does not know are ignored when read."""
 
     model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def from_fields(cls, source: object, /, **computed: Any) -> Self:
+        """One with the fields of a row or a question that have its names, and computed ones; others have defaults."""
+        names = [name for name in cls.model_fields if name not in computed and hasattr(source, name)]
+        return cls(**{name: getattr(source, name) for name in names}, **computed)

@@ -1,21 +1,22 @@
-"""Answers about posteriors: the weights of experts on a text or a domain, and where two experts differ."""
+"""Answers about texts: the weights of experts on them, the files behind an answer, documents and calibrations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import version
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from engine.config import SamplingConfig, ServePrecision
 from engine.events import Drafting, GateWeights
 from engine.loading.plan import GenerationPlan
-from engine.mixing.evidence import AnyEvidence
-from engine.text.split_names import HeldOutSplit
+from engine.mixing.evidence import AnyEvidence, EvidenceRule
+from engine.text.split_names import HeldOutSplit, Split
 from workbench.answers.base import Answer, JsonObject
 from workbench.specs.gates import dump_gate
+from workbench.specs.requests import MixtureRequest
 
 Weights = list[list[float]]  # token × expert
 
@@ -65,11 +66,8 @@ class Manifest(Answer):
     def of(cls, plan: GenerationPlan, sampling: SamplingConfig | None = None) -> Manifest:
         """That of a plan and of how tokens are drawn; `sampling` is None where nothing is sampled."""
         experts = [
-            ManifestExpert(
-                id=expert.id,
-                name=expert.name,
-                sha256=expert.sha256,
-                weight=expert.weight,
+            ManifestExpert.from_fields(
+                expert,
                 base_sha256=expert.base.sha256,
                 parts=None if expert.parts is None else list(expert.parts),
             )
@@ -134,3 +132,107 @@ class EstimatedPrior(Answer):
 
     shares: dict[str, float]
     source: PriorSource
+
+
+class Document(Answer):
+    """A document of a domain."""
+
+    id: str
+    text: str
+    source: str | None
+    group: str | None
+
+
+class ClusteredDocument(Answer):
+    """A document of a clustering."""
+
+    id: str
+    text: str
+    source: str
+    domain: str
+    split: Split
+    cluster: int = Field(description="Number of its cluster.")
+    is_fitted: bool
+    is_pinned: bool
+    is_blank: bool
+
+
+class TextChanges(Answer):
+    """How text differs from what was clustered; of long lists the first ids."""
+
+    num_missing: int
+    num_new: int
+    missing: list[str]
+    new: list[str]
+
+
+class Change(Answer):
+    """A change of perplexity in % on these domains' text, with its interval of 95 % if any. Below 0 is a gain."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class EvidenceCalibration(Answer):
+    """The setting that fits dev text of a mixture's training domains best, and the present setting."""
+
+    mixture: str
+    experts: list[str]
+    domains: list[str] = Field(description="The training domains whose dev text it was fitted on.")
+    missing: list[str] = Field(description="Training domains whose dev text is not scored under every expert.")
+    now: EvidenceRule
+    best: EvidenceRule
+    keeps: bool = Field(description="Whether the setting of now is kept: no gain, or one that may be chance.")
+    decays: list[float]
+    powers: list[float]
+    change: list[list[float]] = Field(
+        description="Change of perplexity in % against now, by decay (rows) and power (columns). "
+        "The mean over domains, each with all experts and without its own."
+    )
+    gain: Change = Field(description="Of both; of each domain by the setting that is best on the others.")
+    gain_present: Change = Field(description="With all experts, as on text of the training domains.")
+    gain_left_out: Change | None = Field(
+        description="Without the experts that a domain trained, as if it were novel; None with less than two others."
+    )
+    too_short: list[str] = Field(
+        [], description="Domains whose dev text is a single block: changes have no interval, and nothing is proposed."
+    )
+    seconds: float
+
+
+NUM_SEEDS = 2**64
+
+
+class StoredChoice(BaseModel):
+    """One text of a stored answer."""
+
+    index: int
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class StoredAnswer(BaseModel):
+    """A stored completion, or a stored answer in a conversation."""
+
+    manifest: Manifest
+    choices: list[StoredChoice]
+
+    def request(self) -> MixtureRequest:
+        """The request for the same experts, weights, parts and gate."""
+        experts = self.manifest.experts
+        return MixtureRequest(
+            self.manifest.model,
+            [one.name for one in experts],
+            {one.name: one.weight for one in experts},
+            self.manifest.gate,
+            parts={one.name: one.parts for one in experts if one.parts is not None},
+        )
+
+    def sampling(self, choice: StoredChoice) -> SamplingConfig:
+        """How the tokens of a choice were drawn; no more of them than it has."""
+        given = dict(self.manifest.sampling or {})
+        given["logit_bias"] = {int(token): bias for token, bias in given.get("logit_bias", {}).items()}
+        first = SamplingConfig(**given)
+        seed = None if first.seed is None else (first.seed + choice.index % self.manifest.n) % NUM_SEEDS
+        return replace(first, seed=seed, max_tokens=max(1, len(choice.token_ids or ())), num_candidates=0)

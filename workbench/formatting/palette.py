@@ -1,13 +1,12 @@
-"""Eight colours that colour-blind people can tell apart, the same on a light and on a dark page, and what tells more
-than eight things apart: dashes of lines, patterns of areas, and marks of two characters.
-
-docs/design/README.md says how they were found; docs/design/draw.py measures them.
-"""
+"""Colours: of experts, of baselines, and of ratios."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from workbench.formatting.number_format import ratio_number
 
 COLOURS = ("#3c90fc", "#cc0084", "#9c9000", "#308454", "#6054e4", "#d86c78", "#906018", "#b478b4")
 LETTERS = ("#000000", "#ffffff", "#000000", "#ffffff", "#ffffff", "#000000", "#ffffff", "#000000")  # on each of them
@@ -45,3 +44,42 @@ def free_number(enabled: Collection[int], used: Collection[int]) -> int:
         if number not in enabled:
             return number
     return next(number for number in range(len(COLOURS), len(COLOURS) + len(used) + 1) if number not in used)
+
+
+Cells = Sequence[Sequence[float | None]]
+_MOST_TICKS = 7
+
+
+def logs(ratios: Cells) -> list[list[float | None]]:
+    """The natural logarithm of each ratio (above 0); None stays None."""
+    return [[None if ratio is None else math.log(ratio) for ratio in row] for row in ratios]
+
+
+def as_text(ratios: Cells) -> list[list[str]]:
+    """The text of each cell; empty for None."""
+    return [["" if ratio is None else ratio_number(ratio) for ratio in row] for row in ratios]
+
+
+@dataclass(frozen=True)
+class ColourBar:
+    """The fields of Plotly's colour bar that are set."""
+
+    title: str
+    tickvals: list[float]
+    ticktext: list[str]
+
+
+def colour_bar(low: float, high: float) -> ColourBar:
+    """Plotly's colour bar of such logarithms, whose ticks are ratios: round ones, where at least two are in sight."""
+    ticks = _round_ratios(low, high)
+    return ColourBar("ratio", [math.log(tick) for tick in ticks], [f"{tick:.3g}" for tick in ticks])
+
+
+def _round_ratios(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1.0, 2.0, 5.0), (1.0,)):
+        ticks = [digit * 10.0**power for power in powers for digit in digits]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if 2 <= len(ticks) <= _MOST_TICKS:
+            return ticks
+    return [low * (high / low) ** (step / 4) for step in range(5)]

@@ -1,20 +1,25 @@
 """Checks a workbench: hashes every artifact again, and names what depends on those that are damaged or missing.
 
-The rows are read first, in one short transaction, and again for each fault: what was deleted meanwhile is no fault.
+The rows are read first, in one short transaction, and again for each fault: what was deleted meanwhile is not a fault.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
-from sqlalchemy import or_, select, text
+from sqlalchemy import Select, or_, select, text
 from sqlalchemy.orm import Session
 
+from engine.errors import DamagedFileError, Problem
 from engine.files import ArtifactRef, faults_in
 from workbench.answers.integrity import Dependent, FaultyArtifact, StoreCheck, Thing
-from workbench.errors import DiskFull, StorageError, StoreFailed
+from workbench.errors import DiskFullError, StorageError, StoreFailedError
+from workbench.formatting.shell_command import shell_command
 from workbench.registry import database
+from workbench.registry.database import reading
 from workbench.schema.tables import (
     Artifact,
     Clustering,
@@ -84,7 +89,7 @@ def faulty_artifact(settings: Settings, artifact: Artifact) -> FaultyArtifact | 
 def _faults(storage: Storage, artifact: Artifact) -> list[str]:
     """What is wrong, after a damaged copy was fetched again from a shared store.
 
-    Raises StoreFailed while the store is away, and DiskFull where its copy does not fit.
+    Raises StoreFailedError while the store is away, and DiskFullError where its copy does not fit.
     """
     try:
         kept = storage.kept(artifact)
@@ -94,7 +99,7 @@ def _faults(storage: Storage, artifact: Artifact) -> list[str]:
             return faults
         kept.fetch_again()
         return _faults_of_files(kept)
-    except (StoreFailed, DiskFull):
+    except (StoreFailedError, DiskFullError):
         raise
     except StorageError as error:  # a shared store's own copy
         return [error.cause]
@@ -125,16 +130,17 @@ def _registry_faults(session: Session) -> list[str]:
 
 def dependents(session: Session, artifact_id: str) -> Iterator[Dependent]:
     """What cannot be used without this artifact: its own rows, and experts and mixtures that need them."""
-    owners: tuple[tuple[Thing, type[Domain | SeedModel | Clustering]], ...] = (
-        ("domain", Domain),
-        ("seed model", SeedModel),
-        ("clustering", Clustering),
-    )
-    for thing, table in owners:
-        for name in session.scalars(select(table.name).where(table.artifact_id == artifact_id)):
+    of_artifact = or_(Expert.artifact_id == artifact_id, Expert.base_id == artifact_id)
+    names: dict[Thing, Select[str]] = {
+        "domain": select(Domain.name).where(Domain.artifact_id == artifact_id),
+        "seed model": select(SeedModel.name).where(SeedModel.artifact_id == artifact_id),
+        "clustering": select(Clustering.name).where(Clustering.artifact_id == artifact_id),
+        "report": select(Report.title).where(Report.artifact_id == artifact_id),
+        "expert": select(Expert.name).where(of_artifact),
+    }
+    for thing, statement in names.items():
+        for name in session.scalars(statement):
             yield Dependent(thing=thing, name=name)
-    for title in session.scalars(select(Report.title).where(Report.artifact_id == artifact_id)):
-        yield Dependent(thing="report", name=title)
     for expert, domain, split in session.execute(
         select(Expert.name, Domain.name, Evaluation.split)
         .select_from(Evaluation)
@@ -143,9 +149,6 @@ def dependents(session: Session, artifact_id: str) -> Iterator[Dependent]:
         .where(Evaluation.artifact_id == artifact_id)
     ):
         yield Dependent(thing="evaluation", name=f"{expert} on {domain} ({split})")
-    of_artifact = or_(Expert.artifact_id == artifact_id, Expert.base_id == artifact_id)
-    for name in session.scalars(select(Expert.name).where(of_artifact)):
-        yield Dependent(thing="expert", name=name)
     members = select(Mixture.name).join(MixtureMember).join(MixtureMember.expert).where(of_artifact)
     for name in {*session.scalars(members), *_weighed_by(session, artifact_id)}:
         yield Dependent(thing="mixture", name=name)
@@ -162,3 +165,43 @@ def _weighed_by(session: Session, artifact_id: str) -> Iterator[str]:
     for name, gate in session.execute(select(Mixture.name, Mixture.gate)) if ids else ():
         if gate.get("clustering") in ids:
             yield name
+
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_OWNERS = ("expert", "evaluation", "domain", "seed model", "clustering", "report")  # the nearest to a request first
+
+
+@contextmanager
+def naming_damage(settings: Settings) -> Iterator[None]:
+    """Adds the names of what needs a damaged file to the DamagedFileError of the block."""
+    try:
+        yield
+    except DamagedFileError as damaged:
+        raise with_names(settings, damaged) from damaged
+
+
+def with_names(settings: Settings, damaged: DamagedFileError) -> DamagedFileError:
+    """The same error with what is damaged by name; unchanged where the registry does not know it."""
+    needed_by: list[Dependent] = []
+    with suppress(Problem), reading(settings) as session:
+        for id in _ID.findall(damaged.problem):
+            needed_by = needed_by or list(dependents(session, id))
+    thing = next((thing for thing in _OWNERS if _names(needed_by, thing)), "")
+    if not thing:
+        return damaged
+    names = _names(needed_by, thing)
+    listed = " and ".join(f"“{name}”" for name in names[:3]) + (" and others" if len(names) > 3 else "")
+    verb = "is" if len(names) == 1 else "are"
+    problem = f"The {thing}{'s' if len(names) > 1 else ''} {listed} {verb} damaged: {damaged.problem}"
+    return DamagedFileError(problem, f"{_without(thing, names)}{damaged.next_step}")
+
+
+def _without(thing: str, names: list[str]) -> str:
+    """How the other experts of a mixture go on; nothing where several are damaged, as with their base."""
+    if thing != "expert" or len(names) > 1:
+        return ""
+    return f"To use mixtures without it, switch it off: `{shell_command('expert', 'disable', names[0])}`. "
+
+
+def _names(needed_by: list[Dependent], thing: str) -> list[str]:
+    return sorted(one.name for one in needed_by if one.thing == thing)

@@ -18,10 +18,11 @@ from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, or_, s
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
-from workbench.errors import BadSpec, DevicesBusy
-from workbench.kinds.catalog import kind_named
-from workbench.registry.cards import DeviceCard, DeviceHolder, DeviceTenantCard
+from workbench.answers.cards import DeviceCard, DeviceHolder, DeviceTenantCard
+from workbench.errors import BadSpecError, DevicesBusyError
+from workbench.kinds.kind import kind_named
 from workbench.schema import database_clock
+from workbench.schema.database_clock import for_update, without_sync
 from workbench.schema.tables import Device, DeviceShare, DeviceTenant, Job
 from workbench.settings import Settings
 from workbench.specs.base import Spec
@@ -53,7 +54,7 @@ def need_of(session: Session, kind: str, spec: Mapping[str, Any], settings: Sett
     """What a job with this spec takes: what it asks for, or one for a kind that computes on a GPU."""
     try:
         described = kind_named(kind)
-    except BadSpec:  # its plug-in is not installed here
+    except BadSpecError:  # its plug-in is not installed here
         return DeviceNeed()
     requested = int(spec.get("num_gpus", 0))
     share = _share(spec, settings)
@@ -75,9 +76,6 @@ def _share(spec: Mapping[str, Any], settings: Settings) -> float:
     return float(spec.get("gpu_share", 1.0)) if settings.launcher == "local" else 1.0  # slots are taken whole
 
 
-# a worker's side ----------------------------------------------------------------------------------
-
-
 def register(
     session: Session, host: str, worker: str, gpus: Iterable[Gpu], seconds: float, *, is_renewal: bool = False
 ) -> None:
@@ -86,9 +84,9 @@ def register(
     A renewal leaves out GPUs that were lost since the worker listed them.
     """
     now = database_clock.now(session)
-    session.execute(_without_sync(delete(Device).where(Device.seen_until < now - FORGET_SECONDS)))
+    session.execute(without_sync(delete(Device).where(Device.seen_until < now - FORGET_SECONDS)))
     runs = exists().where(Job.id == DeviceShare.job_id, Job.fence == DeviceShare.fence, Job.state == "running")
-    session.execute(_without_sync(delete(DeviceShare).where(~runs.correlate(DeviceShare))))
+    session.execute(without_sync(delete(DeviceShare).where(~runs.correlate(DeviceShare))))
     for gpu in sorted(gpus, key=lambda gpu: gpu.uuid):  # always in this order: two workers do not block each other
         row = session.get(Device, (host, gpu.uuid), with_for_update=True, populate_existing=True)
         if row is None:
@@ -105,36 +103,36 @@ def register(
 def withdraw_host(session: Session, name: str) -> None:
     """Ends the registration of a hostfile's host that was lost; it is registered again once it can be reached."""
     now, slots = database_clock.now(session), Device.uuid.startswith(f"{name}/", autoescape=True)
-    session.execute(_without_sync(update(Device).where(slots).values(seen_until=now)))
+    session.execute(without_sync(update(Device).where(slots).values(seen_until=now)))
 
 
 def withdraw_lost(session: Session, job_id: str, fence: int, uuids: Iterable[str]) -> None:
     """Ends the registration of leased GPUs that are gone; a worker that starts and lists them registers them again."""
     lost = update(Device).where(_leased_by(job_id, fence), Device.uuid.in_(list(uuids)))
-    session.execute(_without_sync(lost.values(seen_until=database_clock.now(session), worker=_NOBODY)))
+    session.execute(without_sync(lost.values(seen_until=database_clock.now(session), worker=_NOBODY)))
 
 
 def withdraw(session: Session, worker: str) -> None:
     """Ends the registration of a worker that stops."""
     now = database_clock.now(session)
-    session.execute(_without_sync(update(Device).where(Device.worker == worker[:120]).values(seen_until=now)))
+    session.execute(without_sync(update(Device).where(Device.worker == worker[:120]).values(seen_until=now)))
 
 
 def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: DeviceNeed) -> list[Gpu]:
     """Leases GPUs to a job that was claimed in this transaction, and returns them.
 
     Those that no API server shares come first. Empty for a job that takes none, or that can do without on a host that
-    has none. Raises DevicesBusy if there are too few, which must roll the claim back.
+    has none. Raises DevicesBusyError if there are too few, which must roll the claim back.
     """
     if not need.count or (not pool.uuids and not need.is_required):
         return []
     order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.number, Device.uuid)
-    rows = list(session.scalars(_for_update(_in_pool(session, pool).order_by(Device.uuid, Device.host))))
+    rows = list(session.scalars(for_update(_in_pool(session, pool).order_by(Device.uuid, Device.host))))
     ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
-    held, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
-    chosen = placed({uuid: _free_share(held.get(uuid, ())) for uuid in ranked if uuid in own}, need)
+    held, own = _leases_by_gpu(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
+    chosen = choose_gpus({uuid: _free_share(held.get(uuid, ())) for uuid in ranked if uuid in own}, need)
     if not chosen:
-        raise DevicesBusy(need.count, sum(is_free(_free_share(held.get(uuid, ()))) for uuid in own), need.share)
+        raise DevicesBusyError(need.count, sum(is_free(_free_share(held.get(uuid, ()))) for uuid in own), need.share)
     for uuid in chosen:
         if need.share < 1:
             session.execute(delete(DeviceShare).where(DeviceShare.uuid == uuid, DeviceShare.job_id == job_id))
@@ -145,7 +143,7 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     return [_gpu(own[uuid]) for uuid in chosen]
 
 
-def placed(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
+def choose_gpus(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
     """The GPUs that a job with this need takes of those, by how much of each is free; empty if it does not fit.
 
     A share goes to the GPU that is used most, so that others stay whole; without a difference to the first.
@@ -174,7 +172,7 @@ def num_there(session: Session, pool: DevicePool) -> int:
 def free_of(session: Session, pool: DevicePool) -> tuple[dict[str, float], set[str]]:
     """How much of each GPU of a pool is free, by UUID, and the ids of the jobs that have leased the rest."""
     rows = session.scalars(_in_pool(session, pool).order_by(Device.number, Device.uuid)).all()
-    held = _held(session, rows)
+    held = _leases_by_gpu(session, rows)
     holders = {job.id for leased in held.values() for job, _ in leased}
     return {row.uuid: _free_share(held.get(row.uuid, ())) for row in rows if row.host == pool.host}, holders
 
@@ -190,7 +188,7 @@ def _in_pool(session: Session, pool: DevicePool) -> Select[Device]:
 _Leased = tuple[Job, float]  # a job and its share of a GPU
 
 
-def _held(session: Session, rows: Iterable[Device]) -> dict[str, list[_Leased]]:
+def _leases_by_gpu(session: Session, rows: Iterable[Device]) -> dict[str, list[_Leased]]:
     """The jobs that have leased these devices, each with its share, by UUID."""
     rows = list(rows)
     uuids = {row.uuid for row in rows}
@@ -210,24 +208,19 @@ def _held(session: Session, rows: Iterable[Device]) -> dict[str, list[_Leased]]:
 
 
 def _free_share(leased: Iterable[_Leased]) -> float:
-    """How much of a GPU these leases leave free."""
     return 1.0 - sum(share for _, share in leased)
 
 
 def _leased_by(job_id: str, fence: int) -> ColumnElement[bool]:
-    """Whether a job has leased a device under this fence, whole or in part."""
     own = (DeviceShare.host == Device.host, DeviceShare.uuid == Device.uuid)
     in_part = exists().where(*own, DeviceShare.job_id == job_id, DeviceShare.fence == fence).correlate(Device)
     return or_(and_(Device.job_id == job_id, Device.fence == fence), in_part)
 
 
-# API servers --------------------------------------------------------------------------------------
-
-
 def register_tenant(session: Session, host: str, uuid: str, tenant: str, *, most_bytes: int, seconds: float) -> None:
     """Registers an API server on a GPU for some seconds; to be repeated before they are over."""
     now = database_clock.now(session)
-    session.execute(_without_sync(delete(DeviceTenant).where(DeviceTenant.seen_until < now - FORGET_SECONDS)))
+    session.execute(without_sync(delete(DeviceTenant).where(DeviceTenant.seen_until < now - FORGET_SECONDS)))
     values = {"most_bytes": most_bytes, "seen_until": now + seconds}
     session.merge(DeviceTenant(host=host, uuid=uuid, tenant=tenant[:200], **values))
 
@@ -236,29 +229,21 @@ def _has_tenant(now: float) -> Any:
     return exists().where(DeviceTenant.uuid == Device.uuid, DeviceTenant.seen_until > now).correlate(Device)
 
 
-# reading ------------------------------------------------------------------------------------------
-
-
 def list_devices(session: Session) -> list[DeviceCard]:
     """Every registered GPU by host and number, with the job that has leased it and the API servers that share it."""
     now = database_clock.now(session)
     rows = session.scalars(select(Device).execution_options(populate_existing=True)).all()
     tenants = session.scalars(select(DeviceTenant).where(DeviceTenant.seen_until > now)).all()
-    held = _held(session, rows)
+    held = _leases_by_gpu(session, rows)
     cards = [_card(row, now, held.get(row.uuid, ()), tenants) for row in rows]
     return sorted(cards, key=lambda card: (card.host, len(card.number), card.number))
 
 
 def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[DeviceTenant]) -> DeviceCard:
     here = [one for one in tenants if one.uuid == row.uuid]
-    return DeviceCard(
-        host=row.host,
-        number=row.number,
-        uuid=row.uuid,
-        name=row.name,
-        memory_bytes=row.memory_bytes,
+    return DeviceCard.from_fields(
+        row,
         is_there=row.seen_until > now,
-        worker=row.worker,
         holders=[DeviceHolder(job_id=job.id, title=job.title, share=share) for job, share in sorted(held, key=_title)],
         tenants=[DeviceTenantCard(address=one.tenant, most_bytes=one.most_bytes) for one in here],
     )
@@ -278,25 +263,25 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     if not need.count:
         return ""
     if not there and (lost := [f"{device.host}/{device.number}" for device in devices if device.is_lost]):
-        return f"Waits for {_wanted(need)}: {_lost(lost)}. Check with nvidia-smi, then restart the worker."
+        return f"Waits for {_need_text(need)}: {_lost_text(lost)}. Check with nvidia-smi, then restart the worker."
     if not there and not need.is_required:
         return ""
     if need.count > largest:
         return _too_many(need, largest)
-    if any(placed({device.uuid: device.free_share for device in own}, need) for own in totals.values()):
+    if any(choose_gpus({device.uuid: device.free_share for device in own}, need) for own in totals.values()):
         return ""
     taken = [device for device in there if device.holders]
     titles = list(dict.fromkeys(holder.title for device in taken for holder in device.holders))
     by = " and ".join(f"“{title}”" for title in titles[:2]) + (f" and {len(titles) - 2} more" if titles[2:] else "")
     verb = "is" if len(taken) == 1 else "are"
-    return f"Waits for {_wanted(need)}: {len(taken)} of {len(there)} {verb} in use by {by}."
+    return f"Waits for {_need_text(need)}: {len(taken)} of {len(there)} {verb} in use by {by}."
 
 
-def _lost(names: Sequence[str]) -> str:
+def _lost_text(names: Sequence[str]) -> str:
     return f"{' and '.join(names)} cannot be used any more"
 
 
-def _wanted(need: DeviceNeed) -> str:
+def _need_text(need: DeviceNeed) -> str:
     if need.share < 1:
         return f"{need.share:g} of a GPU"
     return "a GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
@@ -317,11 +302,3 @@ def _too_many(need: DeviceNeed, largest: int) -> str:
 
 def _gpus(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs of one worker"
-
-
-def _for_update(statement: Any) -> Any:
-    return statement.with_for_update().execution_options(populate_existing=True)
-
-
-def _without_sync(statement: Any) -> Any:
-    return statement.execution_options(synchronize_session=False)

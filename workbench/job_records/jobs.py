@@ -12,14 +12,14 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench.access import audit
-from workbench.errors import BadSpec, JobError, NotFound
+from workbench.answers.cards import EventCard, JobCard, MetricPoint
+from workbench.errors import BadSpecError, JobError, NotFoundError
 from workbench.job_records.devices import DeviceNeed, need_of
 from workbench.job_records.job_cards import cards_of, shown_state
 from workbench.job_records.leases import add_event, end_waiting, is_expired, stop_without_worker, waits
 from workbench.job_records.preconditions import advice_on, settled
-from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import plain
 from workbench.schema import database_clock
 from workbench.schema.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState
@@ -41,9 +41,6 @@ from workbench.specs.base import Spec
 
 StopRequest = Literal["cancel", "pause"]
 NEWEST = 200  # jobs in a list, unless a limit is given
-
-
-# creating -----------------------------------------------------------------------------------------
 
 
 def create_job(
@@ -112,17 +109,17 @@ def retry(session: Session, job_id: str) -> None:
     job = _row(session, job_id, lock=True)
     if job.state not in UNSUCCESSFUL:
         raise _wrong_state(job, "failed or cancelled", "to retry it")
-    if before := _failed_before(session, job_id):
+    if before := _titles_failed_before(session, job_id):
         raise JobError(
             f"The job depends on “{before[0]}”, which has not succeeded.",
             f"Retry “{before[0]}” first.",
         )
     audit.record(session, "retry", job.kind, job.title)
     _queue_again(session, job, "Retried.")
-    for one in _ended_in_the_queue(session, job_id):
-        is_queued = _row(session, one).state == "queued"  # through another job that waited for this one
-        if not is_queued and not _failed_before(session, one):
-            retry(session, one)
+    for waiting_id in _ids_ended_in_queue(session, job_id):
+        is_queued = _row(session, waiting_id).state == "queued"  # through another job that waited for this one
+        if not is_queued and not _titles_failed_before(session, waiting_id):
+            retry(session, waiting_id)
 
 
 def set_priority(session: Session, job_id: str, priority: int) -> None:
@@ -165,7 +162,7 @@ def _row(session: Session, job_id: str, lock: bool = False) -> Job:
     job = session.get(Job, job_id, populate_existing=True, with_for_update=lock)
     if job is None:
         known = session.scalars(select(Job.id).order_by(Job.created_at.desc()).limit(12))
-        raise NotFound("job", job_id, known)
+        raise NotFoundError("job", job_id, known)
     return job
 
 
@@ -192,20 +189,17 @@ def _queue_again(session: Session, job: Job, message: str) -> None:
     end_waiting(session)
 
 
-def _failed_before(session: Session, job_id: str) -> list[str]:
+def _titles_failed_before(session: Session, job_id: str) -> list[str]:
     statement = select(Job.title).join(JobDependency, JobDependency.after_id == Job.id)
     return list(session.scalars(statement.where(JobDependency.job_id == job_id, Job.state.in_(UNSUCCESSFUL))))
 
 
-def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
+def _ids_ended_in_queue(session: Session, job_id: str) -> list[str]:
     statement = select(Job.id).join(JobDependency, JobDependency.job_id == Job.id)
     # A job that a user cancelled has no error.
     with_another = or_(Job.state == "failed", and_(Job.state == "cancelled", Job.error != ""))
     never_started = statement.where(JobDependency.after_id == job_id, with_another, Job.attempt == 0)
     return list(session.scalars(never_started))
-
-
-# waking workers -----------------------------------------------------------------------------------
 
 
 def due(session: Session, now: float, resend_seconds: float | None = None) -> list[str]:
@@ -237,9 +231,6 @@ def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
     """Records that these jobs were sent to the broker."""
     statement = update(Job).where(Job.id.in_(list(job_ids)), Job.state == "queued").values(sent_at=now)
     session.execute(statement.execution_options(synchronize_session=False))
-
-
-# reading ------------------------------------------------------------------------------------------
 
 
 def get_job(session: Session, job_id: str) -> JobCard:
@@ -275,7 +266,7 @@ def _canonical_spec(job: Job) -> str:
     """The spec of a job as JSON; a field added in a later version has its default."""
     try:
         return str(parse_spec(job.spec).identity())
-    except BadSpec:
+    except BadSpecError:
         return ""
 
 
@@ -313,26 +304,22 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     """The events of a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
-    return [_event_card(one) for one in rows]
+    return [EventCard.from_fields(one) for one in rows]
 
 
 def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
     """The newest event of a job that has this kind."""
     statement = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.kind == kind)
     event = session.scalar(statement.order_by(JobEvent.id.desc()).limit(1))
-    return _event_card(event) if event else None
+    return EventCard.from_fields(event) if event else None
 
 
-def _event_card(event: JobEvent) -> EventCard:
-    return EventCard(**{name: getattr(event, name) for name in EventCard.model_fields})
-
-
-def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
+def metrics(session: Session, job_id: str, name: str | None = None) -> list[MetricPoint]:
     """The metrics of a job, by name and step."""
     _row(session, job_id)
-    columns = select(Metric.name, Metric.step, Metric.value)  # a million points are no objects of the session
-    statement = columns.where(Metric.job_id == job_id, Metric.step > after_step)
+    columns = select(Metric.name, Metric.step, Metric.value)  # a million points are not made objects of the session
+    statement = columns.where(Metric.job_id == job_id)
     if name is not None:
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))
-    return [MetricPoint(name=one.name, step=one.step, value=one.value) for one in rows]
+    return [MetricPoint.from_fields(one) for one in rows]

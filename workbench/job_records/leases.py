@@ -1,8 +1,8 @@
 """Leases: a worker claims a job, renews the lease, records progress, and finishes or releases the job.
 
 A claim is one conditional update that raises the job's fence. Each later write carries the fence and requires that the
-job still runs under it, else it raises LeaseLost: a worker whose lease ran out cannot disturb the one that took over.
-All times are those of the database's clock: the workers' own clocks may disagree.
+job still runs under it, else it raises LeaseLostError: a worker whose lease ran out cannot disturb the one that took
+over. All times are those of the database's clock: the workers' own clocks may disagree.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from typing import Any
 from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from workbench.errors import LeaseLost
-from workbench.registry.cards import Failure
+from workbench.answers.cards import Failure
+from workbench.errors import LeaseLostError
 from workbench.registry.database import plain
 from workbench.schema import database_clock
+from workbench.schema.database_clock import for_update, without_sync
 from workbench.schema.job_states import CHECKPOINT, UNSUCCESSFUL, Ending, JobState
 from workbench.schema.tables import Artifact, Job, JobDependency, JobEvent, Metric
 
 _NO_ETA = {"eta_seconds": None, "eta_soonest": None, "eta_latest": None}
 _BATCH = 500  # metrics in one statement: well below every database's limit on parameters
 _SEE_LOG = "See the job's log for the reason, then retry the job."
-
-
-# the worker's side --------------------------------------------------------------------------------
 
 
 def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_attempts: int) -> int | None:
@@ -45,7 +43,7 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
         .values(error="", next_step="", failure=None)
         .returning(Job.fence)
     )
-    fence: int | None = session.execute(_without_sync(statement)).scalar_one_or_none()
+    fence: int | None = session.execute(without_sync(statement)).scalar_one_or_none()
     if fence is None:
         if session.scalar(select(Job.id).where(Job.id == job_id, is_free)) is not None:
             # It waits, or can never start: then its row gets the reason.
@@ -59,9 +57,9 @@ def renew(session: Session, job_id: str, fence: int, lease_seconds: float) -> st
     """Extends the lease and returns the stop request: "", "cancel" or "pause"."""
     until = database_clock.now(session) + lease_seconds
     statement = _mine(job_id, fence).values(lease_until=until).returning(Job.stop_requested)
-    stop_request: str | None = session.execute(_without_sync(statement)).scalar_one_or_none()
+    stop_request: str | None = session.execute(without_sync(statement)).scalar_one_or_none()
     if stop_request is None:
-        raise _lost(job_id, fence)
+        raise _lease_lost(job_id, fence)
     return stop_request
 
 
@@ -134,9 +132,6 @@ def release(
     add_event(session, job_id, f"Back in the queue: {cause}")
 
 
-# the rules ----------------------------------------------------------------------------------------
-
-
 def has_expired(now: float) -> ColumnElement[bool]:
     """The condition that the lease of a running job is over: its worker is silent."""
     return and_(Job.state == "running", Job.lease_until < now)
@@ -179,17 +174,12 @@ def _mine(job_id: str, fence: int) -> Update:
 
 def _write(session: Session, job_id: str, fence: int, values: dict[str, Any]) -> None:
     statement = _mine(job_id, fence).values(**values).returning(Job.id)
-    if session.execute(_without_sync(statement)).scalar_one_or_none() is None:
-        raise _lost(job_id, fence)
+    if session.execute(without_sync(statement)).scalar_one_or_none() is None:
+        raise _lease_lost(job_id, fence)
 
 
-def _without_sync(statement: Any) -> Any:
-    """The statement without synchronizing rows that are loaded in this session."""
-    return statement.execution_options(synchronize_session=False)
-
-
-def _lost(job_id: str, fence: int) -> LeaseLost:
-    return LeaseLost(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
+def _lease_lost(job_id: str, fence: int) -> LeaseLostError:
+    return LeaseLostError(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
 
 
 def _has_ended_so(session: Session, job_id: str, fence: int, state: JobState) -> bool:
@@ -198,7 +188,6 @@ def _has_ended_so(session: Session, job_id: str, fence: int, state: JobState) ->
 
 
 def _without_worker(session: Session, state: JobState) -> dict[str, Any]:
-    """The values of a row without a worker."""
     common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", **_NO_ETA}
     if state == "queued":
         return common | {"sent_at": None}
@@ -212,12 +201,9 @@ def _keep_metrics(session: Session, job_id: str, metrics: Iterable[tuple[str, in
     for start in range(0, len(keys), _BATCH):
         some = keys[start : start + _BATCH]
         old = delete(Metric).where(Metric.job_id == job_id, tuple_(Metric.name, Metric.step).in_(some))
-        session.execute(_without_sync(old))
+        session.execute(without_sync(old))
         rows = [{"job_id": job_id, "name": n, "step": s, "value": points[n, s]} for n, s in some]
         session.execute(insert(Metric), rows)
-
-
-# jobs without a worker -----------------------------------------------------------------------------
 
 
 def expire(session: Session, now: float, max_attempts: int, lease_seconds: float = math.inf) -> list[str]:
@@ -227,12 +213,12 @@ def expire(session: Session, now: float, max_attempts: int, lease_seconds: float
     """
     if math.isfinite(lease_seconds):
         too_long = update(Job).where(Job.state == "running", Job.lease_until > now + lease_seconds)
-        session.execute(_without_sync(too_long.values(lease_until=now + lease_seconds)))
-    taken = list(session.scalars(_for_update(select(Job).where(has_expired(now)).order_by(Job.id))))
+        session.execute(without_sync(too_long.values(lease_until=now + lease_seconds)))
+    taken = list(session.scalars(for_update(select(Job).where(has_expired(now)).order_by(Job.id))))
     for job in taken:
         _take_back(session, job, max_attempts)
     worn_out = select(Job).where(Job.state == "queued", ~_attempts_left(max_attempts)).order_by(Job.id)
-    for job in session.scalars(_for_update(worn_out)):
+    for job in session.scalars(for_update(worn_out)):
         _fail(session, job)
     end_waiting(session)
     return [job.id for job in taken]
@@ -251,7 +237,7 @@ def end_waiting(session: Session) -> None:
         .where(Job.state == "queued", before.state.in_(UNSUCCESSFUL))
         .order_by(Job.id, before.state.desc())
     )
-    while rows := session.execute(_for_update(hopeless, of=Job)).all():
+    while rows := session.execute(for_update(hopeless, of=Job)).all():
         for job, title, state in rows:
             if job.state == "queued":  # else it waits for several, and has ended already
                 _end(session, job, state, f"The job depends on “{title}”, which is {state}.", f"Retry “{title}”.")
@@ -299,22 +285,11 @@ def _set(job: Job, values: dict[str, Any]) -> None:
         setattr(job, name, value)
 
 
-def _for_update(statement: Any, of: Any = None) -> Any:
-    """The same rows, read again and locked until the transaction ends (SQLite has a single writer anyway)."""
-    return statement.with_for_update(of=of).execution_options(populate_existing=True)
-
-
 def add_event(
-    session: Session,
-    job_id: str,
-    message: str,
-    attempt: int | None = None,
-    *,
-    kind: str | None = None,
-    data: dict[str, Any] | None = None,
+    session: Session, job_id: str, message: str, *, kind: str | None = None, data: dict[str, Any] | None = None
 ) -> None:
     """Adds an event to a job's history: a message for people; `kind` and `data` hold what the code reads."""
     session.flush()
-    now_at: Any = attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
-    event = insert(JobEvent).values(job_id=job_id, at=database_clock.now(session), attempt=now_at)
+    attempt = select(Job.attempt).where(Job.id == job_id).scalar_subquery()
+    event = insert(JobEvent).values(job_id=job_id, at=database_clock.now(session), attempt=attempt)
     session.execute(event.values(message=plain(message), kind=kind, data=data))

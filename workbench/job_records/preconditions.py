@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 
 from engine.foreign_files import what_is
 from engine.text.streams import printable
-from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind
+from workbench.errors import BadSpecError, NameTakenError, NotFoundError
+from workbench.kinds.kind import Kind, kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED
@@ -38,7 +37,7 @@ TABLES: dict[What, Named] = {
 
 
 def validate_against_registry(session: Session, spec: Spec) -> None:
-    """Raises BadSpec with every name that is taken, unknown or invalid on the command line, and a missing path."""
+    """Raises BadSpecError with every name that is taken, unknown or invalid on the command line, and a missing path."""
     RegistryForecast(session).validate(spec)
 
 
@@ -50,7 +49,7 @@ class RegistryForecast:
         self._coming: set[RegistryObject] = set()
         self._any_domain = False
         for job in session.scalars(select(Job).where(Job.state.in_(UNFINISHED))):
-            with suppress(BadSpec):  # of a plug-in that is no longer installed
+            with suppress(BadSpecError):  # of a plug-in that is no longer installed
                 self.expect(parse_spec(job.spec))
 
     def expect(self, spec: Spec) -> None:
@@ -64,9 +63,9 @@ class RegistryForecast:
         return thing in self._coming or _exists(self._session, thing)
 
     def validate(self, spec: Spec) -> None:
-        """Raises BadSpec with all complaints of `validate_against_registry`."""
+        """Raises BadSpecError with all complaints of `validate_against_registry`."""
         kind = kind_of(spec)
-        taken = self._taken(kind, spec)
+        taken = self._taken_names(kind, spec)
         complaints = [*taken, *self._unknown(kind, spec)]
         if (path := kind.reads(spec)) and not os.path.exists(path):
             complaints.append(f"There is no file or folder at {printable(path)}.")
@@ -75,21 +74,21 @@ class RegistryForecast:
         if not complaints and kind.complaints is not None:
             complaints = kind.complaints(self._session, spec)
         if complaints and complaints == taken:
-            raise BadSpec(complaints, "Choose another name, or continue with what exists.")
+            raise BadSpecError(complaints, "Choose another name, or continue with what exists.")
         if complaints:
-            raise BadSpec(complaints)
+            raise BadSpecError(complaints)
 
-    def _taken(self, kind: Kind[Spec], spec: Spec) -> list[str]:
+    def _taken_names(self, kind: Kind[Spec], spec: Spec) -> list[str]:
         things = sorted(set(kind.creates(spec)))
         taken = [] if kind.may_replace(spec) else [thing for thing in things if self.holds(thing)]
-        complaints = [NameTaken(*thing).problem for thing in taken]
+        complaints = [NameTakenError(*thing).problem for thing in taken]
         if refused := sorted((thing for thing in things if not_a_cli_name(*thing)), key=lambda thing: len(thing[1])):
             complaints.append(not_a_cli_name(*refused[0]))  # the names of the others begin with it
         return complaints
 
     def _unknown(self, kind: Kind[Spec], spec: Spec) -> list[str]:
         return [
-            str(NotFound(what, name, _known(self._session, what, self._coming)))
+            str(NotFoundError(what, name, _known_names(self._session, what, self._coming)))
             for what, name in dict.fromkeys(kind.requires(spec))
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain)
         ]
@@ -100,7 +99,7 @@ def without_aliases(session: Session, spec: Spec) -> Spec:
     required = [name for what, name in kind_of(spec).requires(spec) if what in ("expert", "mixture")]
     meant = {name: model_name(session, name) for name in required if ALIAS_SIGN in name}
     given = spec.model_dump(mode="json")
-    fields = {name: _replaced(value, meant) for name, value in given.items()}
+    fields = {name: _replace_names(value, meant) for name, value in given.items()}
     return parse_spec(fields) if fields != given else spec
 
 
@@ -116,9 +115,9 @@ def advice_on(session: Session, spec: Spec) -> list[str]:
     return [] if kind.advice is None else kind.advice(session, spec)
 
 
-def _replaced(value: Any, meant: Mapping[str, str]) -> Any:
+def _replace_names(value: Any, meant: Mapping[str, str]) -> Any:
     if isinstance(value, list):
-        return [_replaced(one, meant) for one in value]
+        return [_replace_names(one, meant) for one in value]
     return meant.get(value, value) if isinstance(value, str) else value
 
 
@@ -137,7 +136,7 @@ def _exists(session: Session, thing: RegistryObject) -> bool:
     return session.scalar(select(table.id).where(table.name == thing[1])) is not None
 
 
-def _known(session: Session, what: What, coming: Iterable[RegistryObject]) -> list[str]:
+def _known_names(session: Session, what: What, coming: Iterable[RegistryObject]) -> list[str]:
     table = TABLES[what]
     names = session.scalars(select(table.name).order_by(table.name).limit(20)).all()
     return [*names, *(name for other, name in coming if other == what)]

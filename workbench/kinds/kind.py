@@ -1,19 +1,21 @@
-"""A kind of job: its spec, and which registry objects its jobs create and require."""
+"""Kinds of job: the spec of each, and which registry objects its jobs create and require; and all that there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from engine.plugins import find_plugins, missing_package
+from workbench.errors import BadSpecError
 from workbench.specs.base import RegistryObject, Spec, What
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from workbench.kinds.probe import Probe
-
-
+GROUP = "expert_workbench.kinds"  # of entry points
+FirstStep = Literal["", "domains", "seeds", "experts", "evaluations"]
 SpecType = TypeVar("SpecType", bound=Spec)
 Result = Mapping[str, Any]  # of a job, as its runner stored it
 
@@ -47,8 +49,8 @@ class Kind(Generic[SpecType]):
     """A kind of job. Its name is the default of the field `kind` of its spec.
 
     `creates`, `requires` and `reads` have no default: use `nothing` and `no_path` for a kind that touches nothing.
-    The built-in kinds are run by `jobs.kinds`, in the module with the name of the spec's; so is the form of those that
-    have one on the page Train, in `ui.kinds`. Other packages name both.
+    The built-in kinds are run by the module of their name in `jobs.kinds`; those with a form on the page Train have it
+    in `ui.kinds`. Other packages name both.
     """
 
     spec: type[SpecType]
@@ -67,6 +69,7 @@ class Kind(Generic[SpecType]):
     # whether its jobs compute on a GPU, where their worker has one to lease: all, or those with such a stored spec
     uses_gpu: bool | Callable[[Session, Mapping[str, Any]], bool] = False
     uses_processes: bool = False  # whether its training uses WORKBENCH_PROCESSES processes, on a GPU each
+    first_step: FirstStep = ""  # what a new workbench lacks and its jobs bring
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
     replayed: Callable[[SpecType], SpecType] | None = None  # of a training: the spec that makes the same weights again
@@ -80,6 +83,12 @@ class Kind(Generic[SpecType]):
     def name(self) -> str:
         """The value of the spec's field `kind`."""
         return str(self.spec.model_fields["kind"].default)
+
+    @property
+    def module(self) -> str:
+        """The module of a built-in kind in `jobs.kinds` and `ui.kinds`, such as `training.make_seed`; else empty."""
+        package, folder, *group = self.spec.__module__.split(".")
+        return f"{group[0]}.{self.name.replace('-', '_')}" if (package, folder) == ("workbench", "kinds") else ""
 
     def computes_on_gpu(self, session: Session, spec: Mapping[str, Any]) -> bool:
         """Whether a job with this stored spec computes on a GPU, where its worker has one to lease."""
@@ -99,3 +108,73 @@ def no_path(_: Any) -> str:
 def named(what: What, *names: str | None) -> list[RegistryObject]:
     """Objects of one sort; names that are None or empty are left out."""
     return [(what, name) for name in names if name]
+
+
+@cache
+def known_kinds() -> dict[str, Kind[Any]]:
+    """Every kind by its name. Raises BadPluginError."""
+    return find_plugins("workbench.kinds", GROUP, "KIND", Kind, lambda kind: kind.name)
+
+
+def kind_named(name: object) -> Kind[Any]:
+    """One kind. Raises BadSpecError that lists the kinds."""
+    kinds = known_kinds()
+    if not isinstance(name, str) or name not in kinds:
+        shown = f"is unknown: {name!r}" if name else "is missing"
+        problems = [f"kind: {shown}; choose one of {', '.join(sorted(kinds))}.", missing_package(str(name))]
+        raise BadSpecError(list(filter(None, problems)))
+    return kinds[name]
+
+
+_STEPS = 4  # the first is slower than the others, which are measured
+_SHORTEST = 32  # tokens of a block that is offered
+
+
+@dataclass(frozen=True)
+class Probe(Generic[SpecType]):
+    """A job as short as shows what the full one takes, and how often the full one does what the short one does."""
+
+    short: SpecType
+    num_steps: int = 0  # 0: nothing is trained, and the short job is the full one
+    num_evaluations: int = 0  # without the one before the first update
+    num_checkpoints: int = 0
+    base: RegistryObject | None = None  # where the tokenizer is: a seed model, an expert, or a mixture of one base
+    smaller: tuple[SpecType, ...] = ()  # the full job with less memory, the nearest first
+    num_processes: int = 1  # that train together; the short job is then the largest share that one of them has
+    batch_shares: float = 1.0  # sequences of the full job's batch for each of the short one's
+    domain_shares: float = 1.0  # domains of the full job for each of the short one's
+    expert_shares: float = 1.0  # and experts
+
+
+def training_probe(spec: Any, base: RegistryObject) -> Probe[Any]:
+    """The probe of a spec whose field `training` says how it is trained, from a base in the registry."""
+    training = spec.training
+    num_steps = min(_STEPS, training.num_steps)
+    # A checkpoint before the last: with patience, that one has no best weights next to it.
+    short = replace(training, num_steps=num_steps, checkpoint_every=max(1, num_steps // 2))
+    return Probe(
+        short=spec.model_copy(update={"training": short}),
+        num_steps=training.num_steps,
+        num_evaluations=-(-training.num_steps // training.evaluate_every),
+        num_checkpoints=-(-training.num_steps // training.checkpoint_every),
+        base=base,
+        smaller=tuple(_smaller(spec)),
+    )
+
+
+def _smaller(spec: Any) -> Iterator[Any]:
+    """Computes activations again, which changes no number; or halves the sequences, and afterwards the block.
+
+    Gradients of half the sequences are summed over twice the batches.
+    """
+    training = spec.training
+    if not training.activation_checkpointing:
+        yield spec.model_copy(update={"training": replace(training, activation_checkpointing=True)})
+    while training.sequences_per_domain > 1:
+        half = training.sequences_per_domain // 2
+        factor = -(-training.sequences_per_domain // half)
+        training = replace(training, sequences_per_domain=half, accumulate=training.accumulate * factor)
+        yield spec.model_copy(update={"training": training})
+    while training.block_size // 2 >= _SHORTEST:
+        training = replace(training, block_size=training.block_size // 2)
+        yield spec.model_copy(update={"training": training})

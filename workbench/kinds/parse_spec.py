@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from workbench.errors import BadSpec, Complaint
-from workbench.kinds.catalog import kind_named
+from workbench.errors import BadSpecError, Complaint
+from workbench.kinds.kind import kind_named
 from workbench.specs.base import Sane
 
 SpecType = TypeVar("SpecType", bound=Sane)
 
 
 def parse_spec(data: dict[str, Any]) -> Any:
-    """A job's spec from its JSON. Raises BadSpec with all complaints at once."""
+    """A job's spec from its JSON. Raises BadSpecError with all complaints at once."""
     return parse_as(kind_named(data.get("kind")).spec, data)
 
 
@@ -28,7 +28,7 @@ def unreadable_reason(data: dict[str, Any]) -> str:
     """Why a queued job with this spec waits for another worker, as a sentence; empty if this version can read it."""
     try:
         parse_spec(data)
-    except BadSpec as bad:
+    except BadSpecError as bad:
         fault = bad.complaints[0].partition(";")[0].rstrip(".")  # without the list of all kinds
         return f"Waits for a newer worker, or one with its plug-in: its spec cannot be read here ({fault})."
     return ""
@@ -41,7 +41,7 @@ def paths_read(data: dict[str, Any]) -> list[str]:
     """
     try:
         path = kind_named(data.get("kind")).reads(parse_spec(data))
-    except BadSpec:
+    except BadSpecError:
         return [*_texts(data)]
     return [path] if path else []
 
@@ -55,11 +55,11 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def parse_as(spec: type[SpecType], data: dict[str, Any]) -> SpecType:
-    """A spec, or a question, of this type. Raises BadSpec with all complaints at once."""
+    """A spec, or a question, of this type. Raises BadSpecError with all complaints at once."""
     try:
         return spec.model_validate(data)
     except ValidationError as error:
-        raise BadSpec(complaints_of(error)) from None
+        raise BadSpecError(complaints_of(error)) from None
 
 
 def complaints_of(error: ValidationError) -> list[Complaint]:
@@ -73,7 +73,6 @@ def complaints_of(error: ValidationError) -> list[Complaint]:
 
 
 def _complaint(details: ErrorDetails) -> str:
-    """The message of one validation error, without its field."""
     context = details.get("ctx", {})
     match details["type"]:
         case "missing":

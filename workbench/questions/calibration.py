@@ -1,12 +1,15 @@
-"""The evidence of a mixture's posterior fitted on stored scores, of dev text of its training domains alone."""
+"""The evidence of a mixture's posterior fitted on stored scores, of dev text of its training domains only.
+
+A mixture is made with the evidence that it asks for; where dev text is scored, a calibrated one is proposed.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 from sqlalchemy.orm import Session
@@ -15,15 +18,19 @@ from engine.errors import MixtureError, ScoresError, first_of
 from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
-from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
-from workbench.answers.calibrations import Change, EvidenceCalibration
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.analysis.scores import load_counted, load_distances, load_places, load_scores, scored_domains
+from workbench.answers.cards import MixtureCard
+from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.question import Question
+from workbench.registry.database import reading, transaction
 from workbench.registry.experts import domains_of
+from workbench.registry.mixtures import create_mixture, get_mixture, save_calibration
 from workbench.requests.planning import plan
 from workbench.schema.tables import Evaluation, Expert
-from workbench.store.storage import Storage
+from workbench.settings import Settings, get_settings
+from workbench.specs.requests import MixtureRequest, MixtureSpec
+from workbench.store.storage import Storage, get_storage
 
 if TYPE_CHECKING:
     from engine.analysis.calibration import DevText
@@ -47,7 +54,7 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
             f"The gate of “{mixture}” is “{planned.gate.kind}”, which does not use evidence.",
             f"Give it a posterior: {shell_command('mixture', 'gate', mixture, '--gate', 'posterior')}.",
         )
-    homes, scored = _scored(session, planned)
+    homes, scored = _scores_by_domain(session, planned)
     trained = sorted(set().union(*homes.values()))
     own = {domain: frozenset(i for i, e in enumerate(planned.experts) if domain in homes[e.id]) for domain in scored}
     texts = [_text(session, storage, planned, domain, rows, own[domain]) for domain, rows in scored.items()]
@@ -94,13 +101,15 @@ QUESTION = CalibrationRequest
 def missing_scores(session: Session, storage: Storage, mixture: str) -> str:
     """Why the evidence of a mixture cannot be fitted yet: too little dev text is scored. Empty where it can."""
     try:
-        _scored(session, plan(session, storage, mixture))
+        _scores_by_domain(session, plan(session, storage, mixture))
     except ScoresError as error:
         return error.problem
     return ""
 
 
-def _scored(session: Session, planned: GenerationPlan) -> tuple[dict[str, set[str]], dict[str, Sequence[Evaluation]]]:
+def _scores_by_domain(
+    session: Session, planned: GenerationPlan
+) -> tuple[dict[str, set[str]], dict[str, Sequence[Evaluation]]]:
     """The domains that trained each expert, by its id, and the dev scores of those domains."""
     homes = {expert.id: set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts}
     trained = set().union(*homes.values())
@@ -134,20 +143,19 @@ def _text(
 ) -> DevText:
     from engine.analysis.calibration import DevText
 
-    scores_EX, block_size = load(storage, evaluations)
+    scores_EX, block_size = load_scores(storage, evaluations)
     return DevText(
         domain,
         scores_EX,
         block_size,
-        places(storage, evaluations[0])[1],
+        load_places(storage, evaluations[0])[1],
         own,
         None if planned.route is None else load_distances(session, storage, planned, evaluations[0]),
-        counted(storage, evaluations[0]),
+        load_counted(storage, evaluations[0]),
     )
 
 
 def _gate(planned: GenerationPlan, rule: EvidenceRule, rows: Sequence[int]) -> Gate:
-    """The plan's gate with another evidence, of some of its experts."""
     assert isinstance(planned.gate, EvidenceConfig)
     route = planned.route and replace(planned.route, clusters=tuple(planned.route.clusters[row] for row in rows))
     experts, gate = tuple(planned.experts[row] for row in rows), replace(planned.gate, evidence=named(rule))
@@ -157,3 +165,56 @@ def _gate(planned: GenerationPlan, rule: EvidenceRule, rows: Sequence[int]) -> G
 def _change(estimate: Estimate, has_interval: bool) -> Change:
     bounds = (estimate.low, estimate.high) if has_interval else (None, None)
     return Change(value=estimate.value, low=bounds[0], high=bounds[1])
+
+
+EVIDENCE = "evidence"
+
+
+class NewMixture(MixtureCard):
+    """A mixture that was made, with the evidence that is proposed for it."""
+
+    proposal: EvidenceCalibration | None = Field(
+        None, description="The evidence fitted on dev text of its training domains, and what it gains."
+    )
+    accepted: bool = Field(False, description="Whether the mixture has the proposed evidence already.")
+    no_proposal: str = Field("", description="Why evidence could not be fitted; empty where it was, or need not be.")
+    next_step: str = Field("", description="The command that makes the missing dev scores and calibrates.")
+
+
+def make_mixture(
+    spec: MixtureSpec, *, calibrate: bool | None = None, has_evidence: bool = False, settings: Settings | None = None
+) -> NewMixture:
+    """Creates a mixture and fits its evidence on stored dev scores.
+
+    `calibrate`: None proposes, True accepts the proposal if it gains, False fits nothing. With `has_evidence`, evidence
+    was asked for in so many words, and stays.
+    """
+    settings = settings or get_settings()
+    with transaction(settings) as session:
+        card = create_mixture(session, spec)
+    if calibrate is False or has_evidence or not can_be_calibrated(card):
+        return NewMixture(**dict(card))
+    try:
+        with reading(settings) as session:
+            proposal = calibrate_evidence(session, get_storage(settings), card.name)
+    except (MixtureError, ScoresError) as error:
+        return NewMixture(**dict(card), no_proposal=error.problem, next_step=error.next_step)
+    return _with_proposal(card, proposal, bool(calibrate), settings)
+
+
+def names_evidence(gate: Mapping[str, Any] | None) -> bool:
+    """Whether a gate, as it was given, names its evidence."""
+    return bool(gate) and any(name.startswith(EVIDENCE) for name in gate or ())
+
+
+def can_be_calibrated(card: MixtureCard) -> bool:
+    """Whether several experts take part, under a gate that looks at evidence."""
+    return len([one for one in card.members if one.active and one.enabled]) > 1 and EVIDENCE in card.gate
+
+
+def _with_proposal(card: MixtureCard, proposal: EvidenceCalibration, accept: bool, settings: Settings) -> NewMixture:
+    if accept:
+        with transaction(settings) as session:
+            save_calibration(session, proposal)
+            card = get_mixture(session, card.name)
+    return NewMixture(**dict(card), proposal=proposal, accepted=accept and not proposal.keeps)

@@ -19,7 +19,7 @@ from engine.errors import MixtureError, ScoresError
 from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import counted, load, load_distances, scored_domains
+from workbench.analysis.scores import load_counted, load_distances, load_scores, scored_domains
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.question import Question, Split
@@ -104,10 +104,9 @@ class ClusterGridRequest(Question[ClusterGrid]):
         chosen = sorted(self.temperatures or {*TEMPERATURES, gate.temperature})
         top_ks = _top_ks(len(planned.experts))
         rows = _rows(session, storage, planned, self.split, chosen, top_ks)
-        return ClusterGrid(
-            mixture=self.mixture,
+        return ClusterGrid.from_fields(
+            self,
             experts=[expert.name for expert in planned.experts],
-            split=self.split,
             temperatures=chosen,
             top_ks=top_ks,
             perplexity=_over_all(rows),
@@ -144,26 +143,17 @@ def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> Te
         rows = rows or _rows(session, storage, planned, "dev", TEMPERATURES, top_ks, clusters)  # the same documents
     except ScoresError:  # the text was scored before the mixture had this clustering
         rows = []
-    if not rows:
-        return TemperatureProposal(
-            temperature=default,
-            perplexity=None,
-            default=default,
-            default_perplexity=None,
-            current=gate.temperature,
-            domains=[],
-            command=evaluate_command(name, "dev", "--domains", ",".join(clustered)),
-        )
-    values = [row[0] for row in _over_all(rows)]
-    best = min(range(len(values)), key=values.__getitem__)
+    values = dict(zip(TEMPERATURES, (row[0] for row in _over_all(rows)), strict=False))
+    best = min(values, key=values.__getitem__, default=default)
+    saves = shell_command("mixture", "gate", name, "--temperature", f"{best:g}")
     return TemperatureProposal(
-        temperature=TEMPERATURES[best],
-        perplexity=values[best],
+        temperature=best,
+        perplexity=values.get(best),
         default=default,
-        default_perplexity=values[TEMPERATURES.index(default)],
+        default_perplexity=values.get(default),
         current=gate.temperature,
         domains=[row.domain for row in rows],
-        command=shell_command("mixture", "gate", name, "--temperature", f"{TEMPERATURES[best]:g}"),
+        command=saves if rows else evaluate_command(name, "dev", "--domains", ",".join(clustered)),
     )
 
 
@@ -184,7 +174,6 @@ def _rows(
     top_ks: Sequence[int],
     only: Collection[str] | None = None,
 ) -> list[GridDomain]:
-    """The grid of every scored domain, or of some."""
     return [
         GridDomain(
             domain=domain,
@@ -214,8 +203,8 @@ def _grid(
     from engine.mixing.cluster_gate_grid import any_gate_grid, cluster_gate_grid
 
     distances = load_distances(session, storage, planned, evaluations[0])
-    scores_EX, block_size = load(storage, evaluations)
-    counted_X = counted(storage, evaluations[0])
+    scores_EX, block_size = load_scores(storage, evaluations)
+    counted_X = load_counted(storage, evaluations[0])
     gate = planned.gate
     if planned.clusters is not None and isinstance(gate, ClusterGateConfig):
         frozen = distances.frozen(gate.freeze_after)

@@ -1,4 +1,4 @@
-"""Operations per token of a mixture, counted from the shape of its base without reading weights."""
+"""Operations per token of a mixture (`engine.models.flops`), counted from its base's shape without reading weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from engine.methods.base import StoredExpert
 from engine.methods.registry import method_of
 from engine.models.flops import Shape, training_flops
 from workbench.answers.base import Answer
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import StorageError
 from workbench.questions.question import MixtureName, Question
 from workbench.registry.experts import part_names
@@ -48,24 +47,17 @@ class CostRequest(Question[MixtureCosts]):
     context: int = Field(256, ge=1, le=MOST_TOKENS, description="Tokens of context.")
 
     def answer(self, session: Session, storage: Storage) -> MixtureCosts:
-        return mixture_costs(session, storage, self.mixture, context=self.context)
+        planned = plan(session, storage, self.mixture)
+        return expert_costs(session, storage, planned.model, [one.id for one in planned.experts], context=self.context)
 
 
 QUESTION = CostRequest
 
 
-def mixture_costs(
-    session: Session, storage: Storage, request: MixtureRequest | str, *, context: int = 256
-) -> MixtureCosts:
-    """Floating-point operations per token (by `engine.models.flops`) in a context of this many tokens."""
-    planned = plan(session, storage, request)
-    return expert_costs(session, storage, planned.model, [one.id for one in planned.experts], context=context)
-
-
 def expert_costs(
     session: Session, storage: Storage, mixture: str, expert_ids: Sequence[str], *, context: int = 256
 ) -> MixtureCosts:
-    """The same of these experts of a mixture, without reading the mixture."""
+    """The costs of these experts of a mixture, without reading the mixture."""
     rows = [session.get_one(Expert, id) for id in expert_ids]
     bases = {row.base_id: storage.path(row.base_id) for row in rows}
     shapes = {id: _shape(mixture, folder) for id, folder in bases.items()}

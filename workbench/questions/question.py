@@ -22,7 +22,7 @@ from engine.mixing.gates.updating import UpdatingGateConfig
 from engine.plugins import find_plugins
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
-from workbench.integrity.damage import naming_damage
+from workbench.integrity.check import naming_damage
 from workbench.registry.database import reading
 from workbench.requests.body import RequestBody
 from workbench.settings import Settings, get_settings
@@ -60,7 +60,7 @@ class Question(RequestBody, Generic[AnswerType]):
 
 @cache
 def known_questions() -> dict[str, type[Question[Any]]]:
-    """Every question by its path. Raises BadPlugin."""
+    """Every question by its path. Raises BadPluginError."""
     questions: Any = find_plugins("workbench.questions", GROUP, "QUESTION", type(Question), lambda one: one.path)
     return dict(questions)
 

@@ -13,9 +13,9 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from workbench.errors import BadSpec, NoModel, NotFound
-from workbench.registry.cards import AliasCard
-from workbench.schema.names import ALIAS_SIGN, aliased_row, clean_name
+from workbench.answers.cards import AliasCard
+from workbench.errors import BadSpecError, NoModelError
+from workbench.schema.names import ALIAS_SIGN, aliased_row, by_name, clean_name
 from workbench.schema.tables import Alias, Expert, Mixture
 
 _FORM = re.compile(r"[A-Za-z0-9_-]{1,40}")  # of the part after the sign, as MLflow has it
@@ -29,14 +29,14 @@ def list_aliases(session: Session) -> list[AliasCard]:
 
 
 def get_alias(session: Session, name: str) -> AliasCard:
-    """One alias. Raises NotFound."""
-    return _card(_row(session, name))
+    """One alias. Raises NotFoundError."""
+    return _card(by_name(session, Alias, name))
 
 
 def set_alias(session: Session, name: str, model: str) -> AliasCard:
     """Makes an alias mean a mixture or an expert, by its name or another alias; an existing alias is moved.
 
-    Raises BadSpec for a name that cannot be an alias, NoModel for an unknown model.
+    Raises BadSpecError for a name that cannot be an alias, NoModelError for an unknown model.
     """
     name, target = _clean(session, name), model_row(session, model)
     row = session.get(Alias, name) or Alias(name=name)
@@ -48,21 +48,22 @@ def set_alias(session: Session, name: str, model: str) -> AliasCard:
 
 
 def delete_alias(session: Session, name: str) -> AliasCard:
-    """Deletes an alias, not its model; returns what it was. Raises NotFound."""
-    card = get_alias(session, name)
-    session.delete(_row(session, name))
+    """Deletes an alias, not its model; returns what it was. Raises NotFoundError."""
+    row = by_name(session, Alias, name)
+    card = _card(row)
+    session.delete(row)
     session.flush()
     return card
 
 
 def model_row(session: Session, name: str) -> Mixture | Expert:
-    """The mixture or expert that a name or an alias means; of two with one name the mixture. Raises NoModel."""
+    """The mixture or expert that a name or an alias means; of two with one name the mixture. Raises NoModelError."""
     row: Mixture | Expert | None = session.scalar(select(Mixture).where(Mixture.name == name))
     row = row or session.scalar(select(Expert).where(Expert.name == name))
     row = row or aliased_row(session, Mixture, name) or aliased_row(session, Expert, name)
     if row is None:
         of_both = [session.scalars(select(table.name).order_by(table.name)).all() for table in (Mixture, Expert)]
-        raise NoModel(name, *of_both)
+        raise NoModelError(name, *of_both)
     return row
 
 
@@ -85,26 +86,19 @@ def _clean(session: Session, name: str) -> str:
     name = clean_name("alias", name)
     stem, sign, alias = name.rpartition(ALIAS_SIGN)
     if not (stem.strip() and sign and _FORM.fullmatch(alias)) or _RESERVED.fullmatch(alias) or stem.startswith("-"):
-        raise BadSpec(
+        raise BadSpecError(
             [
                 f"“{name}” cannot be an alias: write it as law@production. After the sign stand 1 to 40 letters, "
                 "digits, - and _, but neither “latest” nor a number, which could be taken for a version."
             ]
         )
     if any(session.scalar(select(table.id).where(table.name == name)) for table in (Mixture, Expert)):
-        raise BadSpec([f"“{name}” is the name of a mixture or an expert already."], "Choose another alias.")
+        raise BadSpecError([f"“{name}” is the name of a mixture or an expert already."], "Choose another alias.")
     return name
-
-
-def _row(session: Session, name: str) -> Alias:
-    row = session.get(Alias, name)
-    if row is None:
-        raise NotFound("alias", name, session.scalars(select(Alias.name).order_by(Alias.name).limit(20)))
-    return row
 
 
 def _card(row: Alias) -> AliasCard:
     kind: Literal["expert", "mixture"] = "expert" if row.expert else "mixture"
     target = row.expert or row.mixture
     assert target is not None
-    return AliasCard(name=row.name, model=target.name, kind=kind, updated_at=row.updated_at)
+    return AliasCard.from_fields(row, model=target.name, kind=kind)

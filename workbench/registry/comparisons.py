@@ -33,13 +33,11 @@ from workbench.answers.history import (
     Turn,
     VoteCard,
 )
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer
-from workbench.errors import BadComparison, NotFound
+from workbench.answers.posteriors import Manifest, StoredAnswer
+from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
-from workbench.registry.prompt_domains import domain_weights, leading_domain
-from workbench.registry.setups import setup_sha256, variant_of
-from workbench.schema.names import by_name
+from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
+from workbench.schema.names import by_id, by_name, id_not_found
 from workbench.schema.tables import ComparedAnswer, Comparison, Domain, Vote
 from workbench.specs.gates import load_gate
 
@@ -50,18 +48,15 @@ _CHOICES: dict[Choice, str] = {"a": "first", "b": "second", "tie": "tie", "both_
 _SWAPPED: dict[Choice, Choice] = {"a": "b", "b": "a", "tie": "tie", "both_bad": "both_bad"}
 
 
-# storing ---------------------------------------------------------------------------------------------
-
-
 def store_comparison(session: Session, new: NewComparison, history_days: float = 1.0) -> ComparisonCard:
     """Stores a prompt and its answers; with `history_days` 0 nothing of their text.
 
-    Raises BadComparison for an answer that could not be made again, NotFound for an unknown domain.
+    Raises BadComparisonError for an answer that could not be made again, NotFoundError for an unknown domain.
     """
     for answer in new.answers:
         _require_replayable(answer)
     if new.domain:
-        by_name(session, Domain, "domain", new.domain)
+        by_name(session, Domain, new.domain)
     weights, has_text = domain_weights(session, new.answers), history_days > 0
     domain = new.domain or leading_domain(weights)
     row = Comparison(
@@ -80,9 +75,11 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
 
 
 def require_letters(num_answers: int) -> None:
-    """Raises BadComparison for too few or too many answers."""
+    """Raises BadComparisonError for too few or too many answers."""
     if not 2 <= num_answers <= len(LETTERS):
-        raise BadComparison(f"A comparison has 2 to {len(LETTERS)} models, got {num_answers}.", "Name other models.")
+        raise BadComparisonError(
+            f"A comparison has 2 to {len(LETTERS)} models, got {num_answers}.", "Name other models."
+        )
 
 
 def _prompt(new: NewComparison) -> str:
@@ -90,7 +87,7 @@ def _prompt(new: NewComparison) -> str:
 
 
 def _require_replayable(answer: NewAnswer) -> None:
-    """Raises BadComparison unless `workbench verify` could make the answer again."""
+    """Raises BadComparisonError unless `workbench verify` could make the answer again."""
     try:
         load_gate(answer.manifest.gate)
         if answer.manifest.sampling is None or not answer.manifest.experts:
@@ -99,15 +96,15 @@ def _require_replayable(answer: NewAnswer) -> None:
         stored = StoredAnswer.model_validate({"manifest": answer.manifest.model_dump(), "choices": [choice]})
         stored.sampling(stored.choices[0])
     except (ValueError, TypeError, ArithmeticError, EngineError):
-        raise BadComparison(
+        raise BadComparisonError(
             f"The answer of “{answer.manifest.model}” cannot be stored: its manifest does not say how it was made.",
             "Send the answer as the API gave it, made with return_token_ids.",
         ) from None
 
 
-def _answer_row(session: Session, place: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
+def _answer_row(session: Session, position: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
     return ComparedAnswer(
-        position=place,
+        position=position,
         model=answer.manifest.model[:200],
         variant=variant_of(session, answer.manifest)[:300],
         setup_sha256=setup_sha256(answer.manifest),
@@ -133,9 +130,6 @@ def _tokens(answer: NewAnswer) -> dict[str, Any]:
         "weights": [[round(one.get(name, 0.0), 4) for name in experts] for one in weights],
         "leading": [places.get(max(one, key=one.__getitem__), -1) if one else -1 for one in weights],
     }
-
-
-# reading ---------------------------------------------------------------------------------------------
 
 
 def list_comparisons(
@@ -172,16 +166,16 @@ def _heads(session: Session, page: Select[Comparison]) -> list[ComparisonHead]:
     """The comparisons of a page, without reading the tokens of their answers."""
     answers = selectinload(Comparison.answers).load_only(ComparedAnswer.model, ComparedAnswer.variant)
     return [
-        ComparisonHead(**{**_head(row), "prompt": row.prompt[:EXCERPT]})
+        ComparisonHead.from_fields(row, prompt=row.prompt[:EXCERPT], **_head(row))
         for row in session.scalars(page.options(answers, selectinload(Comparison.votes)))
     ]
 
 
 def get_comparison(session: Session, id: str, history_days: float = 1.0) -> ComparisonCard:
-    """One comparison by its id or a unique prefix of it. Raises NotFound, also where its text is no longer stored."""
+    """One comparison by its id or a unique prefix. Raises NotFoundError, also once its text is no longer stored."""
     row = _row(session, id)
     if row.has_text and row.created_at <= _oldest(history_days):
-        raise NotFound("comparison", id, _known(session))
+        raise id_not_found(session, Comparison, id, Comparison.has_text)
     return _card(row)
 
 
@@ -189,49 +183,38 @@ def _oldest(history_days: float) -> float:
     return time.time() - history_days * DAY_SECONDS
 
 
-def _known(session: Session) -> Sequence[str]:
-    newest = select(Comparison.id).where(Comparison.has_text).order_by(Comparison.created_at.desc())
-    return session.scalars(newest.limit(20)).all()
-
-
 def _row(session: Session, id: str) -> Comparison:
-    matching = select(Comparison).where(Comparison.id.startswith(plain(id), autoescape=True))
-    rows = session.scalars(matching.limit(2)).all()
-    if len(rows) != 1:
-        raise NotFound("comparison", id, _known(session))
-    return rows[0]
+    return by_id(session, Comparison, plain(id), Comparison.has_text)
 
 
 def answer_of(card: ComparisonCard, letter: str) -> ComparedAnswerCard:
-    """One answer of a comparison. Raises NotFound."""
+    """One answer of a comparison. Raises NotFoundError."""
     for answer in card.answers:
         if answer.letter == letter:
             return answer
-    raise NotFound("answer", letter, [one.letter for one in card.answers], where=f"in comparison {card.id[:8]}")
+    raise NotFoundError("answer", letter, [one.letter for one in card.answers], where=f"in comparison {card.id[:8]}")
 
 
 def replayable(card: ComparisonCard) -> dict[str, StoredAnswer]:
     """The answers by their letters, as `workbench.requests.verification` makes them again.
 
-    Raises BadComparison without text."""
+    Raises BadComparisonError without text."""
     if not card.has_text:
-        raise BadComparison(f"The text of comparison {card.id[:8]} is not stored.", "Choose another comparison.")
+        raise BadComparisonError(f"The text of comparison {card.id[:8]} is not stored.", "Choose another comparison.")
     return {one.letter: StoredAnswer.model_validate(one.model_dump()) for one in card.answers}
-
-
-# votes -----------------------------------------------------------------------------------------------
 
 
 def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
     """Records a vote on two answers. Another vote on the same two replaces it, and is not blind any more.
 
-    Raises NotFound for a comparison, an answer or a domain that does not exist, BadComparison for a pair of one.
+    Raises NotFoundError for a comparison, an answer or a domain that does not exist, BadComparisonError for a pair of
+    one.
     """
     row = _row(session, id)
     first, second, choice = _pair(row, new)
     before = _vote_on(row, first, second)
     if new.domain:
-        by_name(session, Domain, "domain", new.domain)
+        by_name(session, Domain, new.domain)
         row.domain, row.domain_source = new.domain, "user"
     if before is None:
         row.votes.append(Vote(first=first, second=second, choice=_CHOICES[choice], is_blind=new.is_blind))
@@ -243,13 +226,13 @@ def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
 
 
 def withdraw_vote(session: Session, id: str, a: str = "A", b: str = "B") -> ComparisonCard:
-    """Deletes the vote on two answers. Raises NotFound if there is none."""
+    """Deletes the vote on two answers. Raises NotFoundError if there is none."""
     row = _row(session, id)
     first, second = sorted((_place(row, a), _place(row, b)))
     existing = _vote_on(row, first, second)
     if existing is None:
         voted = [f"{LETTERS[one.first]} and {LETTERS[one.second]}" for one in row.votes]
-        raise NotFound("vote", f"{a} and {b}", voted, where=f"in comparison {row.id[:8]}")
+        raise NotFoundError("vote", f"{a} and {b}", voted, where=f"in comparison {row.id[:8]}")
     row.votes.remove(existing)
     _record_vote(session, "delete", row, (first, second))
     session.flush()
@@ -265,22 +248,19 @@ def _pair(row: Comparison, new: NewVote) -> tuple[int, int, Choice]:
     """The positions of a vote's two answers, the smaller first, and the choice that fits them."""
     first, second = _place(row, new.a), _place(row, new.b)
     if first == second:
-        raise BadComparison(f"A vote needs two answers, got {new.a} twice.", "Name another answer.")
+        raise BadComparisonError(f"A vote needs two answers, got {new.a} twice.", "Name another answer.")
     return (first, second, new.choice) if first < second else (second, first, _SWAPPED[new.choice])
 
 
 def _place(row: Comparison, letter: str) -> int:
-    place = LETTERS.find(letter) if len(letter) == 1 else -1
-    if not 0 <= place < len(row.answers):
-        raise NotFound("answer", letter, LETTERS[: len(row.answers)], where=f"in comparison {row.id[:8]}")
-    return place
+    position = LETTERS.find(letter) if len(letter) == 1 else -1
+    if not 0 <= position < len(row.answers):
+        raise NotFoundError("answer", letter, LETTERS[: len(row.answers)], where=f"in comparison {row.id[:8]}")
+    return position
 
 
 def _vote_on(row: Comparison, first: int, second: int) -> Vote | None:
     return next((one for one in row.votes if (one.first, one.second) == (first, second)), None)
-
-
-# deleting --------------------------------------------------------------------------------------------
 
 
 def delete_comparison(session: Session, id: str) -> HistoryDeletion:
@@ -330,19 +310,9 @@ def _remove_text(row: Comparison) -> None:
         answer.text, answer.tokens = "", {}
 
 
-# cards -----------------------------------------------------------------------------------------------
-
-
 def _head(row: Comparison) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "created_at": row.created_at,
-        "prompt": row.prompt,
-        "is_chat": bool(row.messages),
-        "models": [label(one.model, one.variant) for one in row.answers],
-        "domain": row.domain,
-        "votes": [_vote_card(one) for one in row.votes],
-    }
+    models = [label(one.model, one.variant) for one in row.answers]
+    return {"is_chat": bool(row.messages), "models": models, "votes": [_vote_card(one) for one in row.votes]}
 
 
 def label(model: str, variant: str) -> str:
@@ -352,18 +322,13 @@ def label(model: str, variant: str) -> str:
 
 def _vote_card(row: Vote) -> VoteCard:
     choice = next(choice for choice, stored in _CHOICES.items() if stored == row.choice)
-    letters = {"a": LETTERS[row.first], "b": LETTERS[row.second]}
-    return VoteCard(**letters, choice=choice, is_blind=row.is_blind, created_at=row.created_at)
+    return VoteCard.from_fields(row, a=LETTERS[row.first], b=LETTERS[row.second], choice=choice)
 
 
 def _card(row: Comparison) -> ComparisonCard:
-    return ComparisonCard(
-        **_head(row),
-        has_text=row.has_text,
-        messages=[Turn(**one) for one in row.messages],
-        domain_source=row.domain_source,
-        domain_weights=row.domain_weights,
-        answers=[_answer_card(one) for one in row.answers],
+    messages = [Turn(**one) for one in row.messages]
+    return ComparisonCard.from_fields(
+        row, messages=messages, answers=[_answer_card(one) for one in row.answers], **_head(row)
     )
 
 
@@ -372,12 +337,9 @@ def _answer_card(row: ComparedAnswer) -> ComparedAnswerCard:
     choice = (
         {name: tokens[name] for name in ("index", "finish_reason", "token_ids", "prompt_token_ids")} if tokens else {}
     )
-    return ComparedAnswerCard(
+    return ComparedAnswerCard.from_fields(
+        row,
         letter=LETTERS[row.position],
-        model=row.model,
-        variant=row.variant,
-        setup_sha256=row.setup_sha256,
-        text=row.text,
         manifest=Manifest(**row.manifest),
         choices=[StoredTokens(text=row.text, **choice)] if choice else [],
         num_tokens=tokens.get("num_tokens", 0),

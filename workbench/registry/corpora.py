@@ -10,10 +10,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.text.split_names import Split
-from workbench.answers.documents import Document
+from workbench.answers.cards import CorpusCard, DomainCard, ImportReport
 from workbench.answers.forecasts import BatchRow
-from workbench.errors import BadSpec, StorageError
-from workbench.registry.cards import CorpusCard, DomainCard, ImportReport
+from workbench.answers.posteriors import Document
+from workbench.errors import BadSpecError, StorageError
 from workbench.registry.database import plain
 from workbench.registry.experts import domains_of
 from workbench.registry.references import refuse_if_used, unfinished_jobs
@@ -34,14 +34,12 @@ def list_corpora(session: Session) -> list[CorpusCard]:
 
 def get_corpus(session: Session, name: str) -> CorpusCard:
     """One corpus, with the report of its import."""
-    return _corpus_card(by_name(session, Corpus, "corpus", name))
+    return _corpus_card(by_name(session, Corpus, name))
 
 
-def list_domains(session: Session, role: str | None = None) -> list[DomainCard]:
-    """All domains by name; `role` is train or novel."""
+def list_domains(session: Session) -> list[DomainCard]:
+    """All domains by name."""
     query = select(Domain).options(joinedload(Domain.corpus)).order_by(Domain.name)
-    if role is not None:
-        query = query.where(Domain.role == role)
     return [_domain_card(row) for row in session.scalars(query)]
 
 
@@ -51,8 +49,8 @@ def get_domain(session: Session, name: str) -> DomainCard:
 
 
 def domain_row(session: Session, name: str) -> Domain:
-    """The row of a domain; raises NotFound with the existing names."""
-    return by_name(session, Domain, "domain", name)
+    """The row of a domain; raises NotFoundError with the existing names."""
+    return by_name(session, Domain, name)
 
 
 def training_domains(session: Session) -> list[str]:
@@ -80,7 +78,7 @@ def preview_marked(
 ) -> list[BatchRow]:
     """Some conversations of a domain as a seed model reads them, and which of their tokens are in the loss.
 
-    Raises BadSpec for a domain of texts or a seed model without a chat template.
+    Raises BadSpecError for a domain of texts or a seed model without a chat template.
     """
     from engine.text.chat.conversations import stored_conversation
     from engine.text.chat.template import load_chat_template
@@ -91,7 +89,9 @@ def preview_marked(
     template = load_chat_template(base, f"“{seed}”")
     if domain.format != "chat" or template is None:
         cause = f"“{name}” holds texts" if domain.format != "chat" else f"“{seed}” has no chat template"
-        raise BadSpec([f"{cause}, so no conversation can be shown as it is trained on."], "Leave out the seed model.")
+        raise BadSpecError(
+            [f"{cause}, so no conversation can be shown as it is trained on."], "Leave out the seed model."
+        )
     tokenizer, rows = load_tokenizer(base), read_split(storage.path(domain.artifact_id) / domain.folder, split)
     talks = (stored_conversation(row["messages"]) for row in islice(rows, limit))
     encoded = (template.with_values(one.template_kwargs).encode_answers(tokenizer, one.messages) for one in talks)
@@ -113,7 +113,7 @@ def register_corpus(
     job_id: str | None = None,
 ) -> CorpusCard:
     """Registers a corpus with all domains of the summary that engine.text.split wrote."""
-    ensure_free(session, Corpus, "corpus", name)
+    ensure_free(session, Corpus, name)
     names = [clean_name("domain", domain["name"] or name) for domain in summary["domains"]]
     _refuse_taken(session, names)
     row = Corpus(
@@ -133,8 +133,8 @@ def register_corpus(
 
 
 def delete_corpus(session: Session, name: str) -> None:
-    """Deletes a corpus with its domains and every score on them; raises InUse when experts or jobs need them."""
-    corpus = by_name(session, Corpus, "corpus", name)
+    """Deletes a corpus with its domains and every score on them; raises InUseError when experts or jobs need them."""
+    corpus = by_name(session, Corpus, name)
     ids = [domain.id for domain in corpus.domains]
     names = [domain.name for domain in corpus.domains]
     users: dict[str, Iterable[str]] = {
@@ -164,7 +164,7 @@ def _refuse_taken(session: Session, names: Sequence[str]) -> None:
     complaints = [f"A domain called “{name}” already exists." for name in taken]
     complaints += [f"Two domains of this corpus would be called “{name}”." for name in twice]
     if complaints:
-        raise BadSpec(complaints, "Choose other names, or delete the corpus that holds them.")
+        raise BadSpecError(complaints, "Choose other names, or delete the corpus that holds them.")
 
 
 def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, Any]) -> Domain:
@@ -180,33 +180,10 @@ def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, 
 
 
 def _corpus_card(row: Corpus) -> CorpusCard:
-    return CorpusCard(
-        id=row.id,
-        name=row.name,
-        source=row.source,
-        licence=row.licence,
-        report=ImportReport.model_validate(row.report),
-        domains=sorted(domain.name for domain in row.domains),
-        created_at=row.created_at,
-    )
+    names = sorted(domain.name for domain in row.domains)
+    return CorpusCard.from_fields(row, report=ImportReport.model_validate(row.report), domains=names)
 
 
 def _domain_card(row: Domain) -> DomainCard:
-    same = (
-        "id",
-        "name",
-        "role",
-        "format",
-        "num_documents",
-        "num_words",
-        "num_bytes",
-        "splits",
-        "data_sha256",
-        "created_at",
-    )
-    return DomainCard(
-        **{name: getattr(row, name) for name in same},
-        corpus=row.corpus.name,
-        source=row.corpus.source,
-        licence=row.corpus.licence,
-    )
+    corpus = row.corpus
+    return DomainCard.from_fields(row, corpus=corpus.name, source=corpus.source, licence=corpus.licence)

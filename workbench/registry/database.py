@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from engine.extras import install_line
 from workbench.access import audit
 from workbench.access.actor import Role, require
-from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
+from workbench.errors import DiskFullError, NoRegistryError, RegistryUnavailableError, StorageError
 from workbench.settings import Settings, get_settings
 from workbench.store.private_folder import make_private
 from workbench.store.row_records import ChangedRows
@@ -51,14 +51,11 @@ _ready: set[str] = set()
 _inherited: list[Engine] = []
 
 
-# transactions -------------------------------------------------------------------------------------
-
-
 @contextmanager
 def transaction(settings: Settings | None = None, needs: Role = Role.EDITOR) -> Iterator[Session]:
     """A session that writes: committed when the block ends without an exception, else rolled back.
 
-    Raises Forbidden for users without the role that it needs.
+    Raises ForbiddenError for users without the role that it needs.
     """
     require(needs)
     settings = settings or get_settings()
@@ -75,7 +72,7 @@ def transaction(settings: Settings | None = None, needs: Role = Role.EDITOR) -> 
 
 @contextmanager
 def _writing(settings: Settings) -> Iterator[Session]:
-    with _explained(settings):
+    with _database_errors(settings):
         engine = _ready_engine(settings).execution_options(registry="write")
         with Session(engine) as session, session.begin():
             yield session
@@ -83,10 +80,10 @@ def _writing(settings: Settings) -> Iterator[Session]:
 
 @contextmanager
 def reading(settings: Settings | None = None) -> Iterator[Session]:
-    """A read-only session on a snapshot of the registry. Raises Forbidden for nobody's request."""
+    """A read-only session on a snapshot of the registry. Raises ForbiddenError for nobody's request."""
     require(Role.VIEWER)
     settings = settings or get_settings()
-    with _explained(settings):
+    with _database_errors(settings):
         engine = _ready_engine(settings)
         options: dict[str, Any] = {"registry": "read"}
         if engine.dialect.name == "postgresql":
@@ -103,9 +100,6 @@ def _ready_engine(settings: Settings) -> Engine:
     return get_engine(settings)
 
 
-# engines ------------------------------------------------------------------------------------------
-
-
 def get_engine(settings: Settings | None = None) -> Engine:
     """This process's engine for the registry of `settings`."""
     url = (settings or get_settings()).database
@@ -119,7 +113,7 @@ def make_engine(url: str) -> Engine:
     try:
         address = make_url(url)
     except exc.ArgumentError:
-        raise NoRegistry("The database URL is not valid for SQLAlchemy.", _SET_URL) from None
+        raise NoRegistryError("The database URL is not valid for SQLAlchemy.", _SET_URL) from None
     backend = address.get_backend_name()
     options: dict[str, Any] = (
         {"connect_args": {"timeout": BUSY_SECONDS}} if backend == "sqlite" else {"pool_pre_ping": True}
@@ -128,7 +122,7 @@ def make_engine(url: str) -> Engine:
         engine = create_engine(address, **options)
     except (ModuleNotFoundError, exc.NoSuchModuleError):
         step = f"{install_line('postgres')}. {_SET_URL}"
-        raise NoRegistry(f"The driver of “{address.drivername}” is not installed.", step) from None
+        raise NoRegistryError(f"The driver of “{address.drivername}” is not installed.", step) from None
     if backend == "postgresql":
         return engine
     event.listen(engine, "connect", _set_up)
@@ -177,16 +171,13 @@ def _forget_engines() -> None:
 os.register_at_fork(after_in_child=_forget_engines)
 
 
-# is there a registry, and of which version --------------------------------------------------------
-
-
 def require_registry(settings: Settings | None = None) -> None:
-    """Raises NoRegistry, with the command to run, unless there is a registry of this version."""
+    """Raises NoRegistryError, with the command to run, unless there is a registry of this version."""
     settings = settings or get_settings()
-    with _explained(settings):
+    with _database_errors(settings):
         version = registry_version(settings)
     if version is None:
-        raise NoRegistry(
+        raise NoRegistryError(
             f"There is no registry in {place_of(settings)}.", "Run `workbench migrate`, or set WORKBENCH_HOME."
         )
     if version != VERSION:
@@ -194,8 +185,8 @@ def require_registry(settings: Settings | None = None) -> None:
 
 
 def has_registry(settings: Settings) -> bool:
-    """True if there is a registry of any version; raises RegistryUnavailable when it does not respond."""
-    with _explained(settings):
+    """True if there is a registry of any version; raises RegistryUnavailableError when it does not respond."""
+    with _database_errors(settings):
         return registry_version(settings) is not None
 
 
@@ -212,8 +203,8 @@ def registry_version(settings: Settings) -> str | None:
         return version
 
 
-def _other_version(settings: Settings, version: str) -> NoRegistry:
-    return NoRegistry(
+def _other_version(settings: Settings, version: str) -> NoRegistryError:
+    return NoRegistryError(
         f"The registry in {place_of(settings)} has version {version}; this workbench needs {VERSION}.",
         "Run `workbench migrate`." if version < VERSION else "Install the newer workbench that created it.",
     )
@@ -224,17 +215,14 @@ def place_of(settings: Settings) -> str:
     address = make_url(settings.database)
     if address.get_backend_name() == "sqlite" and address.database:
         return str(Path(address.database).parent)
-    return str(address.difference_update_query(_SECRETS))  # hides the password of the user, too
-
-
-# migration ----------------------------------------------------------------------------------------
+    return str(address.difference_update_query(_SECRETS))  # also hides the password of the user
 
 
 def migrate(settings: Settings | None = None) -> None:
     """Creates or upgrades the registry; any number of processes may call it at once."""
     settings = settings or get_settings()
     lock = _make_home(settings)
-    with _exclusive(lock), _explained(settings):
+    with _exclusive(lock), _database_errors(settings):
         version = registry_version(settings)
         if version is not None and version > VERSION:
             raise _other_version(settings, version)
@@ -282,7 +270,7 @@ def _upgrade(settings: Settings) -> None:
 
 def create(settings: Settings) -> None:
     """Creates the tables of a registry that no other process knows yet."""
-    with _explained(settings):
+    with _database_errors(settings):
         _upgrade(settings)
 
 
@@ -291,7 +279,7 @@ def filling(settings: Settings) -> Iterator[Connection]:
     """A transaction that fills a registry which has tables and no rows, with all rows or none."""
     engine = make_engine(settings.database)
     try:
-        with _explained(settings), engine.begin() as connection:
+        with _database_errors(settings), engine.begin() as connection:
             yield connection
     finally:
         engine.dispose()
@@ -320,11 +308,8 @@ def _exclusive(lock: Path) -> Iterator[None]:
         yield
 
 
-# database errors as problems ------------------------------------------------------------
-
-
 @contextmanager
-def _explained(settings: Settings) -> Iterator[None]:
+def _database_errors(settings: Settings) -> Iterator[None]:
     try:
         yield
     except exc.DatabaseError as error:
@@ -334,23 +319,25 @@ def _explained(settings: Settings) -> Iterator[None]:
         raise problem from error
 
 
-def _problem(settings: Settings, error: exc.DatabaseError) -> NoRegistry | DiskFull | None:
+def _problem(settings: Settings, error: exc.DatabaseError) -> NoRegistryError | DiskFullError | None:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     reason = str(error.orig).strip().splitlines()[0] if error.orig else ""
     place = place_of(settings)
     if code == sqlite3.SQLITE_FULL:
-        return DiskFull(f"The disk of {place} is full; nothing was written.", "Free some space and continue.")
+        return DiskFullError(f"The disk of {place} is full; nothing was written.", "Free some space and continue.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return NoRegistry(f"The registry in {place} is damaged ({reason}).", "Restore it from a copy.")
+        return NoRegistryError(f"The registry in {place} is damaged ({reason}).", "Restore it from a copy.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
-        return RegistryUnavailable(f"The registry in {place} does not respond ({reason}).", "Try again in a moment.")
+        return RegistryUnavailableError(
+            f"The registry in {place} does not respond ({reason}).", "Try again in a moment."
+        )
     if isinstance(error, exc.OperationalError) and any(words in reason for words in _REFUSALS):
-        return RegistryUnavailable(
+        return RegistryUnavailableError(
             f"The registry at {place} refuses the connection ({reason}).",
             "Correct WORKBENCH_DATABASE_URL, or create what it names, and try again.",
         )
     if error.connection_invalidated or (isinstance(error, exc.OperationalError) and not code):
-        return RegistryUnavailable(
+        return RegistryUnavailableError(
             f"The registry at {place} does not respond ({reason}).", "Start the database server and try again."
         )
     return None

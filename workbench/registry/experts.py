@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import String, cast, func, or_, select
 from sqlalchemy.orm import Session, joinedload
@@ -11,17 +11,15 @@ from sqlalchemy.orm import Session, joinedload
 from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.base import Parameters, StoredExpert
 from engine.methods.registry import method_of, methods
-from workbench.errors import NotFound
+from workbench.answers.cards import ExpertCard, ExpertLook
+from workbench.errors import NotFoundError
 from workbench.registry.aliases import aliases_of
-from workbench.registry.cards import ExpertCard, ExpertLook
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.reproducible import reproducible_from
-from workbench.registry.seeds import copies_of, made_of
-from workbench.schema.expert_looks import choose_look
-from workbench.schema.names import by_name, clean_name, ensure_free
+from workbench.registry.seeds import copied_expert, copies_of
+from workbench.schema.names import by_name, choose_look, clean_name, ensure_free
 from workbench.schema.tables import (
-    Artifact,
     Cluster,
     Corpus,
     Domain,
@@ -65,8 +63,8 @@ def get_expert(session: Session, name: str) -> ExpertCard:
 
 
 def expert_row(session: Session, name: str) -> Expert:
-    """The row of an expert; raises NotFound with the existing names."""
-    return by_name(session, Expert, "expert", name)
+    """The row of an expert; raises NotFoundError with the existing names."""
+    return by_name(session, Expert, name)
 
 
 def expert_or_seed(session: Session, name: str) -> Expert:
@@ -118,60 +116,22 @@ def has_parts(row: Expert | ExpertCard) -> bool:
 
 def first_of_line(row: Expert) -> Expert:
     """The first expert of a line of copies: the oldest ancestor, or the expert itself."""
-    while row.parent is not None:
-        row = row.parent
-    return row
+    return [row, *ancestors(row)][-1]
 
 
-def register_expert(
-    session: Session,
-    *,
-    id: str,
-    name: str,
-    method: str,
-    domain_id: str | None,
-    seed_id: str | None,
-    parent_id: str | None,
-    base: Artifact,
-    artifact: Artifact,
-    tokenizer_sha256: str,
-    data_sha256: str,
-    num_parameters: int,
-    config: dict[str, Any],
-    metrics: dict[str, Any],
-    code_version: str = "",
-    job_id: str | None = None,
-) -> ExpertCard:
-    """Registers a new expert whose files are stored already. Related rows are given by id: names may have changed."""
-    ensure_free(session, Expert, "expert", name)
+def register_expert(session: Session, *, name: str, domain_id: str | None, **columns: Any) -> ExpertCard:
+    """Registers a new expert whose files are stored already; `columns` are the others of `Expert`.
+
+    Related rows are given by id: names may have changed.
+    """
+    ensure_free(session, Expert, name)
     if domain_id is not None and session.get(Domain, domain_id) is None:
-        raise NotFound("domain", domain_id, session.scalars(select(Domain.name)))
+        raise NotFoundError("domain", domain_id, session.scalars(select(Domain.name)))
     colour_number, mark = choose_look(session, name)
-    row = Expert(
-        id=id,
-        name=name,
-        method=method,
-        domain_id=domain_id,
-        seed_id=seed_id,
-        parent_id=parent_id,
-        base=base,
-        artifact=artifact,
-        tokenizer_sha256=tokenizer_sha256,
-        data_sha256=data_sha256,
-        num_parameters=num_parameters,
-        config=config,
-        metrics=metrics,
-        colour_number=colour_number,
-        mark=mark,
-        code_version=code_version,
-        job_id=job_id,
-    )
+    row = Expert(name=name, domain_id=domain_id, colour_number=colour_number, mark=mark, **columns)
     session.add(row)
     session.flush()
     return _cards(session, [row])[0]
-
-
-# describing ------------------------------------------------------------------------------------------
 
 
 def set_enabled(session: Session, names: Iterable[str], enabled: bool) -> list[ExpertCard]:
@@ -195,32 +155,29 @@ def describe(session: Session, name: str, *, notes: str | None = None, tags: Seq
 def rename(session: Session, name: str, new_name: str) -> ExpertCard:
     """Renames an expert. Its files and all references to it do not change.
 
-    Raises InUse while an unfinished job names it.
+    Raises InUseError while an unfinished job names it.
     """
     row = expert_row(session, name)
     new_name = clean_name("expert", new_name)
     if new_name != name:
-        ensure_free(session, Expert, "expert", new_name)
+        ensure_free(session, Expert, new_name)
         refuse_renaming("expert", name, _jobs(session, row))
         row.name = new_name
     session.flush()
     return _cards(session, [row])[0]
 
 
-# deleting --------------------------------------------------------------------------------------------
-
-
 def delete_expert(session: Session, name: str) -> None:
     """Deletes an expert with its scores, and its base if no other expert uses it and it is not a seed.
 
-    Raises InUse if another expert or a seed is its copy, an average uses it, or a mixture, an alias or a job needs it.
-    A composition needs none of its source experts: it has its own copies, and keeps their names.
+    Raises InUseError if another expert or a seed is its copy, an average uses it, or a mixture, an alias or a job needs
+    it. A composition needs none of its source experts: it has its own copies, and keeps their names.
     """
     row = expert_row(session, name)
     refuse_if_used("expert", name, users_of(session, name))
     forget_scores(session, Evaluation.expert_id == row.id)
     forget_made_from(session, row.id)
-    for composed in compositions_of(session, row):
+    for composed in experts_made_of(session, row, COMPOSED):
         composed.parent = None if composed.parent is row else composed.parent
     base, artifact = row.base, row.artifact
     session.delete(row)
@@ -240,7 +197,7 @@ def users_of(session: Session, name: str) -> dict[str, list[str]]:
     return {
         "expert": [
             *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method.not_in(with_parts))),
-            *(one.name for one in averages_of(session, row)),
+            *(one.name for one in experts_made_of(session, row, AVERAGED)),
         ],
         "seed model": [one.name for one in copies_of(session, row)],
         "mixture": _mixtures(session, [row.id])[row.id],
@@ -253,9 +210,6 @@ def _jobs(session: Session, row: Expert) -> list[str]:
     return unfinished_jobs(session, ["parent", "expert", "experts"], [row.name])
 
 
-# where it comes from, where it goes ------------------------------------------------------------------
-
-
 def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     """The lineage seed -> parents -> expert -> children and mixtures. A composition or average has all its sources.
 
@@ -266,12 +220,14 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     nodes, edges = _before(session, row)
     joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
-    later_ones = dict.fromkeys([*session.scalars(children), *averages_of(session, row), *compositions_of(session, row)])
+    later_ones = dict.fromkeys(
+        [*session.scalars(children), *experts_made_of(session, row, AVERAGED), *experts_made_of(session, row, COMPOSED)]
+    )
     copies = copies_of(session, row)
     for kind, later in (("expert", later_ones), ("seed", copies), ("mixture", session.scalars(joined).all())):
-        for one in later:
-            nodes.append(_node(one, kind))
-            edges.append(_edge(row, one))
+        for row_after in later:
+            nodes.append(_node(row_after, kind))
+            edges.append(_edge(row, row_after))
     return {"nodes": nodes, "edges": edges}
 
 
@@ -280,21 +236,21 @@ def _before(session: Session, row: Expert) -> tuple[list[dict[str, str]], list[d
     parents = parents_of(session, row)
     sources: list[Expert | SeedModel] = [*parents] if parents or row.seed is None else [row.seed]
     nodes, edges = dict[str, dict[str, str]](), list[dict[str, str]]()
-    for one in sources:
-        if isinstance(one, Expert):
-            older, between = _before(session, one)
-        elif (copied := made_of(session, one)) is not None:
-            older, between = [_node(copied, "expert"), _node(one, "seed")], [_edge(copied, one)]
+    for source in sources:
+        if isinstance(source, Expert):
+            older, between = _before(session, source)
+        elif (copied := copied_expert(session, source)) is not None:
+            older, between = [_node(copied, "expert"), _node(source, "seed")], [_edge(copied, source)]
         else:
-            older, between = [_node(one, "seed")], []
+            older, between = [_node(source, "seed")], []
         nodes |= {node["id"]: node for node in older}
-        edges += [edge for edge in [*between, _edge(one, row)] if edge not in edges]
+        edges += [edge for edge in [*between, _edge(source, row)] if edge not in edges]
     return [*nodes.values(), _node(row, "expert")], edges
 
 
 def parents_of(session: Session, row: Expert) -> list[Expert]:
     """The existing experts that it is a copy, an average or a composition of."""
-    return list(dict.fromkeys([*([row.parent] if row.parent else []), *put_together_of(session, row)]))
+    return list(dict.fromkeys([*([row.parent] if row.parent else []), *source_experts(session, row)]))
 
 
 def ancestors(row: Expert) -> list[Expert]:
@@ -309,34 +265,19 @@ IMPORTED = "imported"  # in the config of an expert that was not trained here: i
 AVERAGED, COMPOSED = "averaged", "composed_of"  # in the config of an expert: the experts that it was made of
 
 
-def parts_of(row: Expert) -> list[str]:
+def parts_of(row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[str]:
     """The ids of the experts that an average or a composition was made of."""
-    return [part["id"] for field in (AVERAGED, COMPOSED) for part in row.config.get(field, ())]
+    return [part["id"] for field in fields for part in row.config.get(field, ())]
 
 
-def put_together_of(session: Session, row: Expert) -> list[Expert]:
+def source_experts(session: Session, row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[Expert]:
     """The existing experts that an average or a composition was made of."""
-    parts = (session.get(Expert, id) for id in parts_of(row))
+    parts = (session.get(Expert, id) for id in parts_of(row, fields))
     return [part for part in parts if part is not None]
 
 
-def averaged_of(session: Session, row: Expert) -> list[Expert]:
-    """The existing experts that an average was made of."""
-    averaged = (session.get(Expert, part["id"]) for part in row.config.get(AVERAGED, ()))
-    return [expert for expert in averaged if expert is not None]
-
-
-def averages_of(session: Session, row: Expert) -> list[Expert]:
-    """The averages that were made of an expert."""
-    return _made_of(session, row, AVERAGED)
-
-
-def compositions_of(session: Session, row: Expert) -> list[Expert]:
-    """The compositions that were made of an expert."""
-    return _made_of(session, row, COMPOSED)
-
-
-def _made_of(session: Session, row: Expert, field: str) -> list[Expert]:
+def experts_made_of(session: Session, row: Expert, field: str) -> list[Expert]:
+    """The averages, or the compositions, that were made of an expert."""
     named = cast(Expert.config, String).contains(row.id)  # so that not every expert is read
     rows = session.scalars(select(Expert).where(named).order_by(Expert.name))
     return [one for one in rows if any(part["id"] == row.id for part in one.config.get(field, ()))]
@@ -345,9 +286,9 @@ def _made_of(session: Session, row: Expert, field: str) -> list[Expert]:
 def origins(session: Session, row: Expert) -> list[Expert]:
     """All experts that it descends from as a copy, an average or a composition, or through its seed."""
     result = ancestors(row)
-    for one in [row, *result]:
-        copied = made_of(session, one.seed)
-        for part in [*put_together_of(session, one), *([copied] if copied else [])]:
+    for expert in [row, *result]:
+        copied = copied_expert(session, expert.seed)
+        for part in [*source_experts(session, expert), *([copied] if copied else [])]:
             result += [part, *origins(session, part)]
     return list(dict.fromkeys(result))
 
@@ -360,36 +301,12 @@ def _edge(source: Any, target: Any) -> dict[str, str]:
     return {"source": source.id, "target": target.id}
 
 
-# cards -----------------------------------------------------------------------------------------------
-
-
 def _mixtures(session: Session, expert_ids: Sequence[str]) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {id: [] for id in expert_ids}
     statement = select(MixtureMember.expert_id, Mixture.name).join(Mixture).order_by(Mixture.name)
     for id, name in session.execute(statement.where(MixtureMember.expert_id.in_(expert_ids))):
         names[id].append(name)
     return names
-
-
-_SAME = (
-    "id",
-    "name",
-    "method",
-    "base_id",
-    "tokenizer_sha256",
-    "data_sha256",
-    "num_parameters",
-    "config",
-    "metrics",
-    "tags",
-    "notes",
-    "enabled",
-    "colour_number",
-    "mark",
-    "code_version",
-    "job_id",
-    "created_at",
-)
 
 
 def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
@@ -410,15 +327,15 @@ def parameters_of(row: Expert) -> Parameters | None:
         return None
     method, origin = method_of(row.method), first_of_line(row)
     if method.in_place_of_base and method_of(origin.method).in_place_of_base:
-        method = method_of(origin.method)  # a copy of a mixture of experts is one, too
+        method = method_of(origin.method)  # a copy of a mixture of experts is one itself
     stored = StoredExpert(row.num_parameters, origin.config)
     return method.parameters(row.seed.num_parameters, row.seed.config, stored)
 
 
 def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
     parameters = parameters_of(row)
-    return ExpertCard(
-        **{name: getattr(row, name) for name in _SAME},
+    return ExpertCard.from_fields(
+        row,
         domain=row.domain.name if row.domain else "",
         domains=domains_of(row),
         parts=part_names(row),
@@ -432,3 +349,31 @@ def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bo
         mixtures=mixtures,
         stale=stale,
     )
+
+
+class HasTokenizer(Protocol):
+    """An expert's row, or the plan of a model."""
+
+    @property
+    def tokenizer_sha256(self) -> str: ...
+
+
+Model = TypeVar("Model", bound=HasTokenizer)
+
+
+def with_another_tokenizer(first: HasTokenizer, others: Iterable[Model]) -> list[Model]:
+    """The experts that do not share the tokenizer of the first."""
+    return [one for one in others if one.tokenizer_sha256 != first.tokenizer_sha256]
+
+
+def tokens_key(domain_id: str, tokenizer_sha256: str) -> str:
+    """The key of the artifact with a domain's tokens."""
+    return f"tokens:{domain_id}:{tokenizer_sha256}"
+
+
+def chat_tokens_key(
+    domain_id: str, tokenizer_sha256: str, template_sha256: str, block_size: int, mask_rule: int
+) -> str:
+    """The same of a domain of conversations: they are shown by a template, masked, and packed for one block size."""
+    key = f"{tokens_key(domain_id, tokenizer_sha256)}:{template_sha256}:{block_size}"
+    return key if mask_rule == 1 else f"{key}:masks-{mask_rule}"  # the first rule had no number

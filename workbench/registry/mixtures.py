@@ -13,15 +13,14 @@ from sqlalchemy.orm import Session, selectinload
 
 from engine.config import absurdity
 from engine.mixing.gate_type import GateConfig
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.errors import BadSpec, ChangedMeanwhile, NameTaken, NotFound
+from workbench.answers.cards import CalibratedGain, MemberCard, MixtureCard
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.errors import BadSpecError, ChangedMeanwhileError, NameTakenError, NotFoundError
 from workbench.formatting.number_format import change
 from workbench.registry.aliases import aliases_of
-from workbench.registry.cards import CalibratedGain, MemberCard, MixtureCard
 from workbench.registry.clusters.cluster_routing import gate_complaints, route_complaints
-from workbench.registry.experts import domains_of, expert_or_seed, part_names
+from workbench.registry.experts import domains_of, expert_or_seed, part_names, with_another_tokenizer
 from workbench.registry.references import refuse_if_used, unfinished_jobs
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.names import by_name, clean_name, ensure_free, free_name
 from workbench.schema.tables import Evaluation, Expert, Mixture, MixtureMember
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
@@ -53,8 +52,8 @@ def most_useful_first(session: Session) -> list[MixtureCard]:
 
 
 def mixture_row(session: Session, name: str) -> Mixture:
-    """The row of a mixture; raises NotFound with the existing names."""
-    return by_name(session, Mixture, "mixture", name, MEMBERS)
+    """The row of a mixture; raises NotFoundError with the existing names."""
+    return by_name(session, Mixture, name, MEMBERS)
 
 
 def taking_part(row: Mixture, always: Expert | None = None) -> tuple[Expert, ...]:
@@ -73,20 +72,17 @@ def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
 
 
 def require_version(session: Session, name: str, versions: Collection[str]) -> None:
-    """Raises ChangedMeanwhile unless a mixture is at one of these versions; called first in a change's transaction."""
+    """Raises ChangedMeanwhileError unless a mixture has one of these versions; a change's transaction begins here."""
     session.execute(select(Mixture.id).where(Mixture.name == name).with_for_update())  # PostgreSQL: one after another
     if get_mixture(session, name).version not in versions:
-        raise ChangedMeanwhile("mixture", name)
+        raise ChangedMeanwhileError("mixture", name)
 
 
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
-    """Creates a mixture. Raises BadSpec with every reason why these experts cannot be mixed."""
-    ensure_free(session, Mixture, "mixture", spec.name)
-    experts = [expert_or_seed(session, name) for name in spec.experts]
-    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
-    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
+    """Creates a mixture. Raises BadSpecError with every reason why these experts cannot be mixed."""
+    ensure_free(session, Mixture, spec.name)
     row = Mixture(name=spec.name, gate=dump_gate(spec.gate))
-    row.members = _members(experts, weights)
+    row.members = _members(session, spec)
     session.add(row)
     session.flush()
     return _card(row)
@@ -97,12 +93,10 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name)) if replace else None
     if row is None:
         return create_mixture(session, spec)
-    experts = [expert_or_seed(session, name) for name in spec.experts]
-    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
-    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
+    members = _members(session, spec)
     row.members.clear()
     session.flush()
-    row.members, row.gate, row.notes, row.calibration = _members(experts, weights), dump_gate(spec.gate), "", None
+    row.members, row.gate, row.notes, row.calibration = members, dump_gate(spec.gate), "", None
     session.flush()
     return _card(row)
 
@@ -110,11 +104,11 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
 def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard:
     """A new mixture that is as another one is now; without a name it gets the next free one, such as duo.2.
 
-    Raises NameTaken or BadSpec for the name of the copy.
+    Raises NameTakenError or BadSpecError for the name of the copy.
     """
     row = mixture_row(session, name)
     new_name = clean_name("mixture", new_name or free_name(row.name, ".", session.scalars(select(Mixture.name)).all()))
-    ensure_free(session, Mixture, "mixture", new_name)
+    ensure_free(session, Mixture, new_name)
     copied = Mixture(name=new_name, gate=dict(row.gate), notes=row.notes, calibration=row.calibration)
     copied.members = [
         MixtureMember(expert=one.expert, position=one.position, weight=one.weight, active=one.active)
@@ -125,7 +119,10 @@ def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard
     return _card(copied)
 
 
-def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[MixtureMember]:
+def _members(session: Session, spec: MixtureSpec) -> list[MixtureMember]:
+    experts = [expert_or_seed(session, name) for name in spec.experts]
+    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
+    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     return [
         MixtureMember(expert=expert, position=position, weight=weight)
         for position, (expert, weight) in enumerate(zip(experts, weights, strict=True))
@@ -133,21 +130,18 @@ def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[Mixtur
 
 
 def delete_mixture(session: Session, name: str) -> None:
-    """Deletes a mixture, not its experts. Raises InUse if an alias or a job needs it."""
+    """Deletes a mixture, not its experts. Raises InUseError if an alias or a job needs it."""
     row = mixture_row(session, name)
     jobs = unfinished_jobs(session, ["mixture", "retrained"], [row.name])
     refuse_if_used("mixture", name, {"alias": aliases_of(session, row), "job": jobs})
     session.delete(row)
 
 
-# members ---------------------------------------------------------------------------------------------
-
-
 def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
     """Appends an expert to a mixture; its default weight is the mean of the others."""
     row, added = mixture_row(session, mixture), expert_or_seed(session, expert)
     if any(member.expert_id == added.id for member in row.members):
-        raise NameTaken(f"member of “{mixture}”", expert)
+        raise NameTakenError(f"member of “{mixture}”", expert)
     others = [member.weight for member in row.members]
     if weight is None:
         weight = average_weight(others)
@@ -160,7 +154,7 @@ def add_member(session: Session, mixture: str, expert: str, weight: float | None
 
 
 def require_place(session: Session, mixture: str, expert: str, domain_id: str) -> None:
-    """Raises BadSpec if the mixture's gate could not weigh an expert of this domain; checked before its training."""
+    """Raises BadSpecError if the mixture's gate cannot weigh an expert of this domain; called before its training."""
     _refuse(_place_complaints(session, mixture_row(session, mixture), expert, domain_id))
 
 
@@ -174,20 +168,20 @@ def average_weight(others: Sequence[float]) -> float:
 
 
 def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
-    """Removes an expert from a mixture; raises BadSpec for the last one."""
+    """Removes an expert from a mixture; raises BadSpecError for the last one."""
     row = mixture_row(session, mixture)
-    member = _member(row, expert)
+    member = member_named(row, expert)
     if len(row.members) == 1:
-        raise BadSpec([f"“{expert}” is the last expert of “{mixture}”."], "Delete the mixture instead.")
+        raise BadSpecError([f"“{expert}” is the last expert of “{mixture}”."], "Delete the mixture instead.")
     row.members.remove(member)
     session.flush()
     return _card(row)
 
 
 def set_active(session: Session, mixture: str, expert: str, active: bool) -> MixtureCard:
-    """Switches an expert on or off in this mixture only. Raises BadSpec for the last active one."""
+    """Switches an expert on or off in this mixture only. Raises BadSpecError for the last active one."""
     row = mixture_row(session, mixture)
-    member = _member(row, expert)
+    member = member_named(row, expert)
     if member.active and not active:
         _require_active(row, [one for one in row.members if one is not member and one.active and one.expert.enabled])
     member.active = active
@@ -195,7 +189,7 @@ def set_active(session: Session, mixture: str, expert: str, active: bool) -> Mix
 
 
 def arrange(session: Session, mixture: str, active: Collection[str], weights: Mapping[str, float]) -> MixtureCard:
-    """Sets which experts are active, and weights. Raises BadSpec and changes nothing if none would be active.
+    """Sets which experts are active, and weights. Raises BadSpecError and changes nothing if none would be active.
 
     A disabled expert keeps its switch.
     """
@@ -219,7 +213,7 @@ def arrange(session: Session, mixture: str, active: Collection[str], weights: Ma
 
 def _require_active(row: Mixture, left: Sequence[MixtureMember]) -> None:
     if not left:
-        raise BadSpec(
+        raise BadSpecError(
             [f"“{row.name}” would have no active expert with a weight above 0."],
             "Leave one switched on.",
         )
@@ -229,12 +223,12 @@ def set_weight(session: Session, mixture: str, expert: str, weight: float) -> Mi
     """Sets an expert's prior or fixed weight; only proportions matter."""
     row = mixture_row(session, mixture)
     _refuse(_weight_complaints([expert], [weight]))
-    _member(row, expert).weight = weight
+    member_named(row, expert).weight = weight
     return _card(row)
 
 
 def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
-    """Sets the gate of a mixture. Raises BadSpec if the gate cannot weigh its experts."""
+    """Sets the gate of a mixture. Raises BadSpecError if the gate cannot weigh its experts."""
     row = mixture_row(session, mixture)
     _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
     row.gate = dump_gate(gate)
@@ -264,14 +258,12 @@ def _outcome(fitted: EvidenceCalibration) -> str:
     return f"kept {now}; {best} would change {gain}"
 
 
-def _member(row: Mixture, expert: str) -> MixtureMember:
+def member_named(row: Mixture, expert: str) -> MixtureMember:
+    """The member of a mixture with this expert. Raises NotFoundError with the existing ones."""
     for member in row.members:
         if member.expert.name == expert:
             return member
-    raise NotFound("expert", expert, [member.expert.name for member in row.members], where=f"in “{row.name}”")
-
-
-# complaints ------------------------------------------------------------------------------------------
+    raise NotFoundError("expert", expert, [member.expert.name for member in row.members], where=f"in “{row.name}”")
 
 
 def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str]:
@@ -300,22 +292,15 @@ def _tokenizer_complaints(experts: Sequence[Expert]) -> list[str]:
 
 def _refuse(complaints: list[str]) -> None:
     if complaints:
-        raise BadSpec(complaints)
-
-
-# cards -----------------------------------------------------------------------------------------------
+        raise BadSpecError(complaints)
 
 
 def _card(row: Mixture) -> MixtureCard:
-    card = MixtureCard(
-        id=row.id,
-        name=row.name,
+    card = MixtureCard.from_fields(
+        row,
         base_ids=list(dict.fromkeys(member.expert.base_id for member in row.members)),
-        gate=row.gate,
         members=[_member_card(member) for member in row.members],
-        notes=row.notes,
         calibration=CalibratedGain(**row.calibration) if row.calibration else None,
-        created_at=row.created_at,
     )
     return card.model_copy(update={"version": _version_of(card)})
 
@@ -328,14 +313,12 @@ def _version_of(card: MixtureCard) -> str:
 
 def _member_card(member: MixtureMember) -> MemberCard:
     expert = member.expert
-    return MemberCard(
-        expert_id=expert.id,
+    return MemberCard.from_fields(
+        member,
         expert=expert.name,
         domain=expert.domain.name if expert.domain else "",
         domains=domains_of(expert),
         parts=part_names(expert),
-        weight=member.weight,
-        active=member.active,
         enabled=expert.enabled,
         colour_number=expert.colour_number,
         mark=expert.mark,

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from engine.config import absurdity
 from engine.errors import MixtureError
+from workbench.answers.cards import GivenByHand, PriorCard
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
-from workbench.errors import BadSpec, NotFound
-from workbench.registry.cards import GivenByHand, PriorCard
+from workbench.errors import BadSpecError, NotFoundError
 from workbench.registry.experts import expert_row
 from workbench.schema.names import by_name, clean_name, ensure_free
 from workbench.schema.tables import Expert, Prior
@@ -24,14 +24,14 @@ def list_priors(session: Session) -> list[PriorCard]:
 
 def get_prior(session: Session, name: str) -> PriorCard:
     """One prior."""
-    return _card(session, by_name(session, Prior, "prior", name))
+    return _card(session, by_name(session, Prior, name))
 
 
 def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> PriorCard:
     """Stores a prior set by hand: weights of experts by name, on any scale."""
     total = sum(weights.values())
     if not weights or min(weights.values()) < 0 or not total > 0 or absurdity(list(weights.values())):
-        raise BadSpec(["The weights of a prior must be at least 0 with a positive sum."])
+        raise BadSpecError(["The weights of a prior must be at least 0 with a positive sum."])
     ids = {expert_row(session, expert).id: weight / total for expert, weight in weights.items()}
     return _store(session, name, ids, None)
 
@@ -39,12 +39,12 @@ def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> Pri
 def keep_estimate(session: Session, name: str, estimate: EstimatedPrior) -> PriorCard:
     """Stores the shares that `workbench.questions.prior_estimate.PriorRequest` estimated, under a name.
 
-    Estimating reads scores, so it must happen before the write transaction. Raises NotFound when an expert was deleted
-    since.
+    Estimating reads scores, so it must happen before the write transaction. Raises NotFoundError when an expert was
+    deleted since.
     """
     existing = set(session.scalars(select(Expert.id).where(Expert.id.in_(list(estimate.shares)))))
     if deleted := next((id for id in estimate.shares if id not in existing), None):
-        raise NotFound("expert", deleted, session.scalars(select(Expert.name)))
+        raise NotFoundError("expert", deleted, session.scalars(select(Expert.name)))
     return _store(session, name, estimate.shares, estimate.source)
 
 
@@ -62,12 +62,12 @@ def weights_under(session: Session, prior: str, experts: Iterable[str]) -> dict[
 
 def delete_prior(session: Session, name: str) -> None:
     """Deletes a prior; mixtures keep their weights."""
-    session.delete(by_name(session, Prior, "prior", name))
+    session.delete(by_name(session, Prior, name))
 
 
 def _store(session: Session, name: str, shares: Mapping[str, float], source: PriorSource | None) -> PriorCard:
     name = clean_name("prior", name)
-    ensure_free(session, Prior, "prior", name)
+    ensure_free(session, Prior, name)
     row = Prior(name=name, shares=dict(shares), source=source.model_dump() if source else {})
     session.add(row)
     session.flush()
@@ -77,8 +77,5 @@ def _store(session: Session, name: str, shares: Mapping[str, float], source: Pri
 def _card(session: Session, row: Prior) -> PriorCard:
     names = dict(session.execute(select(Expert.id, Expert.name).where(Expert.id.in_(list(row.shares)))).tuples().all())
     shares = {names[id]: share for id, share in row.shares.items() if id in names}
-    return PriorCard(id=row.id, name=row.name, shares=shares, source=_source(row), created_at=row.created_at)
-
-
-def _source(row: Prior) -> PriorSource | GivenByHand:
-    return PriorSource.model_validate(row.source) if row.source else GivenByHand()
+    source = PriorSource.model_validate(row.source) if row.source else GivenByHand()
+    return PriorCard.from_fields(row, shares=shares, source=source)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.errors import InUse
-from workbench.kinds.catalog import known_kinds
+from workbench.errors import InUseError
+from workbench.kinds.kind import known_kinds
 from workbench.schema.job_states import UNFINISHED
 from workbench.schema.tables import Job
 
@@ -16,12 +16,12 @@ _SHOWN = 8
 
 
 def refuse_if_used(what: str, name: str, users: Mapping[str, Iterable[str]]) -> None:
-    """Raises InUse that names the users, such as {"expert": ["law"]}, unless there are none."""
+    """Raises InUseError that names the users, such as {"expert": ["law"]}, unless there are none."""
     _refuse(what, name, "deleted", users, "Delete what needs it first, or keep it.")
 
 
 def refuse_renaming(what: str, name: str, jobs: Iterable[str]) -> None:
-    """Raises InUse that names the unfinished jobs, if any: each attempt looks things up by name."""
+    """Raises InUseError that names the unfinished jobs, if any: each attempt looks things up by name."""
     _refuse(what, name, "renamed", {"job": jobs}, "Wait for it or cancel it first, or keep the name.")
 
 
@@ -44,7 +44,7 @@ def unfinished_jobs(
 
 
 def _takes_all(job: Job, field: str) -> bool:
-    kind = known_kinds().get(job.kind)  # None: of a plug-in that is no more installed
+    kind = known_kinds().get(job.kind)  # None: of a plug-in that is not installed any more
     return kind is not None and kind.empty_means_all_domains and field == "domains" and not job.spec.get(field)
 
 
@@ -58,7 +58,7 @@ def _refuse(what: str, name: str, done: str, users: Mapping[str, Iterable[str]],
     users_by_kind = {kind: sorted(set(names)) for kind, names in users.items()}
     listed = "; ".join(f"{kind} {_list(names)}" for kind, names in users_by_kind.items() if names)
     if listed:
-        raise InUse(f"The {what} “{name}” cannot be {done}: it is needed by {listed}.", next_step)
+        raise InUseError(f"The {what} “{name}” cannot be {done}: it is needed by {listed}.", next_step)
 
 
 def _list(names: list[str]) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.errors import NotFound
-from workbench.registry.cards import ReportCard
+from workbench.answers.cards import ReportCard
+from workbench.schema.names import by_id
 from workbench.schema.tables import Artifact, Report
 
 
@@ -26,7 +26,7 @@ def register_report(
     row = Report(kind=kind, title=title, findings=findings, about_id=about_id, artifact=artifact, job_id=job_id)
     session.add(row)
     session.flush()
-    return _card(row)
+    return ReportCard.from_fields(row)
 
 
 def list_reports(session: Session, *, kind: str | None = None, about_id: str | None = None) -> list[ReportCard]:
@@ -36,30 +36,19 @@ def list_reports(session: Session, *, kind: str | None = None, about_id: str | N
         query = query.where(Report.kind == kind)
     if about_id is not None:
         query = query.where(Report.about_id == about_id)
-    return [_card(row) for row in session.scalars(query)]
+    return [ReportCard.from_fields(row) for row in session.scalars(query)]
 
 
 def get_report(session: Session, id: str) -> ReportCard:
     """One report by its id or a unique prefix of it."""
-    return _card(_row(session, id))
+    return ReportCard.from_fields(by_id(session, Report, id))
 
 
 def delete_report(session: Session, id: str) -> None:
     """Deletes a report with its pages."""
-    row = _row(session, id)
+    row = by_id(session, Report, id)
     artifact = row.artifact
     session.delete(row)
     session.flush()
     if artifact is not None:
         session.delete(artifact)
-
-
-def _row(session: Session, id: str) -> Report:
-    matches = session.scalars(select(Report).where(Report.id.startswith(id, autoescape=True)).limit(2)).all()
-    if len(matches) != 1:
-        raise NotFound("report", id, session.scalars(select(Report.id).order_by(Report.created_at.desc()).limit(20)))
-    return matches[0]
-
-
-def _card(row: Report) -> ReportCard:
-    return ReportCard(**{name: getattr(row, name) for name in ReportCard.model_fields})

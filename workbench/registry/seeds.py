@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from workbench.registry.cards import SeedCard
+from workbench.answers.cards import SeedCard
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.schema.names import by_name, clean_name, ensure_free
-from workbench.schema.tables import Artifact, Clustering, Expert, Job, SeedModel
+from workbench.schema.tables import Clustering, Expert, Job, SeedModel
 from workbench.store.storage import Storage
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
@@ -74,62 +74,42 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "m
 
 
 def seed_row(session: Session, name: str) -> SeedModel:
-    """The row of a seed model; raises NotFound with the existing names."""
-    return by_name(session, SeedModel, "seed model", name)
+    """The row of a seed model; raises NotFoundError with the existing names."""
+    return by_name(session, SeedModel, name)
 
 
-def register_seed(
-    session: Session,
-    *,
-    name: str,
-    source: str,
-    family: str,
-    config: dict[str, Any],
-    num_parameters: int,
-    tokenizer_sha256: str,
-    artifact: Artifact,
-    job_id: str | None = None,
-) -> SeedCard:
-    """Registers a seed model whose folder is stored already."""
+def register_seed(session: Session, *, name: str, source: str, **columns: Any) -> SeedCard:
+    """Registers a seed model whose folder is stored already; `columns` are the others of `SeedModel`."""
     name = clean_name("seed model", name)
-    ensure_free(session, SeedModel, "seed model", name)
-    row = SeedModel(
-        name=name,
-        source=plain(source),
-        family=family,
-        config=config,
-        num_parameters=num_parameters,
-        tokenizer_sha256=tokenizer_sha256,
-        artifact=artifact,
-        job_id=job_id,
-    )
+    ensure_free(session, SeedModel, name)
+    row = SeedModel(name=name, source=plain(source), **columns)
     session.add(row)
     session.flush()
     return _card(row)
 
 
-def made_of(session: Session, seed: SeedModel | None) -> Expert | None:
-    """The expert of which a seed is a full copy; None for other seeds, and for None."""
+def copied_expert(session: Session, seed: SeedModel | None) -> Expert | None:
+    """The expert that a seed is a full copy of; None for other seeds, and for None."""
     job = session.get(Job, seed.job_id) if seed and seed.job_id else None
     expert_id = job.result.get(MADE_OF) if job else None
     return session.get(Expert, expert_id) if expert_id else None
 
 
-def copied_experts(session: Session) -> dict[str, str]:
+def names_of_copied_experts(session: Session) -> dict[str, str]:
     """By seed model that is a copy of an expert, the name of that expert."""
     rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
-    made = {row.name: made_of(session, row) for row in rows}
+    made = {row.name: copied_expert(session, row) for row in rows}
     return {name: expert.name for name, expert in made.items() if expert is not None}
 
 
 def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
     """The seeds that are a copy of an expert, by name."""
     rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
-    return [row for row in rows if made_of(session, row) is expert]
+    return [row for row in rows if copied_expert(session, row) is expert]
 
 
 def delete_seed(session: Session, name: str) -> None:
-    """Deletes a seed model; raises InUse when experts, clusterings or unfinished jobs need it."""
+    """Deletes a seed model; raises InUseError when experts, clusterings or unfinished jobs need it."""
     row = seed_row(session, name)
     users: dict[str, Iterable[str]] = {
         "expert": session.scalars(select(Expert.name).where(Expert.seed_id == row.id)),
@@ -142,5 +122,4 @@ def delete_seed(session: Session, name: str) -> None:
 
 
 def _card(row: SeedModel) -> SeedCard:
-    same = ("id", "name", "source", "family", "num_parameters", "tokenizer_sha256", "config", "created_at")
-    return SeedCard(**{name: getattr(row, name) for name in same}, size_bytes=row.artifact.size_bytes)
+    return SeedCard.from_fields(row, size_bytes=row.artifact.size_bytes)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
 from sqlalchemy import select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session
 
-from workbench.registry import aliases, cards, corpora, experts, mixtures, priors, reports, seeds, views
+from workbench.answers.base import Answer
+from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.clusters import clusterings
 from workbench.schema import tables
 
@@ -38,11 +39,11 @@ ID_DIGITS = 8  # as lists show ids
 class Thing:
     """A sort of thing."""
 
-    noun: str
-    name_column: InstrumentedAttribute[str]  # or that of its id
+    table: type[tables.Base]
     list_all: Callable[..., Sequence[Any]]
     get: Callable[[Session, str], Any]
     delete: Callable[[Session, str], Any] | None = None
+    noun: str = ""  # if it is not that of the table
     plural: str = ""  # if it is not the noun with an s
     path: str = ""  # of its routes, if it is not the plural
     listed: str  # sentence of the route that lists
@@ -50,15 +51,14 @@ class Thing:
     shown: str = ""  # sentence of the route that shows one, if not the usual
 
     @property
-    def card(self) -> type[cards.Card]:
+    def card(self) -> type[Answer]:
         """The type of its cards."""
-        card: type[cards.Card] = get_type_hints(self.get)["return"]
+        card: type[Answer] = get_type_hints(self.get)["return"]
         return card
 
-    @property
-    def nouns(self) -> str:
-        """The noun of several, as in “seed models”."""
-        return self.plural or f"{self.noun}s"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noun", self.noun or self.table.noun)
+        object.__setattr__(self, "plural", self.plural or f"{self.noun}s")
 
     def delete_one(self, session: Session, name: str) -> Any:
         """Deletes one, by its name or id; returns the card of what it was."""
@@ -70,8 +70,7 @@ class Thing:
 
 THINGS: Mapping[str, Thing] = {
     "expert": Thing(
-        noun="expert",
-        name_column=tables.Expert.name,
+        table=tables.Expert,
         list_all=experts.list_experts,
         get=experts.get_expert,
         delete=experts.delete_expert,
@@ -79,8 +78,7 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it.",
     ),
     "mixture": Thing(
-        noun="mixture",
-        name_column=tables.Mixture.name,
+        table=tables.Mixture,
         list_all=mixtures.list_mixtures,
         get=mixtures.get_mixture,
         delete=mixtures.delete_mixture,
@@ -88,10 +86,9 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes a mixture, not its experts; refused while an alias or a job uses it.",
     ),
     "alias": Thing(
-        noun="alias",
         shown="One alias, such as law@production.",
         plural="aliases",
-        name_column=tables.Alias.name,
+        table=tables.Alias,
         list_all=aliases.list_aliases,
         get=aliases.get_alias,
         delete=aliases.delete_alias,
@@ -102,7 +99,7 @@ THINGS: Mapping[str, Thing] = {
         noun="saved view",
         shown="One saved view.",
         path="views",
-        name_column=tables.SavedView.name,
+        table=tables.SavedView,
         list_all=views.list_views,
         get=views.get_view,
         delete=views.delete_view,
@@ -110,16 +107,14 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes a saved view; the answer is what it was.",
     ),
     "domain": Thing(
-        noun="domain",
-        name_column=tables.Domain.name,
+        table=tables.Domain,
         list_all=corpora.list_domains,
         get=corpora.get_domain,
         listed="Every domain with its corpus and the size of each split.",
     ),
     "corpus": Thing(
-        noun="corpus",
         plural="corpora",
-        name_column=tables.Corpus.name,
+        table=tables.Corpus,
         list_all=corpora.list_corpora,
         get=corpora.get_corpus,
         delete=corpora.delete_corpus,
@@ -128,9 +123,8 @@ THINGS: Mapping[str, Thing] = {
         "them.",
     ),
     "seed": Thing(
-        noun="seed model",
         path="seeds",
-        name_column=tables.SeedModel.name,
+        table=tables.SeedModel,
         list_all=seeds.list_seeds,
         get=seeds.get_seed,
         delete=seeds.delete_seed,
@@ -138,8 +132,7 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes a seed model; refused while an expert, a clustering or a job uses it.",
     ),
     "clustering": Thing(
-        noun="clustering",
-        name_column=tables.Clustering.name,
+        table=tables.Clustering,
         list_all=clusterings.list_clusterings,
         get=clusterings.get_clustering,
         delete=clusterings.delete_clustering,
@@ -147,8 +140,7 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes a clustering, not its domains; refused while an expert, a mixture or a job uses it.",
     ),
     "prior": Thing(
-        noun="prior",
-        name_column=tables.Prior.name,
+        table=tables.Prior,
         list_all=priors.list_priors,
         get=priors.get_prior,
         delete=priors.delete_prior,
@@ -156,8 +148,7 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes a prior; mixtures keep their weights.",
     ),
     "report": Thing(
-        noun="report",
-        name_column=tables.Report.id,
+        table=tables.Report,
         list_all=reports.list_reports,
         get=reports.get_report,
         delete=reports.delete_report,
@@ -165,16 +156,12 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes a report with its pages; the experts and mixtures that it is about are kept.",
     ),
 }
-_IDS: Mapping[str, InstrumentedAttribute[str]] = {
-    "job": tables.Job.id,
-    "comparison": tables.Comparison.id,
-    "report": tables.Report.id,
-}
 
 
-def names_from(session: Session, kind: ThingKind, start: str, limit: int = 50) -> list[str]:
+def names_from(session: Session, kind: ThingKind, start: str) -> list[str]:
     """Names that begin so, in alphabetical order; of jobs, reports and comparisons the first digits of their ids."""
-    column = _IDS[kind] if kind in _IDS else THINGS[kind].name_column
-    statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(limit)
-    names = session.scalars(statement)
-    return [name[: max(ID_DIGITS, len(start))] if kind in _IDS else name for name in names]
+    table: Any = {"job": tables.Job, "comparison": tables.Comparison}.get(kind) or THINGS[kind].table
+    has_name = hasattr(table, "name")
+    column = table.name if has_name else table.id
+    statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(50)
+    return [name if has_name else name[: max(ID_DIGITS, len(start))] for name in session.scalars(statement)]

@@ -8,9 +8,9 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.errors import BadSpec, NotFound
-from workbench.registry.cards import ViewCard
-from workbench.schema.names import clean_name
+from workbench.answers.cards import ViewCard
+from workbench.errors import BadSpecError
+from workbench.schema.names import by_name, clean_name
 from workbench.schema.tables import SavedView
 
 MOST_LETTERS = 2000  # of an address
@@ -20,19 +20,19 @@ _ADDRESS = re.compile(r"/[a-z0-9_-]*(\?[\x21-\x7e]*)?")  # a page, and what is c
 def list_views(session: Session, page: str = "") -> list[ViewCard]:
     """All saved views by name, or those of one page, such as /experts."""
     rows = session.scalars(select(SavedView).order_by(SavedView.name))
-    return [_card(row) for row in rows if page in ("", row.address.partition("?")[0])]
+    return [ViewCard.from_fields(row) for row in rows if page in ("", row.address.partition("?")[0])]
 
 
 def get_view(session: Session, name: str) -> ViewCard:
-    """One saved view. Raises NotFound."""
-    return _card(_row(session, name))
+    """One saved view. Raises NotFoundError."""
+    return ViewCard.from_fields(by_name(session, SavedView, name))
 
 
 def save_view(session: Session, name: str, address: str) -> ViewCard:
-    """Gives an address a name; an existing view of the name gets this address. Raises BadSpec for an invalid one."""
+    """Names an address; an existing view of that name gets this address. Raises BadSpecError for an invalid one."""
     name = clean_name("view", name)
     if len(address) > MOST_LETTERS or not _ADDRESS.fullmatch(address):
-        raise BadSpec(
+        raise BadSpecError(
             ["The address of a view must be one in the studio, such as /experts?method=lora."],
             f"Copy it from the browser, from the first / after the host; at most {MOST_LETTERS:,} characters.",
         )
@@ -40,24 +40,13 @@ def save_view(session: Session, name: str, address: str) -> ViewCard:
     row.address, row.updated_at = address, time.time()
     session.add(row)
     session.flush()
-    return _card(row)
+    return ViewCard.from_fields(row)
 
 
 def delete_view(session: Session, name: str) -> ViewCard:
-    """Deletes a saved view, and returns what it was. Raises NotFound."""
-    row = _row(session, name)
-    card = _card(row)
+    """Deletes a saved view, and returns what it was. Raises NotFoundError."""
+    row = by_name(session, SavedView, name)
+    card = ViewCard.from_fields(row)
     session.delete(row)
     session.flush()
     return card
-
-
-def _row(session: Session, name: str) -> SavedView:
-    row = session.get(SavedView, name)
-    if row is None:
-        raise NotFound("view", name, session.scalars(select(SavedView.name).order_by(SavedView.name).limit(20)))
-    return row
-
-
-def _card(row: SavedView) -> ViewCard:
-    return ViewCard(name=row.name, address=row.address, updated_at=row.updated_at)

@@ -1,29 +1,29 @@
-"""Makes a stored answer of the API again by its manifest, and compares the tokens."""
+"""Stored answers: making one again by its manifest, and what the link to a comparison opens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
 from engine.config import SamplingConfig
-from engine.errors import EngineError
+from engine.errors import EngineError, Problem
 from engine.events import Done, Token
 from workbench.answers.base import Answer
-from workbench.answers.mixture_request import MixtureRequest
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer, StoredChoice
-from workbench.errors import BadSpec
+from workbench.answers.history import ComparedAnswerCard, ComparisonCard, LinkedAnswer, OpenedLink
+from workbench.answers.posteriors import Manifest, StoredAnswer, StoredChoice
+from workbench.errors import BadSpecError
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan
 
 
 class ChoiceReplay(Answer):
-    """One text of a stored answer, beside the same made again."""
+    """One text of a stored answer, compared with the same made again."""
 
     index: int
     num_tokens: int
@@ -56,23 +56,23 @@ Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token 
 
 
 def read_answer(path: Path) -> StoredAnswer:
-    """The stored answer in a file; raises BadSpec for what is none, or one that cannot be made again."""
+    """The stored answer in a file; raises BadSpecError for another file, and for one that cannot be made again."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise BadSpec([f"{path} has more than {MAX_BYTES:,} bytes."], "Give the JSON of one answer.")
+            raise BadSpecError([f"{path} has more than {MAX_BYTES:,} bytes."], "Give the JSON of one answer.")
         answer = StoredAnswer.model_validate_json(path.read_bytes())
         for choice in answer.choices:
             answer.sampling(choice)
     except OSError as error:
-        raise BadSpec([f"{path} cannot be read: {error.strerror}."], "Give the file of an answer.") from None
+        raise BadSpecError([f"{path} cannot be read: {error.strerror}."], "Give the file of an answer.") from None
     except (ValidationError, ValueError, TypeError, EngineError) as error:
-        raise BadSpec(
-            [f"{path} is no answer of the API with a manifest."], "Store the JSON of a request without stream."
+        raise BadSpecError(
+            [f"{path} is not an answer of the API with a manifest."], "Store the JSON of a request without stream."
         ) from error
     if answer.manifest.sampling is None or any(
         choice.token_ids is None or choice.prompt_token_ids is None for choice in answer.choices
     ):
-        raise BadSpec([f"{path} has no token ids."], "Ask for the answer with return_token_ids: true.")
+        raise BadSpecError([f"{path} has no token ids."], "Ask for the answer with return_token_ids: true.")
     return answer
 
 
@@ -84,7 +84,7 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
-        changed=changed_since(answer.manifest, Manifest.of(plan)),
+        changed=changes_since(answer.manifest, Manifest.of(plan)),
         choices=choices,
     )
 
@@ -114,7 +114,7 @@ def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, st
     )
 
 
-def changed_since(stored: Manifest, now: Manifest) -> list[str]:
+def changes_since(stored: Manifest, now: Manifest) -> list[str]:
     """What changed since a manifest was written: files of experts, tokenizer, clustering, precision and packages."""
     hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
     changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
@@ -129,3 +129,47 @@ def changed_since(stored: Manifest, now: Manifest) -> list[str]:
         for name in versions
         if stored.versions.get(name) != now.versions.get(name)
     ]
+
+
+def linked_comparison(card: ComparisonCard, plan: Callable[[MixtureRequest], GenerationPlan]) -> OpenedLink:
+    """Plans every answer of a comparison as it was made. Generates nothing and loads no weights.
+
+    An answer whose model, experts or files are gone has the problem in words; of a comparison without stored text only
+    models and sampling are known.
+    """
+    return OpenedLink(comparison=card, answers=[_link_answer(card, answer, plan) for answer in card.answers])
+
+
+def _link_answer(
+    card: ComparisonCard, answer: ComparedAnswerCard, plan: Callable[[MixtureRequest], GenerationPlan]
+) -> LinkedAnswer:
+    stored = StoredAnswer(manifest=answer.manifest, choices=[])
+    try:
+        changed, problem = changes_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
+    except Problem as missing:
+        changed, problem = [], missing.problem
+    return LinkedAnswer(letter=answer.letter, request=_request(card, answer), changed=changed, problem=problem)
+
+
+def _request(card: ComparisonCard, answer: ComparedAnswerCard) -> dict[str, Any]:
+    manifest = answer.manifest
+    experts = [
+        {"id": one.name, "weight": one.weight, **({} if one.parts is None else {"parts": one.parts})}
+        for one in manifest.experts
+    ]
+    text: dict[str, Any] = {"prompt": card.prompt}
+    if card.is_chat:
+        text = {"messages": [dict(one) for one in card.messages]}
+        text |= {} if manifest.evidence_from else {"evidence_from": "start"}  # as it was read
+    body = {"model": manifest.model, "experts": experts, "gate": manifest.gate, **_sampling(answer), **text}
+    return {**body, "return_token_ids": True}
+
+
+def _sampling(answer: ComparedAnswerCard) -> dict[str, Any]:
+    """The fields of the request: its own bound of tokens, or those that an answer had when it was stopped."""
+    choice = StoredChoice(index=answer.choices[0].index if answer.choices else 0)
+    drawn = asdict(StoredAnswer(manifest=answer.manifest, choices=[]).sampling(choice))
+    stopped = answer.choices and answer.choices[0].finish_reason is None
+    bound = answer.num_tokens if stopped else (answer.manifest.sampling or {}).get("max_tokens", answer.num_tokens)
+    del drawn["num_candidates"]
+    return {**drawn, "max_tokens": max(1, bound)}

@@ -1,18 +1,35 @@
-"""Rows by name: looking them up, and checking new names."""
+"""Rows by name: looking them up, checking new names, and choosing the colour and mark of a new expert."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import string
+from collections.abc import Collection, Iterator
+from itertools import product
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
-from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.errors import BadSpecError, NameTakenError, NotFoundError
+from workbench.formatting.palette import free_number
 from workbench.formatting.shell_command import shell_command
-from workbench.schema.tables import Alias, Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
+from workbench.schema.tables import (
+    Alias,
+    Clustering,
+    Comparison,
+    Corpus,
+    Domain,
+    Expert,
+    Mixture,
+    Prior,
+    RegistryIdentity,
+    Report,
+    SavedView,
+    SeedModel,
+    User,
+)
 from workbench.specs.base import Name
 
 ALIAS_SIGN = "@"  # between the two parts of an alias
@@ -20,19 +37,41 @@ ALIAS_SIGN = "@"  # between the two parts of an alias
 _name: TypeAdapter[str] = TypeAdapter(Name)
 
 
-Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clustering)
+Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clustering, Alias, SavedView, User)
+RowWithId = TypeVar("RowWithId", Report, Comparison)
+Listed = ColumnElement[bool] | InstrumentedAttribute[bool]
 
 
-def by_name(session: Session, table: type[Row], what: str, name: str, *options: ORMOption) -> Row:
+def by_name(session: Session, table: type[Row], name: str, *options: ORMOption) -> Row:
     """The row called `name`, of experts and mixtures also by an alias, loaded with these options.
 
-    Raises NotFound with the existing names.
+    Raises NotFoundError with the existing names.
     """
     row = session.scalar(select(table).options(*options).where(table.name == name))
     row = aliased_row(session, table, name) if row is None else row
     if row is None:
-        raise NotFound(what, name, session.scalars(select(table.name).order_by(table.name).limit(20)))
+        raise not_found(session, table, name)
     return row
+
+
+def not_found(session: Session, table: type[Row], name: str) -> NotFoundError:
+    """The error for a name that no row of a table has; it lists some that there are."""
+    known = session.scalars(select(table.name).order_by(table.name).limit(20))
+    return NotFoundError(table.noun, name, known)
+
+
+def by_id(session: Session, table: type[RowWithId], id: str, *listed: Listed) -> RowWithId:
+    """The row with this id or unique prefix of it. Raises NotFoundError with the newest ids, of `listed` rows only."""
+    rows = session.scalars(select(table).where(table.id.startswith(id, autoescape=True)).limit(2)).all()
+    if len(rows) != 1:
+        raise id_not_found(session, table, id, *listed)
+    return rows[0]
+
+
+def id_not_found(session: Session, table: type[RowWithId], id: str, *listed: Listed) -> NotFoundError:
+    """The error for an id that no row of a table has; it lists the newest ids, of `listed` rows only."""
+    newest = select(table.id).where(*listed).order_by(table.created_at.desc()).limit(20)
+    return NotFoundError(table.noun, id, session.scalars(newest))
 
 
 def aliased_row(session: Session, table: type[Row], name: str) -> Row | None:
@@ -42,12 +81,12 @@ def aliased_row(session: Session, table: type[Row], name: str) -> Row | None:
     return row if isinstance(row, table) else None
 
 
-def ensure_free(session: Session, table: type[Row], what: str, name: str) -> None:
-    """Raises NameTaken when a row has this name, BadSpec for a name that the command line would misread."""
-    if problem := not_a_cli_name(what, name):
-        raise BadSpec([problem])
+def ensure_free(session: Session, table: type[Row], name: str) -> None:
+    """Raises NameTakenError when a row has this name, BadSpecError for a name that the command line would misread."""
+    if problem := not_a_cli_name(table.noun, name):
+        raise BadSpecError([problem])
     if session.scalar(select(table.name).where(table.name == name)) is not None:
-        raise NameTaken(what, name)
+        raise NameTakenError(table.noun, name)
 
 
 def free_name(name: str, joint: str, taken: Collection[str]) -> str:
@@ -75,10 +114,38 @@ def not_a_cli_name(what: str, name: str) -> str:
 
 
 def clean_name(what: str, name: str) -> str:
-    """The name without surrounding white space; raises BadSpec for an invalid name."""
+    """The name without surrounding white space; raises BadSpecError for an invalid name."""
     try:
         return _name.validate_python(name)
     except ValidationError:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The name of a {what} must have 1 to 80 printable characters and no comma, got “{name[:100]!r}”."]
         ) from None
+
+
+_SIGNS = string.ascii_uppercase + string.digits
+
+
+def choose_look(session: Session, name: str) -> tuple[int, str]:
+    """The colour number and the mark of an expert that is registered next, in a transaction that writes."""
+    # One at a time until the commit: on PostgreSQL another could otherwise choose the same mark.
+    session.execute(select(RegistryIdentity.id).with_for_update())
+    known = session.execute(select(Expert.colour_number, Expert.mark, Expert.enabled)).tuples().all()
+    enabled = {number for number, _, is_enabled in known if is_enabled}
+    return free_number(enabled, {number for number, _, _ in known}), free_mark(name, {mark for _, mark, _ in known})
+
+
+def free_mark(name: str, taken: Collection[str]) -> str:
+    """A mark that is not taken: of the last part of the name, `demo/python` -> `Py`, if any is left."""
+    return next(mark for mark in _marks(name) if mark not in taken)
+
+
+def _marks(name: str) -> Iterator[str]:
+    """The first two letters, the first and another letter, the first and a digit, any two and more signs."""
+    last = name.rpartition("/")[2].rpartition(":")[2]
+    signs = [sign for sign in last if sign.isalnum() and len(sign.upper()) == len(sign.lower()) == 1]
+    if signs:
+        first = signs[0].upper()
+        yield from (first + sign.lower() for sign in [*signs[1:], *string.digits])
+    for length in range(2, 8):
+        yield from (first + "".join(rest).lower() for first, *rest in product(_SIGNS, repeat=length))

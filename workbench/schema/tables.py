@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
@@ -46,12 +46,25 @@ class Base(DeclarativeBase):
     """The declarative base with a naming convention, which migrations need."""
 
     metadata = MetaData(naming_convention=NAMING)
+    noun: ClassVar[str] = "row"  # what people call one
     type_annotation_map = {  # noqa: RUF012
         int: BigInteger().with_variant(Integer(), "sqlite"),  # bytes and parameters outgrow 32 bits
         float: Double,
         dict[str, Any]: JSON,
         list[Any]: JSON,
     }
+
+
+class WithId:
+    """A random id as the primary key."""
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id, sort_order=-1)
+
+
+class Dated:
+    """The time at which a row was made."""
+
+    created_at: Mapped[float] = mapped_column(default=time.time)
 
 
 class RegistryIdentity(Base):
@@ -65,24 +78,22 @@ class RegistryIdentity(Base):
     id: Mapped[str] = mapped_column(String(32), default=new_id)
 
 
-class Artifact(Base):
+class Artifact(WithId, Dated, Base):
     """A folder of files in storage under its id, with the SHA-256 of its manifest.
 
     `key` names an artifact by its inputs, so that it is made once (such as `tokens:<domain id>:<tokenizer hash>`).
     """
 
-    __tablename__ = "artifacts"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "artifacts", "artifact"
     kind: Mapped[str] = mapped_column(String(32))
     key: Mapped[str | None] = mapped_column(String(300), unique=True)
     sha256: Mapped[str] = mapped_column(String(64))
     size_bytes: Mapped[int] = mapped_column(default=0)
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
 
 class Tombstone(Base):
-    """An id of the shared store that is no artifact of this registry any more, or not yet; see `store.tombstones`."""
+    """An id of the shared store that is no longer, or not yet, an artifact of this registry; see `store.tombstones`."""
 
     __tablename__ = "tombstones"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -90,27 +101,24 @@ class Tombstone(Base):
     at: Mapped[float]
 
 
-class Corpus(Base):
+class Corpus(WithId, Dated, Base):
     """One import of text: its source and the refused records."""
 
-    __tablename__ = "corpora"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "corpora", "corpus"
     name: Mapped[str] = mapped_column(String(120), unique=True)
     source: Mapped[str] = mapped_column(Text)
     licence: Mapped[str] = mapped_column(Text, default="")
     report: Mapped[dict[str, Any]] = mapped_column(default=dict)
     clustering_id: Mapped[str | None] = mapped_column(ForeignKey("clusterings.id"))  # its domains are clusters of it
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     domains: Mapped[list[Domain]] = relationship(back_populates="corpus")
 
 
-class Domain(Base):
+class Domain(WithId, Dated, Base):
     """Documents under one label, split into train, dev and test by content."""
 
-    __tablename__ = "domains"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "domains", "domain"
     corpus_id: Mapped[str] = mapped_column(ForeignKey("corpora.id"))
     name: Mapped[str] = mapped_column(String(120), unique=True)
     role: Mapped[str] = mapped_column(String(16), default="train")  # train | novel
@@ -122,17 +130,15 @@ class Domain(Base):
     data_sha256: Mapped[str] = mapped_column(String(64))
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     folder: Mapped[str] = mapped_column(String(16), default="0")  # its place within the artifact
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     corpus: Mapped[Corpus] = relationship(back_populates="domains")
     artifact: Mapped[Artifact] = relationship()
 
 
-class SeedModel(Base):
+class SeedModel(WithId, Dated, Base):
     """A full decoder with its tokenizer that experts start from."""
 
-    __tablename__ = "seed_models"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "seed_models", "seed model"
     name: Mapped[str] = mapped_column(String(120), unique=True)
     source: Mapped[str] = mapped_column(Text)  # fresh | folder:<path> | hub:<name>@<commit> | expert:<name>
     family: Mapped[str] = mapped_column(String(32))
@@ -141,19 +147,17 @@ class SeedModel(Base):
     tokenizer_sha256: Mapped[str] = mapped_column(String(64))
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     artifact: Mapped[Artifact] = relationship()
 
 
-class Clustering(Base):
+class Clustering(WithId, Dated, Base):
     """Clusters of the documents of some domains, and the embedder of their centres.
 
     The artifact holds centres, embedder, the cluster of each document and the map; an edit replaces it.
     """
 
-    __tablename__ = "clusterings"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "clusterings", "clustering"
     name: Mapped[str] = mapped_column(String(120), unique=True)
     config: Mapped[dict[str, Any]] = mapped_column(default=dict)  # {"clusters": ClusterConfig, "embedder": {"kind", …}}
     sources: Mapped[list[Any]] = mapped_column(default=list)  # [{"id", "name", "data_sha256"}] of the domains
@@ -163,7 +167,6 @@ class Clustering(Base):
     seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))  # whose hidden states embed, if any
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     artifact: Mapped[Artifact] = relationship()
     seed: Mapped[SeedModel | None] = relationship()
@@ -172,15 +175,14 @@ class Clustering(Base):
     )
 
 
-class Cluster(Base):
+class Cluster(WithId, Base):
     """One cluster: its number is that of its centre; name and notes are for people.
 
     `domain_id` is the domain that was made of its documents; `stale` is set when they have changed since.
     """
 
-    __tablename__ = "clusters"
+    __tablename__, noun = "clusters", "cluster"
     __table_args__ = (UniqueConstraint("clustering_id", "number"), UniqueConstraint("clustering_id", "name"))
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     clustering_id: Mapped[str] = mapped_column(ForeignKey("clusterings.id"))
     number: Mapped[int]
     name: Mapped[str] = mapped_column(String(120))
@@ -195,15 +197,14 @@ class Cluster(Base):
     domain: Mapped[Domain | None] = relationship()
 
 
-class Expert(Base):
+class Expert(WithId, Dated, Base):
     """The parameters that a domain trained, with their provenance.
 
     `base` holds what the expert needs (for DEMix: the shared parameters). Experts with one tokenizer can be mixed.
     """
 
-    __tablename__ = "experts"
+    __tablename__, noun = "experts", "expert"
     __table_args__ = (UniqueConstraint("mark", name="uq_experts_mark"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(200), unique=True)  # MIXTURE/DOMAIN
     method: Mapped[str] = mapped_column(String(32))  # a choice of TrainJoint, “mode”, or “average”
     domain_id: Mapped[str | None] = mapped_column(ForeignKey("domains.id"))  # none: trained on several
@@ -223,25 +224,22 @@ class Expert(Base):
     mark: Mapped[str] = mapped_column(String(8))  # two characters, more where all are taken
     code_version: Mapped[str] = mapped_column(String(64), default="")
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     domain: Mapped[Domain | None] = relationship()
     seed: Mapped[SeedModel | None] = relationship()
-    parent: Mapped[Expert | None] = relationship(remote_side=[id])
+    parent: Mapped[Expert | None] = relationship(remote_side="Expert.id")
     base: Mapped[Artifact] = relationship(foreign_keys=[base_id])
     artifact: Mapped[Artifact] = relationship(foreign_keys=[artifact_id])
 
 
-class Mixture(Base):
+class Mixture(WithId, Dated, Base):
     """A named composition of experts that share a tokenizer, with its gate."""
 
-    __tablename__ = "mixtures"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "mixtures", "mixture"
     name: Mapped[str] = mapped_column(String(120), unique=True)
     gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # as workbench.specs.gates.dump_gate gives it
     notes: Mapped[str] = mapped_column(Text, default="")
     calibration: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # cards.CalibratedGain
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     members: Mapped[list[MixtureMember]] = relationship(
         back_populates="mixture", order_by="MixtureMember.position", cascade="all, delete-orphan"
@@ -251,7 +249,7 @@ class Mixture(Base):
 class MixtureMember(Base):
     """An expert in a mixture: its position, its prior (or fixed) weight, and whether it is active."""
 
-    __tablename__ = "mixture_members"
+    __tablename__, noun = "mixture_members", "member of a mixture"
     mixture_id: Mapped[str] = mapped_column(ForeignKey("mixtures.id"), primary_key=True)
     expert_id: Mapped[str] = mapped_column(ForeignKey("experts.id"), primary_key=True)
     position: Mapped[int]
@@ -262,21 +260,19 @@ class MixtureMember(Base):
     expert: Mapped[Expert] = relationship()
 
 
-class Prior(Base):
+class Prior(WithId, Dated, Base):
     """A named prior over experts: one share for each, set by hand or estimated on held-out text."""
 
-    __tablename__ = "priors"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "priors", "prior"
     name: Mapped[str] = mapped_column(String(120), unique=True)
     shares: Mapped[dict[str, Any]] = mapped_column(default=dict)  # expert id -> share; together 1
     source: Mapped[dict[str, Any]] = mapped_column(default=dict)  # mixture, domain, split, blocks …; empty: by hand
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
 
 class Alias(Base):
     """A name such as law@production that means one expert or one mixture, until it is moved to another."""
 
-    __tablename__ = "aliases"
+    __tablename__, noun = "aliases", "alias"
     __table_args__ = (CheckConstraint("(expert_id IS NULL) <> (mixture_id IS NULL)", name="one_target"),)
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
     expert_id: Mapped[str | None] = mapped_column(ForeignKey("experts.id"))
@@ -290,21 +286,19 @@ class Alias(Base):
 class SavedView(Base):
     """A name of an address in the studio."""
 
-    __tablename__ = "saved_views"
+    __tablename__, noun = "saved_views", "view"
     name: Mapped[str] = mapped_column(String(120), primary_key=True)
     address: Mapped[str] = mapped_column(Text)  # /experts?method=lora
     updated_at: Mapped[float] = mapped_column(default=time.time)
 
 
-class User(Base):
+class User(WithId, Dated, Base):
     """A user of a team: a role, and the hash of a token. Revoked ones stay listed."""
 
-    __tablename__ = "users"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "users", "user"
     name: Mapped[str] = mapped_column(String(120), unique=True)
     role: Mapped[str] = mapped_column(String(16))  # viewer | editor | admin
     token_sha256: Mapped[str] = mapped_column(String(64), unique=True)
-    created_at: Mapped[float] = mapped_column(default=time.time)
     revoked_at: Mapped[float | None]
 
 
@@ -321,12 +315,11 @@ class AuditEntry(Base):
     details: Mapped[str] = mapped_column(Text, default="")
 
 
-class Evaluation(Base):
+class Evaluation(WithId, Dated, Base):
     """One expert's scores on one split of one domain; the artifact holds the score of every token."""
 
-    __tablename__ = "evaluations"
+    __tablename__, noun = "evaluations", "evaluation"
     __table_args__ = (UniqueConstraint("expert_id", "domain_id", "split", "block_size", "num_tokens"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     expert_id: Mapped[str] = mapped_column(ForeignKey("experts.id"))
     domain_id: Mapped[str] = mapped_column(ForeignKey("domains.id"))
     split: Mapped[HeldOutSplit] = mapped_column(String(16))
@@ -337,42 +330,38 @@ class Evaluation(Base):
     num_correct: Mapped[int | None]  # of these the most probable ones; None: scored before they were counted
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     expert: Mapped[Expert] = relationship()
     domain: Mapped[Domain] = relationship()
     artifact: Mapped[Artifact] = relationship()
 
 
-class Report(Base):
+class Report(WithId, Dated, Base):
     """A permanent result of a job: a certificate, or the verdicts on a paper's claims.
 
     `about_id` is the expert or mixture that it is about; a report outlives both.
     """
 
-    __tablename__ = "reports"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "reports", "report"
     kind: Mapped[str] = mapped_column(String(32), index=True)
     title: Mapped[str] = mapped_column(String(300))
     about_id: Mapped[str | None] = mapped_column(String(32), index=True)
     findings: Mapped[dict[str, Any]] = mapped_column(default=dict)
     artifact_id: Mapped[str | None] = mapped_column(ForeignKey("artifacts.id"))  # its pages, where it has some
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     artifact: Mapped[Artifact | None] = relationship()
 
 
-class Job(Base):
+class Job(WithId, Dated, Base):
     """A job: its spec, state and progress. This row is the source of truth; the broker only wakes workers.
 
     States: queued -> running -> done | failed | cancelled, and paused. `fence` rises with every claim;
     each later write carries it. `stop_requested` is "", "cancel" or "pause".
     """
 
-    __tablename__ = "jobs"
+    __tablename__, noun = "jobs", "job"
     __table_args__ = (Index("ix_jobs_state", "state", "priority", "created_at"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     kind: Mapped[str] = mapped_column(String(32))
     title: Mapped[str] = mapped_column(String(300))
     spec: Mapped[dict[str, Any]]
@@ -392,7 +381,6 @@ class Job(Base):
     next_step: Mapped[str] = mapped_column(Text, default="")
     failure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # cards.Failure
     result: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    created_at: Mapped[float] = mapped_column(default=time.time)
     sent_at: Mapped[float | None]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None]
@@ -476,11 +464,10 @@ class Metric(Base):
     value: Mapped[float]
 
 
-class Comparison(Base):
+class Comparison(WithId, Base):
     """One prompt with the answers of up to four models, side by side. Without its text it only holds votes together."""
 
-    __tablename__ = "comparisons"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    __tablename__, noun = "comparisons", "comparison"
     prompt: Mapped[str] = mapped_column(Text, default="")  # of a conversation its last message
     messages: Mapped[list[Any]] = mapped_column(default=list)  # [{"role", "content"}]; empty for a completion
     has_text: Mapped[bool] = mapped_column(default=True)  # False: prompt and answers are not stored, or no longer
@@ -509,15 +496,13 @@ class ComparedAnswer(Base):
     tokens: Mapped[dict[str, Any]] = mapped_column(default=dict)  # ids of prompt and answer, experts and their weights
 
 
-class Vote(Base):
+class Vote(WithId, Dated, Base):
     """Which of two answers of a comparison is better; one vote for each pair."""
 
     __tablename__ = "votes"
     __table_args__ = (UniqueConstraint("comparison_id", "first", "second"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     comparison_id: Mapped[str] = mapped_column(ForeignKey("comparisons.id"))
     first: Mapped[int]  # position of an answer, smaller than `second`
     second: Mapped[int]
     choice: Mapped[str] = mapped_column(String(16))  # first | second | tie | both_bad
     is_blind: Mapped[bool] = mapped_column(default=False)  # whether the names were hidden until the vote
-    created_at: Mapped[float] = mapped_column(default=time.time)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,8 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from engine.config import absurdity
+from workbench.errors import StorageError
 
 What = Literal["corpus", "domain", "seed model", "expert", "mixture", "clustering", "prior"]
+Output = Literal["file", "folder"]  # that jobs write where a user wants it, never over what is there
 RegistryObject = tuple[What, str]  # what jobs create and require, by what it is and by name
 
 MOST_LETTERS = 80  # of a name
@@ -37,7 +41,7 @@ def _short(value: str) -> str:
     return value
 
 
-Stem = Annotated[Name, AfterValidator(_short)]  # NAME of NAME/NUMBER, which must be a name, too
+Stem = Annotated[Name, AfterValidator(_short)]  # NAME of NAME/NUMBER, which must also be a name
 ExpertName = Annotated[
     str, AfterValidator(str.strip)
 ]  # of an existing expert; MIXTURE/DOMAIN may be longer than a name
@@ -95,3 +99,44 @@ def require_others(retained: Sequence[str], domains: Sequence[str]) -> None:
     """Raises ValueError if a domain to retain is repeated or is one of the training domains."""
     if len(set(retained)) < len(retained) or set(retained) & set(domains):
         raise ValueError("name each domain to retain once, and no training domain: those are measured anyway")
+
+
+HUB = "hub:"
+_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}")
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,199}")
+
+
+def hub_name(text: str) -> tuple[str, str]:
+    """The name and the revision (empty: the newest) of `hub:NAME@REVISION`, with or without `hub:`.
+
+    Raises ValueError for anything else.
+    """
+    name, _, revision = text.removeprefix(HUB).partition("@")
+    if not _NAME.fullmatch(name) or ".." in name or (revision and not _REVISION.fullmatch(revision)):
+        raise ValueError(f"“{text[:200]}” is not a name on the hub: write NAME or OWNER/NAME, or either with @REVISION")
+    if text.endswith("@"):
+        raise ValueError("a revision must follow the @")
+    return name, revision
+
+
+def hub_source(name: str, commit: str) -> str:
+    """The source of what was downloaded: its name on the hub and its commit."""
+    return f"{HUB}{name}@{commit}"
+
+
+def hub_origin(source: str) -> tuple[str, str]:
+    """The name on the hub and the commit of a source that the registry keeps; empty where it is of elsewhere."""
+    if not source.startswith(HUB):
+        return "", ""
+    name, _, commit = source.removeprefix(HUB).partition("@")
+    return name, commit
+
+
+def existing(path: Path, what: Output) -> StorageError:
+    """The error for a path that is taken."""
+    return StorageError(f"{path} exists already.", f"Choose another {what}: nothing is written over.")
+
+
+def output_complaints(path: str, what: Output) -> list[str]:
+    """Why nothing new can be written to a path; empty if it can. A link that leads nowhere exists as well."""
+    return [str(existing(Path(path), what))] if os.path.lexists(path) else []

@@ -20,7 +20,7 @@ from typing import Any
 
 from engine.extras import require_extras
 from engine.files import MANIFEST, aside_pattern, new_file, new_folder, sha256_of
-from workbench.errors import StorageError, StoreFailed
+from workbench.errors import StorageError, StoreFailedError
 
 ARTIFACTS = "artifacts"  # in a store: folders named by artifacts
 CHECKPOINTS, LOGS = "checkpoints", "logs"  # and by jobs
@@ -29,7 +29,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _TRIES = 2  # of a file that arrives changed
 _S3_OPTIONS = {
     "skip_instance_cache": True,  # the endpoint and the credentials are those of the environment now
-    "use_listings_cache": False,  # other machines write, too
+    "use_listings_cache": False,  # other machines also write
     "config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 3}},
 }
 _FULL = ("StorageFull", "QuotaExceeded", "InsufficientStorage", "No space left")
@@ -52,14 +52,14 @@ class ObjectStore:
             require_extras("s3")
         import fsspec
 
-        with self._explained():
+        with self._store_errors():
             return fsspec.filesystem(self.url.partition(":")[0], **(_S3_OPTIONS if self._is_s3 else {}))
 
     def _place(self, name: str) -> str:
         return f"{self.url.partition('://')[2]}/{name}"
 
     def require_writable(self) -> None:
-        """Raises StoreFailed unless a small file can be written, which is removed again."""
+        """Raises StoreFailedError unless a small file can be written, which is removed again."""
         name = f"write-check-{uuid.uuid4().hex}"
         try:
             self.write(name, b"")
@@ -99,7 +99,7 @@ class ObjectStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(_TRIES):
             try:
-                with self._explained(to_local_disk=True):
+                with self._store_errors(to_local_disk=True):
                     self._fs.get_file(self._place(name), str(path))
             except FileNotFoundError:
                 raise StorageError(f"The store {self.url} lacks {name}.", _RESTORE) from None
@@ -118,7 +118,7 @@ class ObjectStore:
     def read(self, name: str) -> bytes | None:
         """The bytes of a small file; None if it is not there."""
         try:
-            with self._explained():
+            with self._store_errors():
                 return bytes(self._fs.cat_file(self._place(name)))
         except FileNotFoundError:
             self._require_root()
@@ -132,7 +132,7 @@ class ObjectStore:
     def names(self, folder: str) -> set[str]:
         """The names of the files in a folder."""
         try:
-            with self._explained():
+            with self._store_errors():
                 return {
                     path.rpartition("/")[2] for path in self._fs.ls(self._place(folder), detail=False, refresh=True)
                 }
@@ -146,7 +146,7 @@ class ObjectStore:
 
     def remove(self, name: str) -> None:
         """Removes a file, or a folder with all that is in it; one that is not there is no error."""
-        with self._explained(), suppress(FileNotFoundError):  # another machine was faster
+        with self._store_errors(), suppress(FileNotFoundError):  # another machine was faster
             if self._fs.exists(self._place(name)):
                 self._fs.rm(self._place(name), recursive=True)
 
@@ -156,7 +156,7 @@ class ObjectStore:
         On S3 these are the parts of uploads that were never completed, in a folder temporary files.
         """
         before = time.time() - older_than_seconds
-        with self._explained():
+        with self._store_errors():
             return self._remove_parts(before) if self._is_s3 else self._remove_temporary_files(before)
 
     def _remove_parts(self, before: float) -> list[str]:
@@ -191,7 +191,7 @@ class ObjectStore:
         if not self._is_s3:
             self._require_root()  # else a folder that is not mounted would be created
         try:
-            with self._explained():
+            with self._store_errors():
                 if self._is_s3:
                     yield place
                 else:
@@ -202,17 +202,19 @@ class ObjectStore:
             raise
 
     def _require_root(self) -> None:
-        """Raises StoreFailed if not even the bucket, or the folder, is there."""
+        """Raises StoreFailedError if not even the bucket, or the folder, is there."""
         root = self.url.partition("://")[2]
         root = root.partition("/")[0] if self._is_s3 else root
-        with self._explained():
+        with self._store_errors():
             if not self._fs.exists(root):
                 what = "bucket" if self._is_s3 else "folder"
-                raise StoreFailed(f"There is no {what} “{root}”.", f"Create it, or correct WORKBENCH_STORE; {_RESUME}")
+                raise StoreFailedError(
+                    f"There is no {what} “{root}”.", f"Create it, or correct WORKBENCH_STORE; {_RESUME}"
+                )
 
     @contextmanager
-    def _explained(self, *, to_local_disk: bool = False) -> Iterator[None]:
-        """Turns the errors of libraries into StoreFailed; their texts may name credentials and are left out."""
+    def _store_errors(self, *, to_local_disk: bool = False) -> Iterator[None]:
+        """Turns the errors of libraries into StoreFailedError; their texts may name credentials and are left out."""
         try:
             yield
         except (FileNotFoundError, StorageError):
@@ -222,35 +224,35 @@ class ObjectStore:
                 raise
             raise self._failure(error) from None
 
-    def _failure(self, error: Exception) -> StoreFailed:
+    def _failure(self, error: Exception) -> StoreFailedError:
         words = f"{type(error).__name__} {_code(error)} {error}"
         if _is_full(error) or any(word in words for word in _FULL):
-            return StoreFailed(f"The store {self.url} is full.", f"Free some space there, {_RESUME}")
+            return StoreFailedError(f"The store {self.url} is full.", f"Free some space there, {_RESUME}")
         if not self._is_s3:
             return self._failure_of_folder(error)
         if _WRONG_CLOCK in words:
-            return StoreFailed(
+            return StoreFailedError(
                 f"This machine's clock and that of the store {self.url} differ too much ({_WRONG_CLOCK}).",
                 f"Set this machine's clock, {_RESUME}",
             )
         if isinstance(error, PermissionError) or any(word in words for word in _DENIED):
-            return StoreFailed(
+            return StoreFailedError(
                 f"The store {self.url} refuses the credentials ({_code(error) or type(error).__name__}).",
                 f"Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a user's who may read and write it, {_RESUME}",
             )
-        return StoreFailed(
+        return StoreFailedError(
             f"The store {self.url} does not answer ({_code(error) or type(error).__name__}).",
             f"Check AWS_ENDPOINT_URL and the network, {_RESUME}",
         )
 
-    def _failure_of_folder(self, error: Exception) -> StoreFailed:
+    def _failure_of_folder(self, error: Exception) -> StoreFailedError:
         reason = errno.errorcode.get(getattr(error, "errno", None) or 0, type(error).__name__)
         if isinstance(error, PermissionError):
-            return StoreFailed(
+            return StoreFailedError(
                 f"The user of this process may not read and write the store {self.url} ({reason}).",
                 f"Change the permissions of that folder, {_RESUME}",
             )
-        return StoreFailed(
+        return StoreFailedError(
             f"The store {self.url} cannot be read or written ({reason}).",
             f"Check its disk, and that it is mounted, {_RESUME}",
         )

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from workbench.errors import RegistryMismatch
+from workbench.errors import RegistryMismatchError
 from workbench.schema.tables import Artifact, Job, RegistryIdentity
 from workbench.store import tombstones
 from workbench.store.storage import OWNER, UNREADABLE, Storage, StoredIds
@@ -76,7 +76,7 @@ def _older_than_rows(session: Session, storage: Storage, ids: frozenset[str]) ->
     return frozenset(older)
 
 
-def refusal(state: StoreState, storage: Storage) -> RegistryMismatch | None:
+def refusal(state: StoreState, storage: Storage) -> RegistryMismatchError | None:
     """The reason why this registry must not remove anything; None if it may.
 
     Artifacts without an owner are its own only if it knows most of them and the unknown ones are newer than it:
@@ -84,12 +84,12 @@ def refusal(state: StoreState, storage: Storage) -> RegistryMismatch | None:
     """
     known, folder = len(state.known), storage.folder
     if state.owner == UNREADABLE:
-        return RegistryMismatch(
+        return RegistryMismatchError(
             f"{folder / OWNER} cannot be read, so the owner of the artifacts is unknown. Nothing is removed.",
             "Check WORKBENCH_DATABASE_URL, and run `workbench registry rebuild`.",
         )
     if state.owner is not None and state.owner != state.registry_id:
-        return RegistryMismatch(
+        return RegistryMismatchError(
             f"The artifacts in {folder} belong to another registry. Nothing is removed.",
             "Set WORKBENCH_DATABASE_URL to that registry; if it is lost, run `workbench registry rebuild`.",
         )
@@ -97,7 +97,7 @@ def refusal(state: StoreState, storage: Storage) -> RegistryMismatch | None:
     if state.owner is None or not known:
         lost += len(state.unrecorded)
     if lost > known or (state.owner is None and lost and (lost == known or state.older)):
-        return RegistryMismatch(
+        return RegistryMismatchError(
             f"This registry knows {known:,} of {known + lost:,} artifacts in {folder}. Nothing is removed.",
             "Restore a backup of the registry, or rebuild its rows: `workbench registry rebuild`.",
         )

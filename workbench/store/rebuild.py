@@ -1,4 +1,4 @@
-"""Rebuilds the rows of a lost or older registry from the records beside the artifacts and from their files.
+"""Rebuilds the rows of a lost or older registry from the records next to the artifacts and from their files.
 
 Existing rows are not changed, and no row is made twice. Only jobs that are recorded as done become done. Of machines
 with a shared store each rebuilds what it recorded; what one that came before called deleted does not return.
@@ -16,8 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
-from workbench.schema.expert_looks import choose_look
-from workbench.schema.names import free_name
+from workbench.schema.names import choose_look, free_name
 from workbench.schema.tables import Artifact, Base, Expert, Job, JobEvent
 from workbench.specs.gates import upgraded_gate
 from workbench.store import ownership, tombstones
@@ -26,20 +25,7 @@ from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
 
-_THINGS = {
-    "jobs": "job",
-    "artifacts": "artifact",
-    "seed_models": "seed model",
-    "clusterings": "clustering",
-    "corpora": "corpus",
-    "domains": "domain",
-    "clusters": "cluster",
-    "experts": "expert",
-    "mixtures": "mixture",
-    "mixture_members": "member of a mixture",
-    "evaluations": "evaluation",
-    "reports": "report",
-}
+_THINGS = {mapper.class_.__tablename__: mapper.class_.noun for mapper in Base.registry.mappers}
 _OWNERS = {table.__tablename__ for table in OWNERS}
 
 
@@ -86,11 +72,11 @@ def rebuild(
 def restore(session: Session, storage: Storage, entries: Collection[Trashed]) -> Rebuilt:
     """Restores artifacts from the trash, experts with their base, and rebuilds their rows.
 
-    What cannot be moved is reported. Raises RegistryMismatch when the artifacts belong to another registry.
+    What cannot be moved is reported. Raises RegistryMismatchError when the artifacts belong to another registry.
     """
     if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused
-    moved, left = put_back(storage.trash, _with_bases(storage, entries), storage.folder)
+    moved, left = restore_entries(storage.trash, _with_bases(storage, entries), storage.folder)
     tombstones.forget(session, moved)
     for id in moved:
         storage.records.clear_deleted(id)
@@ -99,7 +85,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
     return report
 
 
-def put_back(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
+def restore_entries(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
     """Moves entries of the trash back into a folder, the newest for each id; returns moved ids and what was left.
 
     Raises StorageError when there is only one entry and it cannot be moved.
@@ -127,7 +113,6 @@ def name_of(storage: Storage, artifact_id: str) -> str:
 
 
 def _with_bases(storage: Storage, entries: Collection[Trashed]) -> list[Trashed]:
-    """These entries and those of their experts' bases."""
     in_trash = {entry.id: entry for entry in storage.trash.entries()}
     given = {entry.id for entry in entries}
     bases: set[str] = set()
@@ -170,15 +155,12 @@ class _Rebuilder:
                     merged.setdefault(name, {}).setdefault(_key(name, row), row)
         for table in Base.metadata.sorted_tables:  # what is referred to comes first
             for row in _parents_first(list(merged.get(table.name, {}).values())):
-                self._put(table, row)
+                self._insert(table, row)
         self._drop_unused(rows_by_artifact)
         self._end_jobs(rows_by_artifact)
         self.report.num_known = len(state.known) + len(self.artifact_ids)
 
-    # reading -------------------------------------------------------------------------------------
-
     def _read(self, ids: Iterable[str]) -> dict[str, Rows]:
-        """The recorded or reconstructed rows of each intact artifact."""
         rows_by_artifact: dict[str, Rows] = {}
         by_sha256: dict[str, str] = {}
         for id in ids:
@@ -214,10 +196,7 @@ class _Rebuilder:
                 continue
         return ids_by_hash
 
-    # writing -------------------------------------------------------------------------------------
-
-    def _put(self, table: Table, values: Mapping[str, Any]) -> None:
-        """Inserts a row unless it exists."""
+    def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
         row = {column.name: values[column.name] for column in table.columns if column.name in values}
         if table.name == "mixtures":
             row["gate"] = upgraded_gate(row["gate"])

@@ -32,13 +32,11 @@ from workbench.schema.tables import (
     SeedModel,
 )
 from workbench.store import ownership, tombstones
-from workbench.store.records import Record
-from workbench.store.storage import Storage
+from workbench.store.storage import Record, Storage
 
 OWNERS: tuple[type[Any], ...] = (Domain, SeedModel, Clustering, Expert, Evaluation, Report)  # each of one artifact
 _RECORDED: tuple[type[Any], ...] = (Artifact, *OWNERS, Corpus, Cluster, Mixture, MixtureMember)
 _FORMAT = 1
-_BATCH_SIZE = 200  # per transaction, which blocks other writers
 
 Begin = Callable[[], AbstractContextManager[Session]]  # a transaction that writes
 Rows = dict[str, list[dict[str, Any]]]  # by their table
@@ -65,11 +63,11 @@ class ChangedRows:
         self._rows += [row for row in changed if isinstance(row, _RECORDED)]
 
     def prepare(self, session: Session, storage: Storage) -> None:
-        """Collects the changed artifacts and marks deleted ones, for other machines, too; called before the commit."""
+        """Collects the changed artifacts and marks deleted ones, also for other machines; called before the commit."""
         session.flush()
         if self._rows:
             self._artifact_ids = _artifact_ids(session, self._rows)
-            deleted = self._artifact_ids - _with_rows(session, self._artifact_ids)
+            deleted = self._artifact_ids - tombstones.among(session, Artifact, self._artifact_ids)
             if storage.shared is not None:
                 tombstones.note_deleted(session, deleted)
             for id in deleted:
@@ -103,7 +101,7 @@ def claim_unowned(begin: Begin, storage: Storage) -> None:
 def refresh_records(begin: Begin, storage: Storage, artifact_ids: Collection[str]) -> None:
     """Rewrites records from the current rows, a few in each transaction; then raises the first error."""
     errors = []
-    for some in _batches(artifact_ids):
+    for some in tombstones.batches(artifact_ids):
         try:
             with begin() as session:
                 write_records(session, storage, some)
@@ -122,7 +120,7 @@ def write_records(session: Session, storage: Storage, artifact_ids: Collection[s
     ownership.registry_id(session)
     session.execute(select(RegistryIdentity.id).with_for_update())
     errors = []
-    for some in _batches(id for id in artifact_ids if storage.place(id).is_dir()):
+    for some in tombstones.batches(id for id in artifact_ids if storage.place(id).is_dir()):
         records = _records(session, some)
         for id in some:
             try:
@@ -141,22 +139,7 @@ def _mark_deleted(storage: Storage, artifact_id: str) -> None:
         storage.records.mark_deleted(artifact_id, time.time())
 
 
-def _with_rows(session: Session, ids: Collection[str]) -> set[str]:
-    return {id for some in _batches(ids) for id in session.scalars(select(Artifact.id).where(Artifact.id.in_(some)))}
-
-
-def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    """Yields batches that are small enough for one query and one short transaction."""
-    some = sorted(ids)
-    for first in range(0, len(some), _BATCH_SIZE):
-        yield some[first : first + _BATCH_SIZE]
-
-
-# contents of a record ----------------------------------------------------------------------------------
-
-
 def _records(session: Session, ids: Collection[str]) -> dict[str, Record]:
-    """The record of each artifact that has a row."""
     registry_id = ownership.registry_id(session)
     artifacts = _select(session, Artifact, Artifact.id.in_(ids))
     rows: dict[str, Rows] = {artifact["id"]: {"artifacts": [artifact]} for artifact in artifacts}
@@ -197,11 +180,12 @@ def _done_jobs(session: Session, ids: Collection[str]) -> list[tuple[str, dict[s
 
 
 def _by_id(session: Session, table: type[Any], ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    return {row["id"]: row for some in _batches(set(ids)) for row in _select(session, table, table.id.in_(some))}
+    return {
+        row["id"]: row for some in tombstones.batches(set(ids)) for row in _select(session, table, table.id.in_(some))
+    }
 
 
 def _select(session: Session, table: type[Base], which: ColumnElement[bool]) -> list[dict[str, Any]]:
-    """Rows as plain values, always read from the database."""
     columns = _table(table)
     results = session.execute(select(columns).where(which).order_by(*columns.primary_key)).mappings()
     return [dict(row) for row in results]
@@ -211,11 +195,7 @@ def _table(mapped: type[Base]) -> Table:
     return Base.metadata.tables[mapped.__tablename__]
 
 
-# artifacts of rows ----------------------------------------------------------------------------
-
-
 def _artifact_ids(session: Session, rows: Iterable[Any]) -> set[str]:
-    """The artifacts whose records contain these rows."""
     keys: dict[type[Any], set[tuple[str, ...]]] = {}
     for row in rows:
         if (key := inspect(row).identity) is not None:  # None: rolled back by a savepoint
@@ -223,7 +203,7 @@ def _artifact_ids(session: Session, rows: Iterable[Any]) -> set[str]:
     artifact_ids = {key[0] for key in keys.get(Artifact, ())}
     for table, some in keys.items():
         if table is not Artifact:
-            for ids in _batches({key[-1 if table is MixtureMember else 0] for key in some}):
+            for ids in tombstones.batches({key[-1 if table is MixtureMember else 0] for key in some}):
                 artifact_ids.update(session.scalars(_artifacts_of(table, ids)))
     return artifact_ids - {None}
 

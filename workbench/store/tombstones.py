@@ -19,7 +19,7 @@ from workbench.schema import database_clock
 from workbench.schema.tables import Artifact, Job, Tombstone
 from workbench.store.storage import Storage, StoredIds
 
-_BATCH_SIZE = 200
+_BATCH_SIZE = 200  # per transaction, which blocks other writers
 
 
 def note_upload(session: Session, id: str, job_id: str) -> None:
@@ -36,37 +36,24 @@ def note_deleted(session: Session, ids: Iterable[str]) -> None:
 
 def forget(session: Session, ids: Collection[str]) -> None:
     """Deletes the tombstones of artifacts that have a row from now on."""
-    for some in _batches(ids):
+    for some in batches(ids):
         session.execute(delete(Tombstone).where(Tombstone.id.in_(some)))
 
 
 def deleted_among(session: Session, ids: Collection[str]) -> set[str]:
     """Which of these artifacts some machine deleted."""
-    return {
-        id
-        for some in _batches(ids)
-        for id in session.scalars(select(Tombstone.id).where(Tombstone.id.in_(some), Tombstone.job_id.is_(None)))
-    }
+    return among(session, Tombstone, ids, Tombstone.job_id.is_(None))
 
 
 def unknown_among(session: Session, ids: Collection[str]) -> set[str]:
     """Which of these names of artifacts or jobs have neither a row nor a tombstone."""
-    known = {
-        id
-        for some in _batches(ids)
-        for table in (Artifact, Job, Tombstone)
-        for id in session.scalars(select(table.id).where(table.id.in_(some)))
-    }
-    return set(ids) - known
+    return set(ids).difference(*(among(session, table, ids) for table in (Artifact, Job, Tombstone)))
 
 
 def note_recorded_deletions(session: Session, storage: Storage) -> None:
     """Notes what the records of this machine call deleted, for a registry that lost its tombstones."""
     deleted = {id for id in storage.records.ids() if not storage.records.is_live(id)}
     note_deleted(session, unknown_among(session, deleted))
-
-
-# what a sweep of the store may remove -------------------------------------------------------------------
 
 
 def garbage(session: Session, stored: StoredIds, seconds: float) -> set[str]:
@@ -79,29 +66,15 @@ def garbage(session: Session, stored: StoredIds, seconds: float) -> set[str]:
     reader = exists().where(Job.state == "running", Job.created_at <= Tombstone.at)
     is_deleted = and_(Tombstone.job_id.is_(None), Tombstone.at <= old, ~reader)
     has_row = exists().where(Artifact.id == Tombstone.id)
-    removable = {
-        id
-        for some in _batches(stored.artifacts | stored.checkpoints)
-        for id in session.scalars(
-            select(Tombstone.id).where(Tombstone.id.in_(some), ~has_row, or_(is_deleted, _is_of_ended_job()))
-        )
-    }
-    done = select(Job.id).where(Job.state == "done")
-    return removable | {
-        id for some in _batches(stored.checkpoints) for id in session.scalars(done.where(Job.id.in_(some)))
-    }
+    removable = or_(is_deleted, _is_of_ended_job())
+    done = among(session, Job, stored.checkpoints, Job.state == "done")
+    return done | among(session, Tombstone, stored.artifacts | stored.checkpoints, ~has_row, removable)
 
 
 def of_deleted_jobs(session: Session, ids: Collection[str]) -> set[str]:
     """Which of these jobs were deleted, and noted so because something of theirs was still in the store."""
     has_row = exists().where(Job.id == Tombstone.id)
-    return {
-        id
-        for some in _batches(ids)
-        for id in session.scalars(
-            select(Tombstone.id).where(Tombstone.id.in_(some), Tombstone.job_id == Tombstone.id, ~has_row)
-        )
-    }
+    return among(session, Tombstone, ids, Tombstone.job_id == Tombstone.id, ~has_row)
 
 
 def of_ended_jobs(session: Session) -> set[str]:
@@ -115,7 +88,16 @@ def _is_of_ended_job() -> ColumnElement[bool]:
     return and_(Tombstone.job_id.is_not(None), ~may_run)
 
 
-def _batches(ids: Collection[str]) -> Iterator[list[str]]:
+def among(
+    session: Session, table: type[Artifact | Job | Tombstone], ids: Collection[str], *which: ColumnElement[bool]
+) -> set[str]:
+    """Those of these ids that rows of a table have, of the rows for which all conditions hold."""
+    statement = select(table.id).where(*which)
+    return {id for some in batches(ids) for id in session.scalars(statement.where(table.id.in_(some)))}
+
+
+def batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    """Yields batches that are small enough for one query and one short transaction."""
     some = sorted(ids)
     for first in range(0, len(some), _BATCH_SIZE):
         yield some[first : first + _BATCH_SIZE]

@@ -1,4 +1,4 @@
-"""Clusters drawn at random (C-BTM §7.1): `engine.clusters.random_clusters`."""
+"""Clusters drawn at random (C-BTM §7.1): `engine.clusters.kmeans`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _find(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
-    from engine.clusters.random_clusters import random_clusters
+    from engine.clusters.kmeans import random_clusters
 
     return random_clusters(vectors_ND, config)
 

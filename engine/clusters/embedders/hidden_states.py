@@ -18,7 +18,7 @@ from torch import Tensor
 
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
 from engine.device import choose_device
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.models.families import load_model, max_positions
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -101,7 +101,7 @@ def load_hidden_states(folder: Path, seed: Path | None, device: str = "cpu") -> 
         )
     embedder = embedder_of(seed, card["max_tokens"], device)
     if embedder.sha256 != card["sha256"]:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"The model in {seed} is not the one that the clusters in {folder} were fitted with.",
             "Name the seed that the clustering was made with.",
         )

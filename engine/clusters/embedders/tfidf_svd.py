@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,7 @@ from safetensors.numpy import load_file, save_file
 
 from engine.clusters.config import Numbers, TfidfConfig
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
-from engine.clusters.words import split_open, word_of, words
-from engine.errors import DamagedFile, EngineError
+from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress
 
 BY_HIDDEN_STATES = "Let a seed model read the documents: --embedder hidden_states --seed-model NAME."
@@ -129,16 +129,16 @@ class TfidfEmbedder(Embedder[GrowingText]):
 
 
 def load_tfidf(folder: Path) -> TfidfEmbedder:
-    """Loads the embedder; raises DamagedFile when it is not bit-identical to the saved one."""
+    """Loads the embedder; raises DamagedFileError when it is not bit-identical to the saved one."""
     try:
         card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
         vocabulary = json.loads((folder / "words.json").read_text(encoding="utf-8"))
         embedder = TfidfEmbedder(TfidfConfig(**card["config"]), vocabulary, load_file(folder / "embedder.safetensors"))
         intact = embedder.sha256 == card["sha256"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
+        raise DamagedFileError(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if not intact:
-        raise DamagedFile(f"The embedder in {folder} is not the one that was saved.", "Cluster again.")
+        raise DamagedFileError(f"The embedder in {folder} is not the one that was saved.", "Cluster again.")
     return embedder
 
 
@@ -229,3 +229,64 @@ def _project(rows_NW: Any, components_WD: Floats) -> Vectors:
     present = np.unique(rows_NW.indices)
     projected_ND: Vectors = rows_NW[:, present] @ components_WD[present].astype(np.float64)
     return projected_ND
+
+
+NUMBER = "#NUMBER"  # no word of a text contains #
+_RUN = re.compile(r"\w+")
+_WORD_CHARACTER = re.compile(r"\w")
+_LONGEST = 40  # letters of a word; a longer run is many words, or none
+# Thai to Tibetan, Burmese, Khmer, kana and Chinese characters: scripts that write no blanks between words.
+_SCRIPTS = r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+_UNSPACED = re.compile(rf"(?:(?=\w)[{_SCRIPTS}])+|\w{{{_LONGEST + 1},}}")
+
+
+def words(text: str, numbers: Numbers) -> Iterator[str]:
+    """The words of a text, in order."""
+    for run in _RUN.findall(text):
+        word = word_of(run, numbers)
+        if word:
+            yield word
+
+
+def word_of(run: str, numbers: Numbers) -> str:
+    """The word of a run; empty for a run that does not count."""
+    if len(run) < 2:
+        return ""
+    if run[0].isdigit():
+        return NUMBER if numbers == "token" else ""
+    word = run.lower()
+    return "" if word in _stop_words() else word
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # imported late: a second, for every job with a gate
+
+    return frozenset(ENGLISH_STOP_WORDS)
+
+
+def split_open(text: str) -> tuple[str, str]:
+    """Splits a text into its complete words and the last run, which the next piece may continue."""
+    start = len(text)
+    while start and _WORD_CHARACTER.match(text, start - 1):
+        start -= 1
+    return text[:start], text[start:]
+
+
+class UnspacedText:
+    """Counts the letters of texts that pass through it, and those in text without blanks between words."""
+
+    def __init__(self) -> None:
+        self._num_letters = self._num_unspaced = 0
+
+    def count(self, texts: Iterable[str]) -> Iterator[str]:
+        """Passes the texts on."""
+        for text in texts:
+            self._num_letters += sum(map(len, _RUN.findall(text)))
+            self._num_unspaced += sum(map(len, _UNSPACED.findall(text)))
+            yield text
+
+    @property
+    def share(self) -> float:
+        """The share of the letters that are in such text."""
+        return self._num_unspaced / max(1, self._num_letters)

@@ -82,7 +82,7 @@ _LORA = Lora(
     config=LoraConfig,
     config_field="lora",
     experts_in="adapter",
-    placement="engine.methods.lora.placement:BesideLinear",
+    placement="engine.methods.lora.adapters:BesideLinear",
     frozen_flops=training_flops,
     adds_to_base=True,
 )

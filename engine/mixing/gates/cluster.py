@@ -1,18 +1,12 @@
-"""Weights by the distance of the text to each expert's cluster (C-BTM §2.2): `engine.mixing.cluster.ClusterGate`."""
+"""Weights by the distance of the text to each expert's cluster (C-BTM §2.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from engine.config import MOST, knob
-from engine.mixing.gate_type import ClusteringGateConfig, GateType
-from engine.mixing.papers import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
-
-if TYPE_CHECKING:
-    from engine.mixing.base import Gate
-    from engine.mixing.cluster import Routing
+from engine.config import MOST, PAPER_DISTANCE_POWER, PAPER_TEMPERATURE, knob
+from engine.mixing.gate_type import ClusteringGateConfig, GateType, builder
 
 
 @dataclass(frozen=True)
@@ -50,17 +44,9 @@ class ClusterGateConfig(DistanceConfig):
     kind: Literal["cluster"] = "cluster"
 
 
-def _build(config: ClusterGateConfig, weights: Sequence[float], routing: Routing) -> Gate:
-    from engine.mixing.cluster import ClusterGate
-
-    return ClusterGate(
-        weights,
-        routing,
-        temperature=config.temperature,
-        distance_power=config.distance_power,
-        top_k=config.top_k,
-        freeze_after=config.freeze_after,
-    )
-
-
-GATE = GateType("Clusters", "by the distance of the text so far to each expert's cluster", ClusterGateConfig, _build)
+GATE = GateType(
+    "Clusters",
+    "by the distance of the text so far to each expert's cluster",
+    ClusterGateConfig,
+    builder("engine.mixing.cluster:ClusterGate"),
+)

@@ -1,16 +1,11 @@
-"""The given weights at every token: `engine.mixing.fixed.FixedGate`."""
+"""The given weights at every token."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from engine.mixing.gate_type import GateConfig, GateType
-
-if TYPE_CHECKING:
-    from engine.mixing.base import Gate
-    from engine.mixing.cluster import Routing
+from engine.mixing.gate_type import GateConfig, GateType, builder
 
 
 @dataclass(frozen=True)
@@ -20,10 +15,6 @@ class FixedGateConfig(GateConfig):
     kind: Literal["fixed"] = "fixed"
 
 
-def _build(config: FixedGateConfig, weights: Sequence[float], _routing: Routing | None) -> Gate:
-    from engine.mixing.fixed import FixedGate
-
-    return FixedGate(weights, config.top_k)
-
-
-GATE = GateType("Fixed weights", "the given weights", FixedGateConfig, _build, is_constant=True)
+GATE = GateType(
+    "Fixed weights", "the given weights", FixedGateConfig, builder("engine.mixing.base:FixedGate"), is_constant=True
+)

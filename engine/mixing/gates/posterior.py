@@ -1,18 +1,13 @@
-"""Weights by Bayes' rule (DEMix §5.1, Eq. 7): `engine.mixing.posterior.PosteriorGate`."""
+"""Weights by Bayes' rule (DEMix §5.1, Eq. 7)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from engine.config import knob
 from engine.mixing.evidence import AnyEvidence, named
-from engine.mixing.gate_type import GateConfig, GateType
-
-if TYPE_CHECKING:
-    from engine.mixing.base import Gate
-    from engine.mixing.cluster import Routing
+from engine.mixing.gate_type import GateConfig, GateType, builder
 
 
 @dataclass(frozen=True)
@@ -38,10 +33,9 @@ class PosteriorGateConfig(EvidenceConfig):
     kind: Literal["posterior"] = "posterior"
 
 
-def _build(config: PosteriorGateConfig, weights: Sequence[float], _routing: Routing | None) -> Gate:
-    from engine.mixing.posterior import PosteriorGate
-
-    return PosteriorGate(weights, config.evidence, config.top_k)
-
-
-GATE = GateType("Posterior", "by Bayes' rule from the text so far", PosteriorGateConfig, _build)
+GATE = GateType(
+    "Posterior",
+    "by Bayes' rule from the text so far",
+    PosteriorGateConfig,
+    builder("engine.mixing.posterior:PosteriorGate"),
+)

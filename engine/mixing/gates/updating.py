@@ -1,19 +1,13 @@
-"""A posterior whose prior learns as the text goes on (DEMix §5.1, Eq. 9): `engine.mixing.posterior.UpdatingGate`."""
+"""A posterior whose prior learns as the text goes on (DEMix §5.1, Eq. 9)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from engine.config import knob
-from engine.mixing.gate_type import GateType
+from engine.config import PAPER_NEWEST_WEIGHT, knob
+from engine.mixing.gate_type import GateType, builder
 from engine.mixing.gates.posterior import EvidenceConfig
-from engine.mixing.papers import PAPER_NEWEST_WEIGHT
-
-if TYPE_CHECKING:
-    from engine.mixing.base import Gate
-    from engine.mixing.cluster import Routing
 
 
 @dataclass(frozen=True)
@@ -32,18 +26,9 @@ class UpdatingGateConfig(EvidenceConfig):
     )
 
 
-def _build(config: UpdatingGateConfig, weights: Sequence[float], _routing: Routing | None) -> Gate:
-    from engine.mixing.posterior import UpdatingGate
-
-    return UpdatingGate(
-        weights,
-        config.evidence,
-        config.top_k,
-        newest_weight=config.newest_weight,
-        update_every=config.update_every,
-    )
-
-
 GATE = GateType(
-    "Updating posterior", "as posterior, with a prior that learns as the text goes on", UpdatingGateConfig, _build
+    "Updating posterior",
+    "as posterior, with a prior that learns as the text goes on",
+    UpdatingGateConfig,
+    builder("engine.mixing.posterior:UpdatingGate"),
 )

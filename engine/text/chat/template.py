@@ -25,7 +25,7 @@ from engine.text.chat.answers import ASSISTANT, Locator, Message
 from engine.text.chat.conversations import COUNTS
 from engine.text.chat.marked_text import BEGINS, encoded, harmless, loses_marks, within
 from engine.text.chat.old_masks import OLD_RULE, answers_by_old_rule
-from engine.text.chat.template_process import NotRendered, Rendered, render
+from engine.text.chat.template_process import NotRenderedError, Rendered, render
 from engine.text.tokenizer import Tokenizer
 
 _FILE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer_config.json"
@@ -194,7 +194,7 @@ class ChatTemplate:
         try:
             values = {**self.special_tokens, **self._values}
             rendered = render(self.source, plain, values, opens_answer=add_generation_prompt)
-        except NotRendered as error:
+        except NotRenderedError as error:
             raise ChatTemplateError(
                 f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}.",
                 _CHANGE,

@@ -25,7 +25,7 @@ _START_SECONDS = 120.0
 _EXTRA_BYTES = 1 << 30  # of memory beyond what the libraries take
 
 
-class NotRendered(Exception):
+class NotRenderedError(Exception):
     """A template that raised, took too long or wrote too much; the message says which."""
 
 
@@ -49,9 +49,9 @@ class _Renderer:
         with self._lock:
             answer = self._ask(self._running(), json.dumps(request), MAX_SECONDS)
         if answer is None:
-            raise NotRendered(f"it was stopped: it took more than {MAX_SECONDS:g} seconds or too much memory")
+            raise NotRenderedError(f"it was stopped: it took more than {MAX_SECONDS:g} seconds or too much memory")
         if "error" in answer:
-            raise NotRendered(answer["error"])
+            raise NotRenderedError(answer["error"])
         return Rendered(answer["text"], tuple((start, end) for start, end in answer["answers"]))
 
     def _running(self) -> subprocess.Popen[str]:
@@ -59,7 +59,7 @@ class _Renderer:
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
             self._process, self._owner = _start(), os.getpid()
             if self._ask(self._process, "null", _START_SECONDS) is None:
-                raise NotRendered("the process that renders templates did not start")
+                raise NotRenderedError("the process that renders templates did not start")
         return self._process
 
     def _ask(self, process: subprocess.Popen[str], line: str, max_seconds: float) -> dict[str, Any] | None:
@@ -107,7 +107,7 @@ _renderer = _Renderer()
 def render(
     template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, Any], *, opens_answer: bool
 ) -> Rendered:
-    """The text of a conversation, as transformers renders it. Raises NotRendered, in bounded time.
+    """The text of a conversation, as transformers renders it. Raises NotRenderedError, in bounded time.
 
     `opens_answer` is transformers' `add_generation_prompt`.
     """

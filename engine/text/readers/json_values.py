@@ -15,7 +15,7 @@ _CHUNK = 1 << 16
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-class _Repeated(ValueError):
+class _RepeatedKeyError(ValueError):
     """An object that names a field twice."""
 
 
@@ -91,7 +91,7 @@ class _Text:
                     return value
             except RecursionError:
                 raise self._source.fault("The record is nested too deeply.", "Remove the nesting.", self.line) from None
-            except _Repeated as error:
+            except _RepeatedKeyError as error:
                 raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
             except json.JSONDecodeError as error:
                 if len(self._text) - self._position > records.MAX_RECORD_BYTES:
@@ -126,5 +126,5 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _Repeated(f"it names “{twice[:40]}” twice")
+        raise _RepeatedKeyError(f"it names “{twice[:40]}” twice")
     return values

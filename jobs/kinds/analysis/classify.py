@@ -18,9 +18,8 @@ import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from engine.analysis.fewshot.comparison import ROUTINGS, Answered, compare_routings
 from engine.analysis.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, max_prompt_tokens
-from engine.analysis.fewshot.routing import Answers, divisors
+from engine.analysis.fewshot.routing import ROUTINGS, Answered, Answers, compare_routings, divisors
 from engine.analysis.fewshot.scoring import score_options
 from engine.analysis.fewshot.tasks import Task, read_tasks
 from engine.clusters.artifact import open_clustering
@@ -28,7 +27,7 @@ from engine.errors import MixtureError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.loading.plan import GenerationPlan, PlannedExpert
-from engine.methods.row_registry import read_limits
+from engine.methods.multi_expert_files import read_limits
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.expert_model import ExpertModel
@@ -38,12 +37,12 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
 from jobs.kinds.shared.environment import report_reproducible_from
 from jobs.kinds.shared.model_loading import load_experts
-from workbench.errors import BadSpec
-from workbench.kinds.analysis.classify import Classify
-from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words
+from workbench.errors import BadSpecError
+from workbench.kinds.analysis import Classify
+from workbench.registry.clusters.cluster_routing import ClusterLabel, describe_clusters
+from workbench.registry.experts import with_another_tokenizer
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import find_artifact
@@ -59,7 +58,7 @@ class _Inputs:
     mixture_id: str
     plan: GenerationPlan
     beside: tuple[PlannedExpert, ...]
-    words: Mapping[int, ClusterWords]
+    words: Mapping[int, ClusterLabel]
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -133,7 +132,7 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
             "Leave it out.",
         )
     if "cluster" in spec.routings and (planned.clusters is None or not isinstance(planned.gate, DistanceConfig)):
-        raise BadSpec(
+        raise BadSpecError(
             [
                 f"Cluster routing needs a mixture with a cluster gate and only experts of its clusters, unlike "
                 f"“{spec.mixture}”."
@@ -143,7 +142,7 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
     members = {one.id for one in planned.experts}
     others = {one.id: one for single in beside for one in single.experts if one.id not in members}
     mixture_id = mixture_row(session, spec.mixture).id
-    return _Inputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
+    return _Inputs(mixture_id, planned, tuple(others.values()), describe_clusters(session, planned.gate))
 
 
 def _prompt_sets(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Tokenizer) -> Iterator[_PromptSet]:

@@ -13,13 +13,13 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.distances import measure_missing
 from jobs.kinds.shared.scoring import Scored, register_scores, score_missing
 from workbench.analysis.perplexity_tables import is_scored, measure_for
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.errors import NotFound
+from workbench.answers.cards import MixtureCard
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.errors import NotFoundError
 from workbench.formatting.number_format import pluralize
 from workbench.formatting.shell_command import shell_command, split_options
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.calibration import calibrate_evidence
-from workbench.registry.cards import MixtureCard
 from workbench.registry.mixtures import get_mixture, save_calibration
 
 
@@ -92,7 +92,7 @@ def _save(session: Session, before: MixtureCard, fitted: EvidenceCalibration | s
         return fitted
     try:
         now = get_mixture(session, before.name)
-    except NotFound as error:
+    except NotFoundError as error:
         return error.problem
     if (now.gate, now.members) != (before.gate, before.members):
         return f"“{before.name}” was changed while it was calibrated, so nothing was saved."

@@ -13,7 +13,7 @@ from engine.events import Event, Progress
 from engine.text.overlap import NUM_BIGRAMS, SAMPLE_BYTES, Bigrams, domain_bigrams, overlap_matrix
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import MeasureOverlap
 from workbench.registry.reports import register_report
 from workbench.schema.tables import Domain
 

@@ -13,7 +13,7 @@ from engine.selfcheck.law import Checked
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.selfcheck.report import report
 from jobs.attempt.work import Register, Work
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 
 
 def run(work: Work, _: SelfCheck) -> Generator[Event, None, Register]:

@@ -15,14 +15,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.clusters.artifact import load_clustering
-from engine.clusters.assignment import place
-from engine.clusters.cutting import cut_documents
+from engine.clusters.artifact import load_clustering, place
 from engine.clusters.documents import ClusteredDocuments, Mapped, load_documents, load_mapped
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.hidden_states import embedder_of
 from engine.clusters.fitting import fit, require_enough
-from engine.clusters.sources import draw, read_shard, training_ids, write_sample
+from engine.clusters.sources import cut_documents, draw, read_shard, training_ids, write_sample
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
@@ -31,8 +29,7 @@ from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters import ClusterPart, FindClusters
 from workbench.registry.clusters.clusterings import pieces_key
 from workbench.registry.corpora import domain_row, training_domains
 from workbench.registry.seeds import seed_row

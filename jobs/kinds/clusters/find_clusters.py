@@ -22,7 +22,7 @@ from jobs.kinds.shared.clusters.description import facts, measures
 from jobs.kinds.shared.tokens import DomainFiles
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters import FindClusters
 from workbench.registry.clusters.clusterings import register_clustering
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering
@@ -33,7 +33,7 @@ from workbench.store.artifacts import register_artifact
 def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
     """Runs the steps that no other job has run, and joins their results in one folder."""
     with work.reading() as session:
-        ensure_free(session, Clustering, "clustering", spec.name)
+        ensure_free(session, Clustering, spec.name)
         inputs = read_inputs(session, work, spec)
     inputs = yield from with_pieces(work, inputs)
     fit_folder = yield from fitted(work, inputs)

@@ -18,8 +18,8 @@ from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
 from jobs.kinds.shared.clusters.text_files import folders_of
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains
+from workbench.kinds.clusters import MakeClusterDomains
+from workbench.registry.clusters.cluster_routing import corpus_name, domain_names, set_domains
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
 from workbench.registry.corpora import domain_row, register_corpus
 from workbench.store import artifact_kinds

@@ -8,7 +8,7 @@ from engine.clusters import edits
 from engine.events import Event, Progress
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
-from workbench.kinds.clusters.merge_clusters import MergeClusters
+from workbench.kinds.clusters import MergeClusters
 
 
 def run(work: Work, spec: MergeClusters) -> Generator[Event, None, Register]:

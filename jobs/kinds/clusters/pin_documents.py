@@ -8,7 +8,7 @@ from engine.clusters import edits
 from engine.events import Event, Progress
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
-from workbench.kinds.clusters.pin_documents import PinDocuments
+from workbench.kinds.clusters import PinDocuments
 
 
 def run(work: Work, spec: PinDocuments) -> Generator[Event, None, Register]:

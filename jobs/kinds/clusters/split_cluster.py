@@ -20,7 +20,7 @@ from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
 from jobs.kinds.shared.clusters.text_files import folders_of
-from workbench.kinds.clusters.split_cluster import SplitCluster
+from workbench.kinds.clusters import SplitCluster
 
 
 def run(work: Work, spec: SplitCluster) -> Generator[Event, None, Register]:

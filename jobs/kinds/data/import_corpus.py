@@ -21,7 +21,7 @@ from engine.text.split import store_documents
 from engine.text.streams import TextFile, find_files, size_on_disk
 from jobs.attempt.work import Register, Work, stable_id
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.registry.corpora import register_corpus
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Corpus
@@ -32,7 +32,7 @@ from workbench.store.artifacts import register_artifact
 def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     """Writes one artifact with the documents of all domains. An error leaves neither row nor file."""
     with work.reading() as session:
-        ensure_free(session, Corpus, "corpus", spec.name)
+        ensure_free(session, Corpus, spec.name)
     report = Report()
     dataset = DatasetSource.parse(spec.dataset, spec.dataset_split).pinned() if spec.dataset else None
     documents, total_bytes = _source(spec, dataset, report)

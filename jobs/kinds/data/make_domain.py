@@ -22,7 +22,7 @@ from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
 from jobs.kinds.shared.clusters.text_files import folders_of
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.data import MakeDomain
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files
 from workbench.registry.corpora import register_corpus
 from workbench.schema.names import ensure_free
@@ -41,8 +41,8 @@ class _Chosen:
 def run(work: Work, spec: MakeDomain) -> Generator[Event, None, Register]:
     """Makes one corpus with one domain: the documents in the given areas and clusters."""
     with work.reading() as session:
-        ensure_free(session, Corpus, "corpus", spec.name)
-        ensure_free(session, Domain, "domain", spec.name)
+        ensure_free(session, Corpus, spec.name)
+        ensure_free(session, Domain, spec.name)
         files = clustering_files(session, work.storage, spec.clustering)
     yield Progress(0, None, "documents", "listing chosen documents")
     files.kept.check()

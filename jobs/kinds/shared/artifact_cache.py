@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.events import Event, Note
 from jobs.attempt.work import Work
-from workbench.errors import DiskFull, StorageError, StoreFailed
+from workbench.errors import DiskFullError, StorageError, StoreFailedError
 from workbench.schema.tables import Artifact
 from workbench.store.artifacts import find_artifact
 
@@ -27,7 +27,7 @@ def cached_artifact(
     if existing is not None:
         try:
             return _checked(work, existing)
-        except DamagedFile as damaged:
+        except DamagedFileError as damaged:
             yield Note(f"{damaged.problem} It is made again.")
             _forget(work, key, existing.id)
     artifact_id = uuid.uuid4().hex
@@ -37,17 +37,17 @@ def cached_artifact(
 
 
 def _checked(work: Work, artifact: Artifact) -> Path:
-    """The folder of an artifact, compared with its manifest. Raises DamagedFile, also where the shared store's copy is.
+    """The folder of an artifact, compared with its manifest. Raises DamagedFileError, also for the shared store's copy.
 
-    Raises StoreFailed while the store is away, and DiskFull.
+    Raises StoreFailedError while the store is away, and DiskFullError.
     """
     try:
         kept = work.storage.kept(artifact)
         kept.check()
-    except (StoreFailed, DiskFull):
+    except (StoreFailedError, DiskFullError):
         raise
     except StorageError as error:  # fetched now, and damaged in the shared store
-        raise DamagedFile(error.cause, error.next_step) from error
+        raise DamagedFileError(error.cause, error.next_step) from error
     return kept.folder
 
 

@@ -20,8 +20,8 @@ from jobs.attempt.work import Work, stable_id
 from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
+from workbench.analysis.changes.additions import AFTER, BEFORE
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, sources_of
-from workbench.analysis.changes.training_outcome import AFTER, BEFORE
 from workbench.registry.experts import register_expert
 from workbench.schema.tables import Artifact
 from workbench.store.artifacts import register_artifact

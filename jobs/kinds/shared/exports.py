@@ -21,7 +21,7 @@ from jobs.kinds.shared.gguf import convert, find_converter
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts, Format, model_card
 from workbench.registry.experts import expert_row
-from workbench.specs.hub_names import hub_origin
+from workbench.specs.base import hub_origin
 
 CARD, GGUF = "README.md", "model.gguf"
 

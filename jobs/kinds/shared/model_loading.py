@@ -8,7 +8,7 @@ from engine.device import choose_device
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.loading.loaded_base import load_base
-from engine.methods.row_registry import read_limits
+from engine.methods.multi_expert_files import read_limits
 from engine.models.context_length import require_context
 from engine.models.expert_model import ExpertModel
 from jobs.attempt.work import Work

@@ -14,14 +14,14 @@ from pathlib import Path
 from engine.files import MANIFEST, aside_of, faults_in, new_file, new_folder, sha256_of
 from jobs.attempt.work import Work
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
-from workbench.errors import DiskFull, StorageError
-from workbench.specs.outputs import What, existing
+from workbench.errors import DiskFullError, StorageError
+from workbench.specs.base import Output, existing
 from workbench.store.storage import free_bytes, is_full_disk
 
 _NOTE = "output"
 
 
-def is_written(work: Work, target: Path, what: What) -> bool:
+def is_written(work: Work, target: Path, what: Output) -> bool:
     """Whether an earlier attempt of this job wrote the target; raises StorageError where anything else is there."""
     if not os.path.lexists(target):
         return False
@@ -44,8 +44,8 @@ def _is_folder(target: Path, sha256: str) -> bool:
 def output_folder(work: Work, target: Path) -> Iterator[Path]:
     """A folder to fill, which gets its name and a manifest of hashes at the end.
 
-    What a killed attempt of this job left is removed. Raises StorageError for a target that exists, also one that
-    appeared meanwhile, and DiskFull.
+    Output a killed attempt of this job left is removed. Raises StorageError for a target that exists, also one that
+    appeared meanwhile, and DiskFullError.
     """
 
     def note(folder: Path) -> None:
@@ -70,7 +70,7 @@ def output_bytes(target: Path) -> int:
 
 
 @contextmanager
-def _refusals(target: Path, what: What) -> Iterator[None]:
+def _refusals(target: Path, what: Output) -> Iterator[None]:
     """Turns the errors of writing a target into one sentence each."""
     try:
         yield
@@ -81,7 +81,7 @@ def _refusals(target: Path, what: What) -> Iterator[None]:
     except Exception as error:
         if not is_full_disk(error, target.parent):
             raise
-        raise DiskFull(
+        raise DiskFullError(
             f"The disk of {target.parent} is full: {free_bytes(target.parent):,} bytes are free. Nothing was exported.",
             "Free some space, then resume the job.",
         ) from error

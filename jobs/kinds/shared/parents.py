@@ -17,7 +17,7 @@ from engine.training.data import DomainText
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import load_in_turn
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.formatting.number_format import weight
 from workbench.registry.clusters.branching import domain_folders
 from workbench.registry.experts import can_be_parent, first_of_line
@@ -61,14 +61,14 @@ class Choice:
 
 
 def possible_parents(session: Session, storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
-    """The experts of the mixture, or the requested one of them. Raises NotFound.
+    """The experts of the mixture, or the requested one of them. Raises NotFoundError.
 
     Raises TrainingError if no copy of these experts can be trained.
     """
     members = [member.expert for member in mixture.members]
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
-        raise NotFound("expert", str(name), [member.name for member in members], where=f"in “{mixture.name}”")
+        raise NotFoundError("expert", str(name), [member.name for member in members], where=f"in “{mixture.name}”")
     able = [one for one in chosen if can_be_parent(one)]
     if not able:
         title = method_of(chosen[0].method).title

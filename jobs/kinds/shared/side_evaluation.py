@@ -17,7 +17,7 @@ from engine.inference.watched_losses import losses_mixed, losses_of, watched_blo
 from engine.loading.plan import GenerationPlan
 from engine.mixing.base import Gate
 from engine.mixing.cluster import Routing
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample

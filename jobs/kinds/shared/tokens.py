@@ -30,7 +30,7 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.resume_guard import mask_rule
 from workbench.formatting.number_format import pluralize
 from workbench.registry.corpora import domain_row
-from workbench.registry.tokenizers import chat_tokens_key, tokens_key
+from workbench.registry.experts import chat_tokens_key, tokens_key
 from workbench.store import artifact_kinds
 from workbench.store.storage import Storage
 
@@ -59,7 +59,7 @@ def data_sha256_of(domains: Sequence[DomainFiles]) -> str:
 
 
 def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
-    """Reads a domain by name; raises NotFound. Nothing is hashed, to keep the transaction short."""
+    """Reads a domain by name; raises NotFoundError. Nothing is hashed, to keep the transaction short."""
     row = domain_row(session, name)
     return DomainFiles(row.id, row.name, row.data_sha256, storage.kept(row.artifact), row.folder, row.format == "chat")
 

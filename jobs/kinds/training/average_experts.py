@@ -25,8 +25,8 @@ from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
 from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
-from workbench.errors import BadSpec
-from workbench.kinds.training.average_experts import AverageExperts
+from workbench.errors import BadSpecError
+from workbench.kinds.training.mixtures import AverageExperts
 from workbench.registry.experts import AVERAGED, domains_of, expert_row
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.priors import weights_under
@@ -91,8 +91,8 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
 
 
 def _read(session: Session, work: Work, spec: AverageExperts) -> _Inputs:
-    ensure_free(session, Mixture, "mixture", spec.name)
-    ensure_free(session, Expert, "expert", spec.expert)
+    ensure_free(session, Mixture, spec.name)
+    ensure_free(session, Expert, spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
     require_averageable(rows)
     names = dict.fromkeys(name_now(session, row, name) for row in rows for name in domains_of(row))
@@ -111,5 +111,5 @@ def _weights(session: Session, spec: AverageExperts) -> list[float]:
     if spec.prior is not None:
         weights = list(weights_under(session, spec.prior, spec.experts).values())
     if not sum(weights) > 0:
-        raise BadSpec([f"The prior “{spec.prior}” has no share for any of these experts."])
+        raise BadSpecError([f"The prior “{spec.prior}” has no share for any of these experts."])
     return [weight / sum(weights) for weight in weights]

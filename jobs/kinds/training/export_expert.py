@@ -12,7 +12,7 @@ from engine.events import Event
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.exports import exported_expert, write_expert, writing, written
 from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
-from workbench.kinds.training.export_expert import ExportExpert
+from workbench.kinds.training.exchange import ExportExpert
 
 
 def run(work: Work, spec: ExportExpert) -> Generator[Event, None, Register]:

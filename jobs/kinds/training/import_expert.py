@@ -19,13 +19,13 @@ from engine.text.chat.own_template import save_template
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.expert_files import store_base
 from workbench.analysis.changes.retrained_baselines import OWN, sources_of
-from workbench.kinds.training.import_expert import ImportExpert
+from workbench.kinds.training.exchange import ImportExpert
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.seeds import CHANGES, seed_row
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Artifact, Expert
-from workbench.specs.hub_names import HUB, hub_name, hub_origin, hub_source
+from workbench.specs.base import HUB, hub_name, hub_origin, hub_source
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 
@@ -33,7 +33,7 @@ from workbench.store.artifacts import register_artifact
 def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
     """Stores the expert, and its base where the seed model is not its base."""
     with work.reading() as session:
-        ensure_free(session, Expert, "expert", spec.expert)
+        ensure_free(session, Expert, spec.expert)
         row = seed_row(session, spec.seed_model)
         seed_id, seed, origin = row.id, work.storage.kept(row.artifact), SeedOrigin(*hub_origin(row.source))
         seed_artifact_id = row.artifact_id

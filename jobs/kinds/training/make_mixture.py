@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from engine.events import Event, Progress
 from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.attempt.work import Register, Work
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.mixtures import compose_mixture
 from workbench.specs.gates import changed_gate

@@ -31,7 +31,7 @@ from workbench.registry.experts import expert_row
 from workbench.registry.seeds import CHANGES, MADE_OF, register_seed
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import SeedModel
-from workbench.specs.hub_names import hub_name, hub_source
+from workbench.specs.base import hub_name, hub_source
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 
@@ -56,7 +56,7 @@ class _Copied:
 def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     """Writes config, weights and tokenizer into one folder that transformers can load, and loads it again."""
     with work.reading() as session:
-        ensure_free(session, SeedModel, "seed model", spec.name)
+        ensure_free(session, SeedModel, spec.name)
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
         copied = _copied(session, work, spec.expert) if spec.expert else None
     yield Progress(0, 2, "parts", "making tokenizer and weights")

@@ -15,7 +15,7 @@ from engine.packed_file import write_packed
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.outputs import is_written, output_bytes, output_file
 from workbench.errors import StorageError
-from workbench.kinds.training.pack_expert import PackExpert
+from workbench.kinds.training.exchange import PackExpert
 from workbench.registry.experts import expert_row
 from workbench.registry.packed_experts import describe_packed
 

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from engine.events import Event, Progress
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.exports import exported_expert, scratch, write_expert, writing, written
-from workbench.errors import BadSpec, StorageError
-from workbench.kinds.training.push_expert import PushExpert, push_complaints
+from workbench.errors import BadSpecError, StorageError
+from workbench.kinds.training.exchange import PushExpert, push_complaints
 
 
 def run(work: Work, spec: PushExpert) -> Generator[Event, None, Register]:
@@ -21,7 +21,7 @@ def run(work: Work, spec: PushExpert) -> Generator[Event, None, Register]:
     token = _token()
     with work.reading() as session:
         if complaints := push_complaints(session, spec):
-            raise BadSpec(complaints)
+            raise BadSpecError(complaints)
     expert = exported_expert(work, spec.expert, spec.format)
     yield writing()
     with scratch(work, "upload") as folder:

@@ -29,7 +29,7 @@ from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
-from engine.training.memory.needs import require_memory_to_build
+from engine.training.memory import require_memory_to_build
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert, store_base
@@ -43,6 +43,7 @@ from workbench.registry.clusters.branching import share_of
 from workbench.registry.clusters.cluster_routing import cluster_numbers, clustering_of
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.requests.planning import plan
+from workbench.schema.names import ensure_free
 from workbench.schema.tables import Artifact, Expert, Mixture
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifact_kinds
@@ -125,9 +126,9 @@ def _template_folder(inputs: _Inputs) -> Path:
 
 
 def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
-    work.ensure_free(session, Expert, "expert", spec.expert)
+    ensure_free(session, Expert, spec.expert)
     if spec.full_model:
-        work.ensure_free(session, Mixture, "mixture", spec.name)
+        ensure_free(session, Mixture, spec.name)
     mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
     if spec.join and not spec.full_model:
         require_place(session, mixture.name, spec.name, domain.id)

@@ -18,8 +18,7 @@ from engine.events import Event, Note
 from engine.files import ArtifactRef
 from engine.inference.text_samples import TextSampler
 from engine.inference.watched_losses import losses_of
-from engine.methods.joint_training import train_distributed
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe, train_distributed
 from engine.methods.registry import get_method
 from engine.models.context_length import require_context
 from engine.models.trainable_model import TrainableModel, trainable
@@ -27,9 +26,9 @@ from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
-from engine.training.layout import most_ranks
+from engine.training.distributed import most_ranks
 from engine.training.loop import train
-from engine.training.memory.needs import require_memory_to_build
+from engine.training.memory import require_memory_to_build
 from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.environment import environment_of
@@ -42,6 +41,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.reproducible import ROW_ORDER
 from workbench.registry.seeds import seed_row
+from workbench.schema.names import ensure_free
 from workbench.schema.tables import Artifact, Expert, Mixture
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifact_kinds
@@ -166,9 +166,9 @@ def _train(
 
 
 def _read(session: Session, work: Work, spec: TrainJoint) -> _Inputs:
-    work.ensure_free(session, Mixture, "mixture", spec.name)
+    ensure_free(session, Mixture, spec.name)
     for name in spec.experts:
-        work.ensure_free(session, Expert, "expert", name)
+        ensure_free(session, Expert, name)
     seed = seed_row(session, spec.seed_model)
     experts = {
         name: tuple(domain_files(session, work.storage, domain) for domain in domains)

@@ -15,7 +15,7 @@ import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.events import Event, Progress
 from engine.files import EXPERT_CARD, ArtifactRef, sha256_of, write_manifest
 from engine.loading.loaded_base import load_base
@@ -27,15 +27,15 @@ from engine.models.rows import Rows
 from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
-from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
+from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, TrainingText
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.training.unpack_expert import UnpackExpert
+from workbench.kinds.training.exchange import UnpackExpert
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.packed_experts import PackedExpert, PackedSeed, read_packed
 from workbench.registry.seeds import register_seed
 from workbench.schema.names import clean_name, ensure_free, free_name
 from workbench.schema.tables import Artifact, Domain, Expert, SeedModel
-from workbench.specs.hub_names import HUB
+from workbench.specs.base import HUB
 from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
 from workbench.store.artifacts import register_artifact
@@ -79,7 +79,7 @@ def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
     described = read_packed(packed.about)
     name = clean_name("expert", spec.name or described.name)
     with work.reading() as session:
-        ensure_free(session, Expert, "expert", name)
+        ensure_free(session, Expert, name)
         stored = _find_stored(session, work, described, packed)
     yield Progress(0, 2, "parts", "checking")
     aside = work.folder / "unpacked"
@@ -155,7 +155,7 @@ def _unpack_part(packed: Packed, part: str, folder: Path, sha256: str) -> Path:
     folder.mkdir(parents=True)
     packed.unpack(part, folder)
     if write_manifest(folder) != sha256:
-        raise DamagedFile(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
+        raise DamagedFileError(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
     return folder
 
 
@@ -267,7 +267,7 @@ def _same_domain(session: Session, data_sha256: str) -> Domain | None:
 
 def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_base: bool) -> dict[str, Any]:
     """The training texts of an expert and its base: unknown ones, where the other workbench alone knows them."""
-    texts: dict[str, Any] = {OF_BASE: [asdict(Source())]} if has_new_base else {}
+    texts: dict[str, Any] = {OF_BASE: [asdict(TrainingText())]} if has_new_base else {}
     if described.has_parents:
-        texts[OWN] = [asdict(source) for source in ([Source.of(domain)] if domain else []) + [Source()]]
+        texts[OWN] = [asdict(source) for source in ([TrainingText.of(domain)] if domain else []) + [TrainingText()]]
     return texts

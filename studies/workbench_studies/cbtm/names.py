@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.clusters.config import ClusterMethod, Scaling
-from engine.config import ModelConfig, MoeConfig, TrainingConfig
-from engine.mixing.papers import PAPER_TEMPERATURE
+from engine.config import PAPER_TEMPERATURE, ModelConfig, MoeConfig, TrainingConfig
 from workbench_studies.core.sizes import Run, Size, read_sizes
 from workbench_studies.core.study import read_table
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from engine.analysis.efficiency import Measured, speedup
 from engine.config import ModelConfig
 from engine.models.flops import elm_flops
-from engine.statistics.estimates import Estimate
-from engine.statistics.intervals import student_mean
+from engine.statistics.estimates import Estimate, student_mean
 from workbench_studies.cbtm.divisions import by_number, divisions, pictures, terms
 from workbench_studies.cbtm.measurements import (
     OTHER_TEMPERATURES,

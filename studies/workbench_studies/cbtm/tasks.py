@@ -15,8 +15,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from engine.statistics.estimates import Estimate, half_width, of_seeds
-from engine.statistics.intervals import student_mean
+from engine.statistics.estimates import Estimate, half_width, of_seeds, student_mean
 from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import PAPER
 from workbench_studies.core.findings import Row

@@ -109,7 +109,7 @@ def ratios_of(
     losses = measured.losses
     if any((system, seed, domain) not in losses for system in systems for domain in domains):
         return None
-    table = [[losses[system, seed, domain].perplexity for domain in domains] for system in systems]
+    table = [[losses[system, seed, domain].value for domain in domains] for system in systems]
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 

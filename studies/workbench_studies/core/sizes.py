@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import TypeAdapter
 
-from engine.config import Checked, ModelConfig, TrainingConfig
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS, Checked, ModelConfig, TrainingConfig
 
 SizeName = Literal["tiny", "quick", "small", "smoke"]
 SMOKE: SizeName = "smoke"  # whose numbers say nothing

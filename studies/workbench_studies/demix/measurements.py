@@ -125,7 +125,7 @@ class _Text(ScoredText):
         self._believe(experts)
 
     def _measure_mixtures(self, test: Loaded, dev: Loaded | None) -> None:
-        from engine.mixing.fixed import FixedGate
+        from engine.mixing.base import FixedGate
         from engine.mixing.posterior import PosteriorGate, UpdatingGate
 
         equal = [1.0] * len(test.logprobs_EX)

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import Evidence, TrainingConfig
-from engine.mixing.papers import PAPER_NEWEST_WEIGHT
+from engine.config import PAPER_NEWEST_WEIGHT, Evidence, TrainingConfig
 from workbench_studies.core.sizes import Run, Size, read_sizes
 from workbench_studies.core.study import read_table
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, lists
-from ui.cli.options import InProcess, Json, Wait, split_commas
+from ui.cli.job_progress import show_progress
+from ui.cli.options import InProcess, Json, Wait, names_of, split_commas
 from ui.cli.output import day, print_json, print_table, say
-from ui.cli.plan_progress import show_progress
-from ui.errors import BadUsage
+from ui.cli.verbs import Column, lists
+from ui.errors import BadUsageError
 from workbench.formatting.number_format import number
 from workbench.formatting.shell_command import shell_command
 from workbench_studies.core.sizes import SEEDS, SizeName
@@ -164,7 +163,7 @@ def all_papers(
         print_json({"plans": plans}) if as_json else print_plans(plans)
         return
     if out and not (in_process or wait):
-        raise BadUsage("--out needs finished reports.", "Add --here or --wait.")
+        raise BadUsageError("--out needs finished reports.", "Add --here or --wait.")
     _ = list(specs())  # what is wrong with one of them is said before another is submitted
     _run_all(specs(), Keeping(out, without_text, charts, readme), in_process, wait, as_json)
 
@@ -181,7 +180,7 @@ def _with_own(
     from workbench_studies.running.submission import changed
 
     if tasks and not Path(tasks).expanduser().is_dir():
-        raise BadUsage(f"{tasks} is not a folder.", "Give a folder that contains a folder for each task.")
+        raise BadUsageError(f"{tasks} is not a folder.", "Give a folder that contains a folder for each task.")
     without, adapted = ([domain_name(spec, one) for one in split_commas(domains)] for domains in (removed, targets))
     fields: dict[str, Any] = {"removed": without} if without else {"tasks": tasks} if tasks else {}
     if adapted or retention:
@@ -280,7 +279,7 @@ def show(name: Name, as_json: Json = False) -> None:
     card = newest(name)
     if card is None:
         command = shell_command("replicate", "report", name)
-        raise BadUsage(f"There is no report of “{name}” yet.", f"Write one with: {command}")
+        raise BadUsageError(f"There is no report of “{name}” yet.", f"Write one with: {command}")
     if as_json:
         print_json({"report": card, "files": files_of(card)})
         return
@@ -323,7 +322,7 @@ def _signed(value: float | None) -> str:
 
 
 def _print_state(spec: Replicate, ids: Sequence[str], as_json: bool, keeping: Keeping | None = None) -> None:
-    """Prints the report or the progress, and keeps the report; raises JobFailed if a job has failed."""
+    """Prints the report or the progress, and keeps the report; raises JobFailedError if a job has failed."""
     answer = state_of(spec, ids)
     files = answer["files"]
     kept = keeping.keep([spec.name]) if keeping and files else []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import print_table, say
-from ui.errors import BadUsage, JobFailed
+from ui.errors import BadUsageError, JobFailedError
 from ui.present.text.formatting import duration, pluralize
 from workbench.formatting.number_format import amount
 from workbench.formatting.shell_command import shell_command
@@ -17,7 +17,7 @@ from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SEEDS, SizeName
 from workbench_studies.front.replication_reports import files_of, newest
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import JobCard
+    from workbench.answers.cards import JobCard
     from workbench_studies.kinds.replicate import Replicate
     from workbench_studies.papers.forecast import Forecast
 
@@ -38,7 +38,7 @@ def spec_of(
 
     name = name or f"{paper}-{size or SIZE}"
     if folder and (domains or novel):
-        raise BadUsage("FOLDER and --domains or --novel are both given.", "Give one of them.")
+        raise BadUsageError("FOLDER and --domains or --novel are both given.", "Give one of them.")
     if folder:
         text = Path(folder).expanduser().absolute()
         return spec_for_folder(text, name, size or SIZE, seeds or _seeds_of(name), paper=paper)
@@ -64,12 +64,12 @@ def _existing(paper: str, name: str, size: SizeName | None, seeds: int | None) -
     with reading() as session:
         spec = find_replication(session, name)
     if spec.paper != paper:
-        raise BadUsage(
+        raise BadUsageError(
             f"“{name}” is a replication of {spec.paper}, not of {paper}.",
             f"Continue it with: {_command(spec)}",
         )
     if size not in (None, spec.size):
-        raise BadUsage(
+        raise BadUsageError(
             f"“{name}” was started with the size {spec.size}, not {size}.",
             "Omit --size, or start another replication: give FOLDER and another --name.",
         )
@@ -90,7 +90,7 @@ def cards_of(ids: Sequence[str]) -> list[JobCard]:
 
 
 def state_of(spec: Replicate, ids: Sequence[str]) -> dict[str, Any]:
-    """The state of a replication with the files of its report; raises JobFailed if a job has failed."""
+    """The state of a replication with the files of its report; raises JobFailedError if a job has failed."""
     from workbench_studies.core.findings import summary
 
     cards, card = cards_of(ids), newest(spec.name)
@@ -117,10 +117,10 @@ def _command(spec: Replicate) -> str:
     return shell_command("replicate", spec.paper, "--name", spec.name)
 
 
-def _failure(spec: Replicate, cards: Sequence[JobCard]) -> JobFailed:
+def _failure(spec: Replicate, cards: Sequence[JobCard]) -> JobFailedError:
     """The error of the first job that failed on its own."""
     cause = next((card for card in cards if card.state in UNSUCCESSFUL and card.attempt), cards[-1])
-    return JobFailed(
+    return JobFailedError(
         f"{cause.title} has {cause.state}: {cause.error}".rstrip(": "),
         f"Fix it and continue: {_command(spec)}. "
         f"Or write a partial report: {shell_command('replicate', 'report', spec.name)}",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import ReportCard
+    from workbench.answers.cards import ReportCard
     from workbench_studies.core.findings import Findings
 
 
@@ -67,11 +67,11 @@ class Keeping:
 
     def __post_init__(self) -> None:
         if not self.folder and self.without_text:
-            raise BadUsage("--without-text is about the files in a folder.", "Add --out FOLDER.")
+            raise BadUsageError("--without-text is about the files in a folder.", "Add --out FOLDER.")
         if self.readme and not self.folder:
-            raise BadUsage("--readme is about the reports in a folder.", "Add --out FOLDER.")
+            raise BadUsageError("--readme is about the reports in a folder.", "Add --out FOLDER.")
         if self.readme and not Path(self.readme).expanduser().is_file():
-            raise BadUsage(f"{self.readme} is not a file.", "Give a Markdown page that exists.")
+            raise BadUsageError(f"{self.readme} is not a file.", "Give a Markdown page that exists.")
 
     def keep(self, names: Sequence[str]) -> list[Path]:
         """Writes the newest reports of these replications into the folder, if there is one; returns their files."""
@@ -101,7 +101,7 @@ def findings_of(report: str) -> Findings:
         with reading() as session:
             card = get_report(session, report)
     if card.kind != REPORT:
-        raise BadUsage(f"The report {report} is not about a replication.", "See: workbench replicate list")
+        raise BadUsageError(f"The report {report} is not about a replication.", "See: workbench replicate list")
     return in_todays_words(card.findings)
 
 
@@ -114,5 +114,5 @@ def _read_findings(path: Path) -> Findings:
     except (OSError, ValueError):
         findings = {}
     if not is_kept(findings):
-        raise BadUsage(f"{path} holds no findings of a replication.", "Give the JSON file of a report.")
+        raise BadUsageError(f"{path} holds no findings of a replication.", "Give the JSON file of a report.")
     return in_todays_words(findings)

@@ -25,10 +25,10 @@ from ui.widgets.numbers import draw_number
 from ui.widgets.page_head import show_head
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
-from workbench.errors import BadSpec
+from workbench.answers.cards import DomainCard, JobCard, ReportCard
+from workbench.errors import BadSpecError
 from workbench.formatting.shell_command import shell_command
 from workbench.registry import corpora
-from workbench.registry.cards import DomainCard, JobCard, ReportCard
 from workbench.registry.database import reading
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings
@@ -162,7 +162,7 @@ def _spec(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seed
     if "folder" not in answers:
         return spec_for_domains(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
     if not answers["folder"].strip():
-        raise BadSpec(["folder: give the path of a folder with train/ and novel/."])
+        raise BadSpecError(["folder: give the path of a folder with train/ and novel/."])
     folder = Path(answers["folder"]).expanduser().absolute()
     require_readable([folder])
     require_readable([folder / "train", folder / "novel"])  # either may be a link

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.kind import Kind, no_path, nothing
 from workbench.specs.base import LONGEST_STEM, MOST_LETTERS, Name, Spec
 from workbench_studies.core.sizes import SEEDS, Size, SizeName

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.statistics.bootstrap import Accuracies
+from engine.statistics.bootstrap import Averages
 from workbench_studies.core.study import Case, Options, Test, read_study
 from workbench_studies.core.verdicts import (
     NEAR_CHANCE,
@@ -150,7 +150,7 @@ def best_has_more(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     return on_the_floor(verdict, _floor(case.measured, compared, domains))
 
 
-def _best(accuracies: Accuracies, arms: Mapping[str, Arm], domains: Sequence[str]) -> str:
+def _best(accuracies: Averages, arms: Mapping[str, Arm], domains: Sequence[str]) -> str:
     """The one with the highest average over the seeds that all of them have."""
     every = list(arms.values())
     averages = {name: accuracies.estimate(every, domains, lambda *each, n=n: each[n]) for n, name in enumerate(arms)}
@@ -195,7 +195,7 @@ def _floor(measured: ModeMeasurements, compared: Sequence[Arm], domains: Sequenc
     """Why a comparison of these arms would be no result; empty where it is one.
 
     An arm is no better than untrained if it did not end above the untouched backbone on what it was trained on.
-    Accuracies near that of a guess among all tokens say nothing if that of every arm is.
+    Averages near that of a guess among all tokens say nothing if that of every arm is.
     """
     if untrained := next(filter(None, (_as_untrained(measured, arm) for arm in compared)), ""):
         return untrained

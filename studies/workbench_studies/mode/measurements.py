@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from engine.statistics.bootstrap import Accuracies, Hits, Place
+from engine.statistics.bootstrap import Averages, Hits, Place
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores
 from workbench_studies.kinds.replicate_mode import ReplicateMode
@@ -18,15 +18,15 @@ from workbench_studies.mode.names import Arm
 
 @dataclass
 class ModeMeasurements(Measurements):
-    """With which tokens were hit, and the parameters of seed models and experts, by name. Accuracies are in %."""
+    """With which tokens were hit, and the parameters of seed models and experts, by name. Averages are in %."""
 
     subject: ReplicateMode
     hits: dict[Place, Hits] = field(default_factory=dict)
     num_parameters: dict[str, int] = field(default_factory=dict)
 
     @cached_property
-    def accuracies(self) -> Accuracies:
-        return Accuracies(self.hits)
+    def accuracies(self) -> Averages:
+        return Averages(self.hits)
 
     def accuracy(self, arm: Arm, domains: Sequence[str]) -> Estimate | None:
         """The accuracy in %, averaged over domains and seeds."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.specs.plan import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.cbtm import claims as cbtm
 from workbench_studies.cbtm import report as cbtm_report
 from workbench_studies.cbtm import tables as cbtm_tables
@@ -44,7 +44,7 @@ class Paper:
     title: str
     source: str
     sizes: Mapping[SizeName, Size]
-    steps: Callable[[Any], Sequence[Step]]  # all jobs of a spec but its report
+    steps: Callable[[Any], Sequence[PlanStep]]  # all jobs of a spec but its report
     measurements: Callable[[Any], Any]  # of a spec, before anything is measured
     study: Study
     judge: Callable[[Any], list[Verdict]]  # the measurements
@@ -119,7 +119,7 @@ def paper_of(findings: Findings) -> Paper:
     return PAPERS[findings["paper"]]
 
 
-def plan(spec: Replicate) -> list[Step]:
+def plan(spec: Replicate) -> list[PlanStep]:
     """Every job of a replication in the order in which they should start; the last one writes the report."""
     steps = PAPERS[spec.paper].steps(spec)
-    return [*steps, Step("report", spec, f"{spec.name}: report", tuple(step.key for step in steps))]
+    return [*steps, PlanStep("report", spec, f"{spec.name}: report", tuple(step.key for step in steps))]

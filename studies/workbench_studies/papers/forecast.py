@@ -13,11 +13,11 @@ from engine.text.formats import read_records
 from engine.text.records import Record
 from engine.text.split import TEST_SHARE
 from engine.text.streams import TextFile, find_files
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.data import ImportCorpus
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.plan import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS
 from workbench_studies.core.verdicts import NO_SCORES
 from workbench_studies.kinds.replicate import Replicate
@@ -99,12 +99,12 @@ def _how(pace: Pace) -> str:
     )
 
 
-def _trained(step: Step) -> int:
+def _trained(step: PlanStep) -> int:
     training = getattr(step.spec, "training", None)
     return training.num_steps * tokens_per_step(step) if training is not None else 0
 
 
-def _scored(step: Step, members: Mapping[str, int]) -> int:
+def _scored(step: PlanStep, members: Mapping[str, int]) -> int:
     """Tokens times experts that a step scores: held-out text, or the evaluations during a training."""
     if isinstance(step.spec, Evaluate):
         experts = len(step.spec.experts) or members.get(step.spec.mixture, 1)
@@ -117,7 +117,7 @@ def _scored(step: Step, members: Mapping[str, int]) -> int:
     return int(times * domains * training.evaluation_blocks * training.block_size)
 
 
-def _members(steps: Collection[Step]) -> dict[str, int]:
+def _members(steps: Collection[PlanStep]) -> dict[str, int]:
     """The number of experts of every mixture that the plan makes."""
     members: dict[str, int] = {}
     for step in steps:
@@ -156,7 +156,7 @@ def _num_documents(text: ImportCorpus) -> int:
     return number
 
 
-def _disk(spec: Replicate, waiting: Collection[Step], pace: Pace, scored: int) -> int:
+def _disk(spec: Replicate, waiting: Collection[PlanStep], pace: Pace, scored: int) -> int:
     """Text, one model for each expert that is trained, the largest checkpoint, and scores."""
     members = _members(waiting)
     models = sum(members.get(getattr(step.spec, "name", ""), 1) for step in waiting if _trained(step))

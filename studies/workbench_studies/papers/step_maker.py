@@ -13,14 +13,14 @@ from engine.methods.mode.flops import training_flops as mode_flops
 from engine.methods.registry import get_method
 from engine.models.flops import Shape, training_flops
 from engine.text.split_names import HeldOutSplit
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.base import Spec
-from workbench.specs.plan import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.core.sizes import Run
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.kinds.replicate_mode import ReplicateMode
@@ -32,14 +32,14 @@ class Maker:
 
     spec: Replicate
 
-    def texts(self, runs: Sequence[Run]) -> Iterator[Step]:
+    def texts(self, runs: Sequence[Run]) -> Iterator[PlanStep]:
         """Imports, and a seed model for each seed."""
         for text in self.spec.imports:
-            yield Step(f"import {text.name}", text, f"{self.spec.name}: import {text.name}")
+            yield PlanStep(f"import {text.name}", text, f"{self.spec.name}: import {text.name}")
         for run in runs:
             yield self.fresh_seed(run, self.spec.budget.shape)
 
-    def fresh_seed(self, run: Run, shape: ModelConfig) -> Step:
+    def fresh_seed(self, run: Run, shape: ModelConfig) -> PlanStep:
         """A fresh seed model of a shape, with a tokenizer of the training domains."""
         seed = MakeSeed(
             name=run.seed_model,
@@ -58,7 +58,7 @@ class Maker:
         domains: Sequence[str],
         needs: Sequence[str],
         experts: Sequence[str] = (),
-    ) -> Step:
+    ) -> PlanStep:
         """The scores of a mixture, and of experts beside it; `needs` are keys within the run, the last one names it."""
         size = self.spec.budget
         fields: dict[str, Any] = {
@@ -73,8 +73,8 @@ class Maker:
         more = " and the added experts" if experts else ""
         return self.step(run, f"{split} {needs[-1]}", spec, f"score {mixture}{more} on {split} text", after)
 
-    def step(self, run: Run, key: str, spec: Spec, doing: str, after: Iterable[str]) -> Step:
-        return Step(self.key(run, key), spec, f"{self.spec.name}: {doing}, seed {run.seed}", tuple(after))
+    def step(self, run: Run, key: str, spec: Spec, doing: str, after: Iterable[str]) -> PlanStep:
+        return PlanStep(self.key(run, key), spec, f"{self.spec.name}: {doing}, seed {run.seed}", tuple(after))
 
     def key(self, run: Run, key: str) -> str:
         return f"s{run.seed} {key}"
@@ -92,7 +92,7 @@ def seeded(training: TrainingConfig, run: Run) -> TrainingConfig:
 # how much a step trains ---------------------------------------------------------------------------
 
 
-def tokens_per_step(step: Step) -> int:
+def tokens_per_step(step: PlanStep) -> int:
     """Tokens of one update of a training; 0 for other jobs."""
     match step.spec:
         case TrainJoint() | TrainMode() | ComposeMode():
@@ -106,7 +106,7 @@ def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
     return training.block_size * training.sequences_per_domain * training.accumulate * num_domains
 
 
-def cost_of_token(step: Step, spec: Replicate) -> float:
+def cost_of_token(step: PlanStep, spec: Replicate) -> float:
     """Operations to train on a token, over those of a training in which all of the size's model learns.
 
     What is beside a frozen model is counted: layers of MoDE's experts, and what a loss goes back through.

@@ -25,14 +25,14 @@ from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.tokens import domain_files
+from workbench.answers.cards import JobCard
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import corpora
-from workbench.registry.cards import JobCard
 from workbench.registry.reports import register_report
-from workbench.specs.plan import Step
+from workbench.specs.requests import PlanStep
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
@@ -68,7 +68,7 @@ from workbench_studies.running.stored_results import (
 )
 from workbench_studies.running.submission import jobs_of
 
-PlannedJobs = list[tuple[Step, JobCard | None]]  # each step of the plan with its job, if there is one
+PlannedJobs = list[tuple[PlanStep, JobCard | None]]  # each step of the plan with its job, if there is one
 Texts = Mapping[str, Path]  # the folders of documents by domain
 
 
@@ -83,7 +83,7 @@ def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
         files = {name: domain_files(session, work.storage, name) for name in names}
     texts = {name: one.documents() for name, one in files.items()}
     for one in (*stored.scores.values(), *stored.others):
-        one.kept.check()  # raises DamagedFile if it has changed
+        one.kept.check()  # raises DamagedFileError if it has changed
     scores = with_wholes(stored.scores, texts)
     for done, place in enumerate(stored.measure(scores, texts), 1):
         yield Progress(done, spec.seeds * stored.num_texts, "texts", f"reading stored scores: {place}")
@@ -115,7 +115,7 @@ class _Registry:
         return [card.id for _, card in self.planned if card]
 
     @property
-    def submitted(self) -> Iterator[tuple[Step, JobCard]]:
+    def submitted(self) -> Iterator[tuple[PlanStep, JobCard]]:
         return ((step, card) for step, card in self.planned if card)
 
     def scores(self, spec: Replicate, domains: Sequence[str]) -> Scores:
@@ -161,7 +161,7 @@ def _demix_inputs(registry: _Registry, spec: ReplicateDemix, measured: DemixMeas
     )
 
 
-def _model(compared: set[str], step: Step, card: JobCard, num_parameters: Mapping[str, int]) -> TrainedModel | None:
+def _model(compared: set[str], step: PlanStep, card: JobCard, num_parameters: Mapping[str, int]) -> TrainedModel | None:
     """The model that a joint training made for comparison; None for other jobs, and until it is done."""
     match step.spec:
         case TrainJoint(name=name, method=method, training=training, seed_model=seed) if name in compared:
@@ -173,7 +173,7 @@ def _model(compared: set[str], step: Step, card: JobCard, num_parameters: Mappin
     return None
 
 
-def _curve(session: Session, compared: set[str], step: Step, job_id: str) -> Curve | None:
+def _curve(session: Session, compared: set[str], step: PlanStep, job_id: str) -> Curve | None:
     """The held-out losses of a training; None for other jobs, and for models that only table 7 uses."""
     match step.spec:
         case TrainJoint(name=name, method=method, training=training) if name in compared:
@@ -342,7 +342,7 @@ def _sample(session: Session, storage: Storage, name: str) -> dict[str, Any]:
 _NUM_LINES, _LINE = 3, 100  # documents, characters
 
 
-def _facts(step: Step, card: JobCard | None) -> JobFacts:
+def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
     kind, writes_report = step.spec.model_dump()["kind"], isinstance(step.spec, Replicate)
     if card is None:
         return JobFacts(step.title, kind, "not submitted", None, writes_report=writes_report)

@@ -10,8 +10,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.files import ArtifactRef
+from workbench.answers.cards import ReportCard
 from workbench.job_records import jobs
-from workbench.registry.cards import ReportCard
 from workbench.registry.clusters.cluster_routing import distances_key, find_distances
 from workbench.registry.reports import list_reports
 from workbench.schema.tables import Clustering, Domain, Evaluation, Expert, SeedModel

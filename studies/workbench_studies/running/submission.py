@@ -19,13 +19,13 @@ from engine.text.formats import read_records
 from engine.text.records import Record
 from engine.text.streams import TextFile, find_files
 from jobs.plans.plan import submit_plan
-from workbench.errors import BadSpec
+from workbench.answers.cards import JobCard
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 from workbench_studies.core.sizes import Size, SizeName
 from workbench_studies.kinds.replicate import Replicate
@@ -66,7 +66,7 @@ def spec_for_domains(
     *,
     paper: str = "demix",
 ) -> Replicate:
-    """The spec of a replication on imported domains; raises BadSpec when they are too few or repeated."""
+    """The spec of a replication on imported domains; raises BadSpecError when they are too few or repeated."""
     with database.reading(settings) as session:
         budget = _budget(session, paper, name, size)
     return _spec(paper, domains, novel, name, size, seeds, budget)
@@ -105,7 +105,7 @@ def _budget(session: Session, paper: str, name: str, size: SizeName) -> Size:
     existing = next((spec for spec in replications(session) if spec.name == name), None)
     if existing and existing.paper != paper:
         problem = f"“{name}” is a replication of another paper ({existing.paper})."
-        raise BadSpec([problem], "Choose another name.")
+        raise BadSpecError([problem], "Choose another name.")
     return existing.budget if existing and existing.size == size else PAPERS[paper].sizes[size]
 
 
@@ -129,7 +129,7 @@ class _Importer:
         self._forecast = RegistryForecast(session)
 
     def spec(self, file: TextFile, role: str) -> ImportCorpus:
-        """The import spec of one file; raises BadSpec when its name is not a valid domain name."""
+        """The import spec of one file; raises BadSpecError when its name is not a valid domain name."""
         domain = file.path.name.split(".")[0]
         fields = {
             "kind": "import-corpus",
@@ -143,9 +143,9 @@ class _Importer:
         try:
             spec: ImportCorpus = parse_spec(fields)
             return parse_spec(fields | {"name": f"{self._name}-{domain}"}) if self._is_taken(spec) else spec
-        except BadSpec as error:
+        except BadSpecError as error:
             problem = f"{file.path.name} is not a valid name for a domain:"
-            raise BadSpec([problem, *error.complaints], "Rename the file or the replication.") from None
+            raise BadSpecError([problem, *error.complaints], "Rename the file or the replication.") from None
 
     def _is_taken(self, spec: ImportCorpus) -> bool:
         is_taken = any(self._forecast.holds((what, spec.name)) for what in ("domain", "corpus"))
@@ -167,7 +167,7 @@ def _is_grouped(file: TextFile) -> bool:
 def submit_replication(spec: Replicate, settings: Settings | None = None) -> list[str]:
     """Submits its missing jobs in one transaction and returns the ids of all; jobs done or in progress stay.
 
-    Raises BadSpec when a needed name is taken.
+    Raises BadSpecError when a needed name is taken.
     """
     return submit_plan(lambda _: plan(spec), settings)
 
@@ -202,10 +202,12 @@ def replications(session: Session) -> list[Replicate]:
 
 
 def find_replication(session: Session, name: str) -> Replicate:
-    """The replication of this name with the most seeds; raises BadSpec with the existing names."""
+    """The replication of this name with the most seeds; raises BadSpecError with the existing names."""
     existing = replications(session)
     for spec in existing:
         if spec.name == name:
             return spec
     known = ", ".join(spec.name for spec in existing) or "none"
-    raise BadSpec([f"There is no replication “{name}”. Existing: {known}."], "Start one with `workbench replicate`.")
+    raise BadSpecError(
+        [f"There is no replication “{name}”. Existing: {known}."], "Start one with `workbench replicate`."
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.analysis.addition import add_and_compare
+from engine.analysis.removal import add_and_compare
 from engine.errors import ModelError
 from engine.files import ArtifactRef, faults_in, new_folder, write_manifest
 from engine.loading.loaded_base import LoadedBase, load_base
@@ -47,7 +47,7 @@ def test_no_more_than_two_experts_are_in_memory(kept: dict[str, ArtifactRef], mo
         alive.add(model)
         return model
 
-    monkeypatch.setattr("engine.analysis.addition.load_base", watched)
+    monkeypatch.setattr("engine.analysis.removal.load_base", watched)
     others = {key: kept[key] for key in ("law", "code", "news")}
     assert add_and_compare(kept["base"], others, "new", kept["verse"]).changed == ()
     assert seen == [(0, 1)] * 3

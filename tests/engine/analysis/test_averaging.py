@@ -13,7 +13,7 @@ from engine.config import LoraConfig, MoeConfig
 from engine.errors import ModelError
 from engine.events import Progress
 from engine.methods.moe.upcycle import upcycle
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from tests.engine.models.test_lora import IDS, disturbed
 from tests.engine.models.test_surgery import decoder
 

@@ -20,7 +20,7 @@ from engine.analysis.calibration import (
 )
 from engine.errors import MixtureError
 from engine.mixing.base import Gate
-from engine.mixing.cluster_posterior import ClusterPosteriorGate
+from engine.mixing.cluster import ClusterPosteriorGate
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.posterior import PosteriorGate
 from tests.engine.clustered import tiny_distances, tiny_routing
@@ -114,7 +114,7 @@ def test_the_gain_of_a_text_is_that_of_a_choice_made_without_it() -> None:
 def _change(one: DevText, rule: EvidenceRule) -> float:
     """Of perplexity against the paper's reading in %, the mean of both views."""
     losses = [[one.loss(gate_of(each, rows), rows) for each in (rule, PAPER)] for rows in map(one.rows, one.views())]
-    return float(np.mean([100 * (after.perplexity / before.perplexity - 1) for after, before in losses]))
+    return float(np.mean([100 * (after.value / before.value - 1) for after, before in losses]))
 
 
 def test_only_tokens_that_count_are_fitted() -> None:

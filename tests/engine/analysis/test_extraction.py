@@ -24,7 +24,7 @@ from engine.errors import CorpusError, MixtureError
 from engine.events import Progress
 from engine.inference.mixing import Mixing
 from engine.inference.sampling import sample_token
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig

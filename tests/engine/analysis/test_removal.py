@@ -12,7 +12,7 @@ import torch
 from engine.analysis.removal import Identity, choose_blocks, compare_bits, write_distributions
 from engine.errors import ScoresError
 from engine.events import Progress
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.blocks import Tokens

@@ -12,10 +12,10 @@ import pytest
 
 from engine.clusters.artifact import Clustering, load_clustering
 from engine.clusters.centroids import Clusters, squared_distances
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, ClusterMethod, TfidfConfig
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
-from engine.errors import DamagedFile, EngineError
+from engine.clusters.kmeans import find_clusters
+from engine.errors import DamagedFileError, EngineError
 from engine.text.corpus import Document
 
 LAW = ["The court held the appeal.", "The plaintiff lost the appeal in court.", "A court heard the plaintiff."]
@@ -84,7 +84,7 @@ def test_a_damaged_clustering_is_refused(tmp_path: Path, name: str, damage: str)
     (tmp_path / name).unlink()
     if damage == "cut":
         (tmp_path / name).write_bytes(data[: len(data) // 2])
-    with pytest.raises(DamagedFile, match="Cluster again"):
+    with pytest.raises(DamagedFileError, match="Cluster again"):
         load_clustering(tmp_path)
 
 
@@ -94,7 +94,7 @@ def test_the_embedder_of_another_clustering_is_refused(tmp_path: Path) -> None:
         clustering_of(texts=texts).save(tmp_path / name)
     shutil.rmtree(tmp_path / "one" / "embedder")
     shutil.copytree(tmp_path / "two" / "embedder", tmp_path / "one" / "embedder")
-    with pytest.raises(DamagedFile, match="not the one that its clusters were fitted with"):
+    with pytest.raises(DamagedFileError, match="not the one that its clusters were fitted with"):
         load_clustering(tmp_path / "one")
 
 

@@ -21,10 +21,8 @@ from engine.clusters.balanced_assignment import (
     even_out,
 )
 from engine.clusters.centroids import Clusters
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, ClusterMethod
-from engine.clusters.kmeans import first_centres, kmeans, nearest_assignment
-from engine.clusters.random_clusters import drawn_cluster
+from engine.clusters.kmeans import drawn_cluster, find_clusters, first_centres, kmeans, nearest_assignment
 from engine.errors import EngineError
 from engine.events import Progress
 

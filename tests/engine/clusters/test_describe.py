@@ -11,10 +11,10 @@ import torch
 
 from engine.clusters import umap_projection
 from engine.clusters.centroids import Clusters
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
-from engine.clusters.describe import label_overlap, top_terms
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+from engine.clusters.fitting import label_overlap, top_terms
+from engine.clusters.kmeans import find_clusters
 from engine.clusters.umap_projection import Map, load_map, project
 from engine.errors import EngineError
 from engine.events import Progress

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.clusters.assignment import place
+from engine.clusters.artifact import place
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.documents import ClusteredDocuments, Mapped, join, load_documents, load_mapped
 from engine.clusters.edits import Part, merge, pin, split
 from engine.clusters.fitting import Fitted, fit, words_of
 from engine.clusters.sources import SourceDocument, as_ids, hex_of
-from engine.errors import CorpusError, DamagedFile, EngineError
+from engine.errors import CorpusError, DamagedFileError, EngineError
 from engine.text.corpus import Document
 from engine.text.parquet_rows import Table
 
@@ -131,7 +131,7 @@ def test_an_empty_shard_is_no_documents(fitted: Fitted) -> None:
 
 
 def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DamagedFile, match="cannot be read"):
+    with pytest.raises(DamagedFileError, match="cannot be read"):
         load_documents(tmp_path)
 
 

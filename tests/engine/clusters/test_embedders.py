@@ -16,13 +16,12 @@ from transformers import PreTrainedModel
 
 from engine.clusters.artifact import load_embedder
 from engine.clusters.config import TfidfConfig
-from engine.clusters.describe import top_terms
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder
-from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
-from engine.clusters.words import words
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf, words
+from engine.clusters.fitting import top_terms
 from engine.config import ModelConfig
-from engine.errors import DamagedFile, EngineError, ModelError
+from engine.errors import DamagedFileError, EngineError, ModelError
 from engine.events import Progress
 from engine.models.families import fresh_model, load_model
 from engine.text.tokenizer import load_tokenizer, train_tokenizer
@@ -208,14 +207,14 @@ def test_a_changed_tensor_is_noticed(tmp_path: Path) -> None:
     tfidf().save(tmp_path)
     tensors = load_file(tmp_path / "embedder.safetensors")
     save_file({**tensors, "idf_W": tensors["idf_W"] * 2}, tmp_path / "embedder.safetensors")
-    with pytest.raises(DamagedFile, match="not the one that was saved"):
+    with pytest.raises(DamagedFileError, match="not the one that was saved"):
         load_embedder(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"kind": "tfidf"}', '{"kind": "word2vec"}'])
 def test_a_folder_without_an_embedder_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "embedder.json").write_text(text)
-    with pytest.raises(DamagedFile, match="embedder"):
+    with pytest.raises(DamagedFileError, match="embedder"):
         load_embedder(tmp_path)
 
 
@@ -226,7 +225,7 @@ def test_hidden_states_need_the_very_model_they_were_made_with(seed: Path, tmp_p
     other = tmp_path / "other"
     fresh_model(ModelConfig("llama", 2, 32, 2, 64, 64), 300, seed=8).save_pretrained(other)
     train_tokenizer(TEXTS, 300).save(other)
-    with pytest.raises(DamagedFile, match="is not the one"):
+    with pytest.raises(DamagedFileError, match="is not the one"):
         load_embedder(tmp_path, other)
 
 

@@ -10,8 +10,8 @@ import pytest
 from engine.clusters.centroids import is_divided, positions
 from engine.clusters.clusterer_type import clusterer_types
 from engine.clusters.config import ClusterConfig
+from engine.clusters.embedders.tfidf_svd import UnspacedText
 from engine.clusters.fitting import SampleFacts, find_apart
-from engine.clusters.words import UnspacedText
 from engine.errors import EngineError
 from tests.engine.clustered import tiny_clustering
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 from engine.inference.cache_bytes import CacheBytes, bytes_per_position
-from engine.inference.cancellation import Cancelled, cancel_scope
+from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.models.families import fresh_model
 from tests.engine.conftest import VOCAB, small_shape
 
@@ -106,7 +106,7 @@ def test_a_stream_that_nobody_wants_any_more_leaves_its_place_to_the_next() -> N
         stream = threads.submit(unwanted)
         assert waits.wait(60)
         gave_up.set()
-        assert isinstance(stream.exception(60), Cancelled)
+        assert isinstance(stream.exception(60), CancelledError)
         with cache.reserved(4):  # would wait behind it
             assert cache.num_reserved == 10
     assert cache.num_reserved == 0

@@ -19,7 +19,7 @@ from engine.inference.scores import score_text
 from engine.loading.model_cache import ModelCache
 from engine.loading.served_precision import loaded_bytes
 from engine.methods.mode.block import Block, active_keys
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.rows import Rows
 from engine.text.eval_sample import eval_sample

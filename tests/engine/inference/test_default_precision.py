@@ -14,7 +14,7 @@ from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.read_text import read_prompt, read_text
 from engine.inference.shared_passes import SharedPasses
-from engine.mixing.fixed import FixedGate
+from engine.mixing.base import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import Tokenizer

@@ -17,12 +17,10 @@ from engine.inference.generate import generate
 from engine.inference.mixing import Mixing
 from engine.inference.read_text import read_text
 from engine.inference.sampling import sampling_distribution
-from engine.methods.row_registry import new_placement
-from engine.mixing.base import Gate
+from engine.methods.multi_expert_files import new_placement
+from engine.mixing.base import FixedGate, Gate, mix
 from engine.mixing.cluster import ClusterGate
-from engine.mixing.combine import mix
-from engine.mixing.fixed import FixedGate
-from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.gate_type import build_gate, gate_type
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel

@@ -12,13 +12,13 @@ from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.inference import group_reader
-from engine.inference.cancellation import Cancelled, cancel_scope
+from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.generate import generate
 from engine.inference.mixing import Mixing
 from engine.inference.read_text import read_text
 from engine.inference.sampling import StopPhrases, make_generator, sample_token, sampling_distribution
-from engine.mixing.combine import mix
-from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.base import mix
+from engine.mixing.gate_type import build_gate, gate_type
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel
@@ -298,7 +298,7 @@ def test_a_prompt_that_nobody_wants_any_more_is_read_one_pass_further_at_most(mo
     monkeypatch.setattr(group_reader, "CHUNK_POSITIONS", 4)
     mixing = Mixing(model, model.keys, build_gate(PosteriorGateConfig(), [1.0] * 4))
 
-    with cancel_scope(lambda: len(mixing.ids) >= 8), pytest.raises(Cancelled):
+    with cancel_scope(lambda: len(mixing.ids) >= 8), pytest.raises(CancelledError):
         reads(mixing, [5] * 20)
 
     assert len(mixing.ids) == 8

@@ -19,12 +19,10 @@ from engine.files import ArtifactRef, write_manifest
 from engine.inference import kept_scores
 from engine.inference.kept_scores import CACHE, ByteCache, mixed_perplexities
 from engine.inference.scores import counted_tokens, mixed_perplexity, open_scores
-from engine.mixing.base import Gate
+from engine.mixing.base import FixedGate, Gate
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
-from engine.mixing.fixed import FixedGate
-from engine.mixing.gate_registry import build_gate
-from engine.mixing.gate_type import GateConfig
+from engine.mixing.gate_type import GateConfig, build_gate
 from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
 from engine.mixing.gates.fixed import FixedGateConfig

@@ -15,19 +15,18 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.files import ArtifactRef, new_folder
-from engine.inference.cancellation import Cancelled, cancel_scope
+from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
 from engine.loading.loaded_base import LoadedBase
 from engine.loading.model_cache import ModelCache
-from engine.methods import multi_expert_host
+from engine.methods import multi_expert_files
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
-from engine.methods.multi_expert_files import load_experts
-from engine.methods.row_registry import load_multi_expert, new_placement, read_limits
+from engine.methods.multi_expert_files import load_experts, load_multi_expert, new_placement, read_limits
+from engine.methods.parts.files import save_parts
 from engine.mixing.cluster import ClusterGate
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel, Placement
@@ -67,7 +66,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(multi_expert_host, "load_experts", loading)
+    monkeypatch.setattr(multi_expert_files, "load_experts", loading)
 
     def count() -> int:
         gc.collect()
@@ -204,7 +203,7 @@ def test_one_whose_client_left_does_not_wait_until_another_has_read_the_model(
     models = ModelCache(1 << 30)
 
     def get_and_cancel() -> None:
-        with cancel_scope(lambda: True), pytest.raises(Cancelled):
+        with cancel_scope(lambda: True), pytest.raises(CancelledError):
             models.get(base, experts)
         has_left.set()
 
@@ -223,7 +222,7 @@ def test_what_was_read_before_a_damaged_expert_counts(tmp_path: Path) -> None:
     part = experts["code"].folder / "part-0.safetensors"
     part.write_bytes(part.read_bytes()[:-8])
     models = ModelCache(1 << 30)
-    with pytest.raises(DamagedFile):
+    with pytest.raises(DamagedFileError):
         models.get(base, experts)
     assert models.loaded() == {(str(base.sha256), "stored"): ["law"]}
     assert models.num_bytes() == models.get(base, {"law": experts["law"]}).num_bytes()

@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.inference import group_reader
 from engine.inference.ensemble import Ensemble
 from engine.inference.mixing import Mixing
-from engine.mixing.fixed import FixedGate
+from engine.mixing.base import FixedGate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows

@@ -16,7 +16,7 @@ from engine.events import Done, Token
 from engine.inference.generate import generate
 from engine.inference.read_text import read_prompt
 from engine.inference.sampling import make_generator, most_probable, penalized, sample_token, sampling_distribution
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import Tokenizer

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from engine.errors import ScoresError
 from engine.inference.scores import as_blocks, mix_scores, open_scores, perplexity, score_text, score_tokens, token_hits
-from engine.mixing.combine import mix
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.base import mix
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel

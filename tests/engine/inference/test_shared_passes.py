@@ -15,16 +15,15 @@ from engine.config import SamplingConfig
 from engine.events import Token
 from engine.inference import group_reader, pass_queue, shared_passes
 from engine.inference import read_together as one_pass
-from engine.inference.cancellation import Cancelled, cancel_scope
+from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.read_together import why_separate
 from engine.inference.shared_passes import SharedPasses
 from engine.inference.slot import Slot
-from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.row_registry import new_placement
-from engine.mixing.base import Gate
-from engine.mixing.fixed import FixedGate
+from engine.methods.multi_expert_files import new_placement
+from engine.methods.parts.active_parts import ActiveParts
+from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
@@ -203,7 +202,7 @@ def test_a_pass_that_leaves_out_one_token_is_noticed_in_every_precision(monkeypa
 def test_experts_before_the_text_or_with_parts_decode_separately() -> None:
     shared, before = SharedPasses(), model_with(KEYS, experts_in="token")
     assert shared.view(before) is before
-    parts: Any = ActiveExperts.__new__(ActiveExperts)
+    parts: Any = ActiveParts.__new__(ActiveParts)
     assert shared.view(parts) is parts
 
 
@@ -314,7 +313,7 @@ def test_a_cancelled_prompt_that_is_read_in_pieces_beside_another_ends_after_one
     monkeypatch.setattr(pass_queue.PassQueue, "_take", both_first)
     with ThreadPoolExecutor(2) as threads:
         leaving, staying = threads.submit(read, left, is_cancelled.is_set), threads.submit(read, stayed, lambda: False)
-        with pytest.raises(Cancelled):
+        with pytest.raises(CancelledError):
             leaving.result(30)
         torch.testing.assert_close(staying.result(30), expected, atol=1e-4, rtol=1e-4)
     assert num_read == [2, 4, 6, 6]  # the rest of the other is read in one piece

@@ -19,10 +19,9 @@ from engine.inference.generate import generate
 from engine.inference.mixing import Mixing
 from engine.inference.shared_passes import SharedPasses
 from engine.inference.speculation import DraftCount, Pace, best_number
-from engine.methods.row_registry import new_placement
-from engine.mixing.base import Gate
+from engine.methods.multi_expert_files import new_placement
+from engine.mixing.base import FixedGate, Gate
 from engine.mixing.evidence import EvidenceRule
-from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from tests.engine.conftest import KEYS, model_with
@@ -132,7 +131,7 @@ CUT_BACK = {"gpt2": True, "qwen2": True, "mistral": False, "recurrent_gemma": Fa
 
 @pytest.mark.parametrize(("family", "can"), CUT_BACK.items())
 def test_what_cannot_be_cut_back_decodes_plainly(family: str, can: bool, tokenizer) -> None:
-    from engine.methods.row_registry import new_placement
+    from engine.methods.multi_expert_files import new_placement
 
     model = new_placement().build(tiny_model(family), KEYS, None).eval()
     ensemble = ensemble_of([model])

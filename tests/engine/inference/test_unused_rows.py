@@ -10,7 +10,7 @@ from engine.config import SamplingConfig
 from engine.events import Token
 from engine.inference.generate import generate
 from engine.inference.read_text import read_prompt, read_text
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import Tokenizer, train_tokenizer

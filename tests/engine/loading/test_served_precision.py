@@ -16,8 +16,8 @@ from engine.loading import loaded_base
 from engine.loading.loaded_base import LoadedBase
 from engine.loading.model_cache import ModelCache
 from engine.loading.served_precision import hold_in
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import get_method
-from engine.methods.row_registry import new_placement
 from engine.mixing.posterior import PosteriorGate
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel

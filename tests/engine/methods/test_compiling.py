@@ -15,8 +15,8 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.errors import ModelError
 from engine.events import Step
 from engine.inference.shared_passes import SharedPasses
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import get_method
-from engine.methods.row_registry import new_placement
 from engine.models import compiled
 from engine.models.compiled import compiled_layers, compiling_failed
 from engine.models.families import fresh_model

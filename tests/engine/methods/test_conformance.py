@@ -25,9 +25,9 @@ from engine.files import EXPERT_CARD, ArtifactRef, new_folder, verify_folder, wr
 from engine.inference.scores import mix_scores
 from engine.loading.loaded_base import LoadedBase, load_base
 from engine.methods.base import Method, StoredExpert
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe
 from engine.methods.registry import get_method, joint_methods, method_of, method_of_files, methods
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.families import fresh_model, load_model, num_parameters
 from engine.models.flops import Shape, forward_flops

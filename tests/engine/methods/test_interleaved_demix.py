@@ -15,9 +15,9 @@ from engine.config import DemixConfig, ModelConfig
 from engine.errors import EngineError, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.loading.loaded_base import load_base
-from engine.methods.base_card import BASE_CARD
 from engine.methods.moe.checkpoint import as_moe
 from engine.methods.registry import get_method
+from engine.methods.rows import BASE_CARD
 from engine.models.families import fresh_model
 from engine.models.flops import Shape
 from engine.models.multi_expert import MultiExpertModel

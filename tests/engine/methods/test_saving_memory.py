@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from engine.config import ModelConfig, TrainingConfig
 from engine.errors import ModelError
 from engine.events import Note, Step
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe
 from engine.methods.registry import methods
 from engine.models import likelihoods
 from engine.models.activation_checkpointing import checkpointed_activations

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from engine.clusters.centroids import Clusters, squared_distances
-from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, Scaling, TfidfConfig
 from engine.clusters.distances import Distances, measure_distances, open_distances, require_same_text
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+from engine.clusters.kmeans import find_clusters
 from engine.errors import MixtureError, ScoresError
 from engine.inference.scores import as_blocks, mixed_perplexity
 from engine.mixing.base import FLOOR
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import any_gate_grid, cluster_gate_grid
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample, eval_sample

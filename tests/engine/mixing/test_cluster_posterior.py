@@ -12,9 +12,8 @@ from torch import Tensor
 from engine.config import Evidence
 from engine.errors import MixtureError, ScoresError
 from engine.inference.scores import as_blocks, mixed_perplexity
-from engine.mixing.cluster import ClusterGate, Routing
+from engine.mixing.cluster import ClusterGate, ClusterPosteriorGate, Routing
 from engine.mixing.cluster_gate_grid import any_gate_grid
-from engine.mixing.cluster_posterior import ClusterPosteriorGate
 from engine.mixing.posterior import PosteriorGate
 from tests.engine.clustered import NUM_CLUSTERS, tiny_distances, tiny_routing, tiny_tokens
 

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from engine.errors import MixtureError
-from engine.mixing.base import Gate
-from engine.mixing.combine import mix
-from engine.mixing.gate_registry import build_gate, gate_type, gate_types
-from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from engine.mixing.base import Gate, mix
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig, build_gate, gate_type, gate_types
 from engine.selfcheck.test_bed import every_gate
 from tests.engine.clustered import tiny_distances, tiny_routing, tiny_tokens
 

@@ -17,10 +17,8 @@ from torch import Tensor
 from engine.config import Evidence
 from engine.errors import MixtureError
 from engine.inference.scores import as_blocks, mix_scores
-from engine.mixing.base import Gate, keep_top
-from engine.mixing.combine import mix
-from engine.mixing.gate_registry import build_gate, gate_type
-from engine.mixing.gate_type import GateConfig
+from engine.mixing.base import Gate, keep_top, mix
+from engine.mixing.gate_type import GateConfig, build_gate, gate_type
 from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
 from engine.mixing.gates.fixed import FixedGateConfig

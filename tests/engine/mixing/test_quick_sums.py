@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.mixing.combine import mix
+from engine.mixing.base import FixedGate, mix
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
-from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
 from engine.mixing.quick_sums import fixed_total, likelihoods_of, weighted_total, weights_of
 

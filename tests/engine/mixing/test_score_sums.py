@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.mixing.base import FLOOR, Gate
-from engine.mixing.combine import mix
+from engine.mixing.base import FLOOR, FixedGate, Gate, mix
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
-from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
 from engine.mixing.score_sums import fixed_sums, posterior_sums
 

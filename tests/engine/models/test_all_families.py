@@ -25,7 +25,7 @@ from engine.errors import Problem
 from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.families import families, layout_of
 from engine.models.flops import Shape
 from engine.models.heads import decoder_of

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
-from engine.methods.multi_expert_files import save_base, save_expert
-from engine.methods.row_registry import load_multi_expert, read_limits
+from engine.methods.multi_expert_files import load_multi_expert, read_limits, save_base, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 
@@ -52,7 +51,7 @@ def test_a_flipped_bit_is_detected_before_use(model: MultiExpertModel, tmp_path:
     data = bytearray((tmp_path / victim).read_bytes())
     data[-1] ^= 1
     (tmp_path / victim).write_bytes(data)
-    with pytest.raises(DamagedFile, match="bytes changed"):
+    with pytest.raises(DamagedFileError, match="bytes changed"):
         load_multi_expert(base, experts)
 
 
@@ -60,7 +59,7 @@ def test_a_truncated_file_is_detected_before_use(model: MultiExpertModel, tmp_pa
     base, experts = save(model, tmp_path)
     file = tmp_path / "code/expert.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(DamagedFile):
+    with pytest.raises(DamagedFileError):
         load_multi_expert(base, experts)
 
 
@@ -75,7 +74,7 @@ def test_a_base_that_is_gone_or_has_no_readable_config_is_damaged(
         shutil.rmtree(base)
     else:
         (base / "config.json").write_text(config)
-    with pytest.raises(DamagedFile, match="no valid base of a model"):
+    with pytest.raises(DamagedFileError, match="no valid base of a model"):
         read_limits(base)
 
 
@@ -93,7 +92,7 @@ def test_two_experts_of_one_base_that_changed_places_are_refused(model: MultiExp
     (tmp_path / "law").rename(tmp_path / "aside")
     (tmp_path / "code").rename(tmp_path / "law")
     (tmp_path / "aside").rename(tmp_path / "code")
-    with pytest.raises(DamagedFile, match="not the one that was recorded"):
+    with pytest.raises(DamagedFileError, match="not the one that was recorded"):
         load_multi_expert(base, experts)
 
 

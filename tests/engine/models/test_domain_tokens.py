@@ -13,8 +13,7 @@ from transformers import DynamicCache
 
 from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
-from engine.methods.multi_expert_files import save_base, save_expert
-from engine.methods.row_registry import load_multi_expert, new_placement
+from engine.methods.multi_expert_files import load_multi_expert, new_placement, save_base, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from tests.engine.models.common_families import FAMILIES as COMMON

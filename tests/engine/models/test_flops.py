@@ -17,7 +17,7 @@ from engine.methods.domain_token import descriptor as domain_token_flops
 from engine.methods.lora import descriptor as lora_flops
 from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.moe.upcycle import upcycle
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.families import fresh_model
 from engine.models.flops import Shape, forward_flops, narayanan_flops, training_flops
 from engine.models.multi_expert import MultiExpertModel

@@ -16,8 +16,7 @@ from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.loading.model_cache import ModelCache
 from engine.methods.lora.adapters import fresh_adapter
-from engine.methods.multi_expert_files import save_expert
-from engine.methods.row_registry import load_multi_expert, new_placement
+from engine.methods.multi_expert_files import load_multi_expert, new_placement, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from tests.engine.models.common_families import FAMILIES as COMMON

@@ -16,7 +16,7 @@ from engine.errors import ModelError
 from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.lora.peft_files import save_adapter
 from engine.methods.lora.peft_import import read_adapter
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.families import embedding_place, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows

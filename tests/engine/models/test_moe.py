@@ -14,7 +14,7 @@ from engine.config import MoeConfig, TrainingConfig
 from engine.errors import EngineError, ModelError
 from engine.events import Step
 from engine.methods.moe.upcycle import upcycle
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.routers import router_losses, routers
 from engine.models.rows import Rows
@@ -131,7 +131,7 @@ def test_the_balance_takes_part_in_learning_and_not_in_the_reported_loss(make_te
 
 @torch.no_grad()
 def test_a_mixture_of_experts_goes_through_files_to_the_last_bit(tmp_path: Path) -> None:
-    from engine.methods.row_registry import load_multi_expert
+    from engine.methods.multi_expert_files import load_multi_expert
 
     model = mixture().eval()
     for parameter in model.expert_parameters("one").values():

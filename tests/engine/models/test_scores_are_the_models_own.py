@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from engine.inference.ensemble import as_ensemble
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.families import families, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows

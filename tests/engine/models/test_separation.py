@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.errors import ModelError, TrainingError
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.separation import require_separation
 from tests.engine.models.packed_rows import (

@@ -21,7 +21,7 @@ from transformers import (
 from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError
 from engine.methods.demix.placement import ExpertLinear
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.families import fresh_model, layout_of, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows

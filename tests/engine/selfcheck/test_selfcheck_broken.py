@@ -18,7 +18,7 @@ from engine.clusters.embedders.tfidf_svd import TfidfEmbedder
 from engine.inference import mixing, scores
 from engine.methods.mode import block as mode_block
 from engine.methods.mode import model as mode_model
-from engine.mixing import fixed, posterior
+from engine.mixing import base, posterior
 from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
@@ -46,7 +46,7 @@ def smoothed_prior(patch: Patch) -> None:
         weights_E = torch.tensor(list(weights), dtype=torch.float64) + 1e-9
         return (weights_E / weights_E.sum()).log()
 
-    for module in (fixed, posterior):
+    for module in (base, posterior):
         patch.setattr(module, "normalised_prior", smooth)
 
 
@@ -57,7 +57,7 @@ def rounded_prior(patch: Patch) -> None:
         prior_E = torch.tensor(list(weights), dtype=torch.float64)
         return (prior_E / prior_E.sum()).log()
 
-    for module in (fixed, posterior):
+    for module in (base, posterior):
         patch.setattr(module, "normalised_prior", first_time)
 
 
@@ -88,7 +88,7 @@ def lazy_top(patch: Patch) -> None:
         best = log_weights.log_softmax(0).topk(min(top_k or len(log_weights), len(log_weights)), dim=0)
         return torch.full_like(log_weights, -torch.inf).scatter(0, best.indices, best.values)
 
-    for module in (fixed, posterior):
+    for module in (base, posterior):
         patch.setattr(module, "keep_top", keep)
 
 
@@ -249,10 +249,10 @@ def no_cache_beside_a_backbone(patch: Patch) -> None:
 BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L1", smoothed_prior),
     ("L1", other_mix(loud_mix, mixing)),
-    ("L2", other_mix(loud_mix, fixed, posterior)),
+    ("L2", other_mix(loud_mix, base, posterior)),
     ("L2", other_mix(loud_mix, mixing)),
     ("L3", rounded_prior),
-    ("L4", other_mix(unweighted_mix, mixing, fixed, posterior)),
+    ("L4", other_mix(unweighted_mix, mixing, base, posterior)),
     ("L5", lazy_top),
     ("L5", lost_share),
     ("L6", favourite),

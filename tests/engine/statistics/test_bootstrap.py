@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Accuracies, Change, Counted, Draws, Hits, Loss, Place, Resampled
+from engine.statistics.bootstrap import Averages, Change, Counted, Draws, Hits, Loss, Place, Resampled
 from engine.statistics.estimates import Floats
 from tests.engine.statistics.texts import TOKENS, losses_of
 
@@ -53,7 +53,7 @@ def test_blocks_taken_for_documents_would_cover_far_too_seldom() -> None:
     hits = 0
     for trial in range(100):
         losses = {
-            place: Loss(one.nats_N, one.tokens_N, np.arange(len(one.nats_N)))
+            place: Loss(one.totals_N, one.tokens_N, np.arange(len(one.totals_N)))
             for place, one in correlated_world(trial, FEW).items()
         }
         result = Resampled(losses, num_draws=400).difference("a", "b", [str(place) for place in range(len(FEW))])
@@ -129,7 +129,9 @@ def test_a_change_counts_every_domain_the_same() -> None:
 def test_seeds_that_differ_widen_the_interval() -> None:
     alike = losses_of({"a": 3.0, "b": 3.0}, DOMAINS, noise=0.0, own=0.001)
     apart = alike | {
-        key: Loss(one.nats_N * 1.02, one.tokens_N, one.documents_N) for key, one in alike.items() if key[:2] == ("a", 1)
+        key: Loss(one.totals_N * 1.02, one.tokens_N, one.documents_N)
+        for key, one in alike.items()
+        if key[:2] == ("a", 1)
     }
     widths = [
         result.high - result.low for one in (alike, apart) if (result := Resampled(one).difference("a", "b", DOMAINS))
@@ -149,8 +151,8 @@ def test_only_seeds_that_have_everything_count_and_none_is_no_estimate() -> None
 
 def test_a_loss_sums_its_blocks_the_last_of_which_may_be_shorter() -> None:
     loss = Loss.of(np.array([-1.0, -2.0, -3.0, -4.0, -5.0]), 2, np.array([0, 0, 3]))
-    assert (loss.nats_N.tolist(), loss.tokens_N.tolist()) == ([3.0, 7.0, 5.0], [2.0, 2.0, 1.0])
-    assert loss.perplexity == pytest.approx(np.exp(3.0))
+    assert (loss.totals_N.tolist(), loss.tokens_N.tolist()) == ([3.0, 7.0, 5.0], [2.0, 2.0, 1.0])
+    assert loss.value == pytest.approx(np.exp(3.0))
 
 
 def test_a_hopeless_system_has_a_perplexity_that_json_can_hold() -> None:
@@ -196,26 +198,26 @@ def test_halves_share_no_document_and_leave_none_out() -> None:
     halves = [loss.half(which) for which in range(2)]
     assert [one.documents_N.tolist() for one in halves if one] == [[4, 4, 9, 9], [7, 12]]
     single = Loss(np.arange(3.0), np.ones(3), np.zeros(3, dtype=int))
-    assert [one.nats_N.tolist() for which in range(2) if (one := single.half(which))] == [[0.0, 2.0], [1.0]]
+    assert [one.totals_N.tolist() for which in range(2) if (one := single.half(which))] == [[0.0, 2.0], [1.0]]
     assert Loss(np.ones(1), np.ones(1), np.zeros(1, dtype=int)).half(1) is None
 
 
 def test_halves_of_accuracies_are_of_the_documents_that_halves_of_losses_are() -> None:
     of_N = np.array([3, 3, 5, 7, 7, 9])
     hits = Hits(np.arange(6.0), np.full(6, 8.0), of_N)
-    halves = [Accuracies({("a", 0, "law"): hits}).half(which) for which in range(2)]
-    result = [half.hits["a", 0, "law"] for half in halves]
+    halves = [Averages({("a", 0, "law"): hits}).half(which) for which in range(2)]
+    result = [half.measured["a", 0, "law"] for half in halves]
     losses = [Loss(np.arange(6.0), np.full(6, 8.0), of_N).half(which) for which in range(2)]
     assert [one.documents_N.tolist() for one in result] == [one.documents_N.tolist() for one in losses if one]
     assert [half.average("a", ["law"]).value for half in halves] == [(0 + 1 + 3 + 4) / 32, (2 + 5) / 16]
-    assert Accuracies({("a", 0, "law"): Hits(np.ones(1), np.ones(1), np.zeros(1, dtype=int))}).half(1).hits == {}
+    assert Averages({("a", 0, "law"): Hits(np.ones(1), np.ones(1), np.zeros(1, dtype=int))}).half(1).measured == {}
 
 
 def test_an_accuracy_is_the_share_of_all_tokens_whatever_the_blocks() -> None:
     hits = Hits.of(np.array([True, False, False, True, True]), 2, np.arange(3))
-    assert (hits.hits_N.tolist(), hits.tokens_N.tolist()) == ([1.0, 1.0, 1.0], [2.0, 2.0, 1.0])
-    assert hits.accuracy == pytest.approx(3 / 5)
-    assert Hits.of(np.ones(7, dtype=bool), 3, np.arange(3)).accuracy == 1
+    assert (hits.totals_N.tolist(), hits.tokens_N.tolist()) == ([1.0, 1.0, 1.0], [2.0, 2.0, 1.0])
+    assert hits.value == pytest.approx(3 / 5)
+    assert Hits.of(np.ones(7, dtype=bool), 3, np.arange(3)).value == 1
 
 
 def test_accuracies_are_drawn_by_documents_in_pairs_and_averaged_over_domains() -> None:
@@ -225,18 +227,18 @@ def test_accuracies_are_drawn_by_documents_in_pairs_and_averaged_over_domains() 
         text_N = np.clip(draw.normal(share, 0.1, 60), 0, 0.9) * TOKENS
         for system, more in (("a", 0.02 * TOKENS), ("b", 0.0)):
             measured[system, 0, domain] = Hits(text_N + more, np.full(60, float(TOKENS)), np.arange(60) // 3)
-    result = Accuracies(measured)
+    result = Averages(measured)
     by_itself, apart = result.average("b", ("x", "y")), result.difference("a", "b", ("x", "y"))
     assert by_itself is not None
     assert apart is not None
-    assert by_itself.value == pytest.approx(np.mean([measured["b", 0, domain].accuracy for domain in "xy"]))
+    assert by_itself.value == pytest.approx(np.mean([measured["b", 0, domain].value for domain in "xy"]))
     assert by_itself.low < by_itself.value < by_itself.high
     assert (apart.low, apart.value, apart.high) == pytest.approx((0.02, 0.02, 0.02))  # the same text for both
     tripled = {
-        key: Hits(np.repeat(one.hits_N, 3), np.repeat(one.tokens_N, 3), np.repeat(one.documents_N, 3))
+        key: Hits(np.repeat(one.totals_N, 3), np.repeat(one.tokens_N, 3), np.repeat(one.documents_N, 3))
         for key, one in measured.items()
     }
-    wide = Accuracies(tripled).average("b", ("x", "y"))
+    wide = Averages(tripled).average("b", ("x", "y"))
     assert wide is not None
     assert (wide.low, wide.high) == pytest.approx(
         (by_itself.low, by_itself.high)

@@ -7,8 +7,14 @@ import pytest
 from scipy import stats
 
 from engine.statistics.bootstrap import Draws
-from engine.statistics.estimates import Estimate, Floats, correlation_of_pairs, correlation_of_points, share
-from engine.statistics.intervals import student_mean
+from engine.statistics.estimates import (
+    Estimate,
+    Floats,
+    correlation_of_pairs,
+    correlation_of_points,
+    share,
+    student_mean,
+)
 
 
 def table_of(traits_D: Floats, draw: np.random.Generator, noise: float) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.statistics.intervals import bootstrap_mean
+from engine.statistics.estimates import bootstrap_mean
 
 
 def test_the_interval_is_that_of_the_normal_distribution_where_that_is_known() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from engine.analysis.inference_modes import oracle_perplexity
 from engine.inference.scores import mixed_perplexity, perplexity
-from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.statistics.perplexity import MOST_NATS, perplexity_of
 

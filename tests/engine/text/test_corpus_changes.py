@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from engine.errors import CorpusChanged
+from engine.errors import CorpusChangedError
 from engine.text import parquet_rows, split
 from engine.text.corpus import Document, ReadOptions, admit, read_documents
 from engine.text.import_report import Report
@@ -43,7 +43,9 @@ def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, name: str
     documents = reading(path, skip_bad=skip_bad)
     with path.open("ab") as file:
         file.write(b'{"text": "late"}\n')
-    with pytest.raises(CorpusChanged, match=rf"{name}: The file changed while it was read\. Import it when") as caught:
+    with pytest.raises(
+        CorpusChangedError, match=rf"{name}: The file changed while it was read\. Import it when"
+    ) as caught:
         list(documents)
     assert caught.value.path == name
 
@@ -55,7 +57,7 @@ def test_a_change_is_named_instead_of_the_broken_line_that_it_left(tmp_path: Pat
     with path.open("r+b") as file:
         file.seek(5_000_000)
         file.write(b"\n{not JSON\n")
-    with pytest.raises(CorpusChanged):
+    with pytest.raises(CorpusChangedError):
         list(documents)
 
 
@@ -65,7 +67,7 @@ def test_a_change_of_the_same_size_is_noticed_by_its_time(tmp_path: Path) -> Non
     os.utime(path, (1, 1))
     documents = reading(path)
     write(path, ["one", "too"])
-    with pytest.raises(CorpusChanged):
+    with pytest.raises(CorpusChangedError):
         list(documents)
 
 

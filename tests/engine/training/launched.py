@@ -11,7 +11,7 @@ import psutil
 
 from engine.config import TrainingConfig
 from engine.events import Event, Step
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.families import load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.training.checkpoint import state_at

@@ -18,16 +18,14 @@ from torch.distributed.tensor import DTensor
 
 from engine.config import ModelConfig, TrainingConfig
 from engine.events import Evaluated, Event, Requirements, Step
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import methods
-from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel
-from engine.training import background_checkpoint, checkpoint
-from engine.training.checkpoint_parts import OwnState
+from engine.training import checkpoint, run_state
+from engine.training.checkpoint import OwnState
 from engine.training.data import DomainText
-from engine.training.distributed import ProcessGroup, RankGroup
-from engine.training.layout import layout_of
-from engine.training.local_parts import local_part
+from engine.training.distributed import ProcessGroup, RankGroup, layout_of, local_part
 from engine.training.loop import train
 from engine.training.sharding import ShardedGroup
 
@@ -132,15 +130,15 @@ def _fail_to_write(step: int) -> None:
 
 def write_in_background(rank: int = 0) -> None:
     """From now on this process writes checkpoints of any size while it trains."""
-    background_checkpoint.LEAST_BYTES = 0
-    background_checkpoint.has_idle_cores = lambda *_: True
-    write = background_checkpoint.write_own
+    run_state.LEAST_BYTES = 0
+    run_state.has_idle_cores = lambda *_: True
+    write = run_state.write_own
 
     def write_own(folder: Path, state: OwnState, team: ProcessGroup) -> dict[str, str]:
         time.sleep(0.2 * rank)
         return write(folder, state, team)
 
-    background_checkpoint.write_own = write_own
+    run_state.write_own = write_own
 
 
 def _train(rank: int, num_ranks: int, run: Run) -> Shown:

@@ -25,17 +25,16 @@ from test_distributed import CONFIG as MANY
 from test_distributed import make_run  # noqa: F401 (a fixture)
 
 from engine.config import TrainingConfig
-from engine.errors import NonFiniteLoss
+from engine.errors import NonFiniteLossError
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.files import verify_folder
 from engine.models.trainable_model import trainable
-from engine.training import background_checkpoint, checkpoint
-from engine.training.background_checkpoint import BackgroundCheckpoint
-from engine.training.checkpoint import checkpoint_folder, newest_step, state_at, training_state
-from engine.training.checkpoint_parts import own_state
+from engine.training import checkpoint, run_state
+from engine.training.checkpoint import checkpoint_folder, newest_step, own_state, state_at, training_state
 from engine.training.distributed import ProcessGroup
 from engine.training.loop import train
 from engine.training.optimizer import make_optimizer
+from engine.training.run_state import BackgroundCheckpoint
 
 KEYS = ["law", "code"]
 CONFIG = TrainingConfig(
@@ -68,19 +67,19 @@ def expected(start: Callable[..., Iterator[Event]]) -> list[float]:
 
 @pytest.fixture
 def in_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_checkpoint, "LEAST_BYTES", 0)
+    monkeypatch.setattr(run_state, "LEAST_BYTES", 0)
 
 
 @pytest.fixture
 def gate(in_background: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """The thread writes nothing before it is open."""
-    gate, write = Gate(), background_checkpoint.write_own
+    gate, write = Gate(), run_state.write_own
 
     def write_own(*arguments: Any) -> dict[str, str]:
         assert gate.wait(30)
         return write(*arguments)
 
-    monkeypatch.setattr(background_checkpoint, "write_own", write_own)
+    monkeypatch.setattr(run_state, "write_own", write_own)
     yield gate
     gate.set()
 
@@ -125,7 +124,7 @@ def test_the_checkpoint_is_of_its_step_however_many_updates_are_made_meanwhile(
     start, gate: Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(background_checkpoint, "LEAST_BYTES", 1 << 60)
+        patch.setattr(run_state, "LEAST_BYTES", 1 << 60)
         expected = losses(start("waiting", num_steps=6))
     events = []
     for event in start(num_steps=6):
@@ -186,7 +185,7 @@ def test_a_full_disk_is_the_same_error_as_when_the_training_waits(
         return write(folder, *arguments)
 
     monkeypatch.setattr(checkpoint, "write_full", write_full)
-    monkeypatch.setattr(background_checkpoint, "LEAST_BYTES", 0 if is_background else 1 << 60)
+    monkeypatch.setattr(run_state, "LEAST_BYTES", 0 if is_background else 1 << 60)
     with pytest.raises(OSError, match="No space left") as raised:
         _run_to(start(), stop_after)
     assert raised.value is full
@@ -212,7 +211,7 @@ def test_an_error_of_the_training_leaves_and_announces_the_checkpoint_that_was_b
     monkeypatch.setattr("engine.training.loop.clip_and_step", _raise)
     Timer(0.1, gate.set).start()
     assert next(events) == Saved(3, str(checkpoint_folder(tmp_path / "own", 3)))
-    with pytest.raises(NonFiniteLoss):
+    with pytest.raises(NonFiniteLossError):
         next(events)
     assert [path.name for path in (tmp_path / "own").iterdir()] == ["step-00000003"]
     assert newest_step(tmp_path / "own", CONFIG) == 3
@@ -229,7 +228,7 @@ def test_an_error_of_the_training_is_raised_although_the_checkpoint_cannot_be_wr
             break
     monkeypatch.setattr("engine.training.loop.clip_and_step", _raise)
     gate.set()
-    with pytest.raises(NonFiniteLoss):
+    with pytest.raises(NonFiniteLossError):
         next(events)
     assert list((tmp_path / "own").iterdir()) == []
 
@@ -239,14 +238,14 @@ def _full_disk(*_: object) -> None:
 
 
 def _raise(*_: object) -> None:
-    raise NonFiniteLoss("It is nan.", "Lower the rate.")
+    raise NonFiniteLossError("It is nan.", "Lower the rate.")
 
 
 @pytest.mark.parametrize("free", [None, 100])
 def test_without_memory_for_a_copy_the_training_waits(
     start, expected: list[float], in_background: None, monkeypatch: pytest.MonkeyPatch, free: int | None
 ) -> None:
-    monkeypatch.setattr(background_checkpoint, "free_main_memory", lambda: free)
+    monkeypatch.setattr(run_state, "free_main_memory", lambda: free)
     events = list(start())
     assert losses(events) == expected
     assert _num_waited(events) == 3
@@ -273,7 +272,7 @@ def _kill() -> None:
 
 
 def _kill_while_it_writes() -> None:
-    write = background_checkpoint.write_own
+    write = run_state.write_own
 
     def write_own(folder: Path, *arguments: Any) -> dict[str, str]:
         hashes = write(folder, *arguments)
@@ -283,7 +282,7 @@ def _kill_while_it_writes() -> None:
             _kill()
         return hashes
 
-    background_checkpoint.write_own = write_own
+    run_state.write_own = write_own
 
 
 def _kill_before_it_has_its_name() -> None:
@@ -370,7 +369,7 @@ def test_a_process_that_cannot_write_its_part_leaves_the_checkpoint_before(make_
     run = make_run("ab", "many", shard=True, checkpoint_every=3)
     shown = together(2, replace(run, cannot_write=6, in_background=True))
     assert shown[1].error == "OSError: no space left"
-    assert shown[0].error.startswith("LostRank: A process of the training is gone")
+    assert shown[0].error.startswith("LostRankError: A process of the training is gone")
     assert [path.name for path in run.folder.iterdir()] == ["step-00000003"]
     assert newest_step(run.folder, run.config) == 3
 
@@ -378,7 +377,7 @@ def test_a_process_that_cannot_write_its_part_leaves_the_checkpoint_before(make_
 def test_an_error_of_one_process_leaves_no_part(make_run) -> None:  # noqa: F811
     run = replace(make_run("ab", "many", checkpoint_every=3), in_background=True, broken_after=4)
     shown = together(2, run)
-    assert all(one.error.startswith("NonFiniteLoss") for one in shown)
+    assert all(one.error.startswith("NonFiniteLossError") for one in shown)
     assert {path.name for path in run.folder.iterdir()} <= {"step-00000003"}  # there if it was written so soon
 
 
@@ -386,7 +385,7 @@ def test_an_error_of_one_process_leaves_no_part(make_run) -> None:  # noqa: F811
 def test_several_processes_on_cpus_have_no_core_for_a_thread(
     in_background: None, monkeypatch: pytest.MonkeyPatch, num_processes: int, device: str, pays: bool
 ) -> None:
-    monkeypatch.setattr(background_checkpoint, "free_main_memory", lambda: 1 << 40)
+    monkeypatch.setattr(run_state, "free_main_memory", lambda: 1 << 40)
     team, state = ProcessGroup(), {"a": torch.zeros(1, device=device)}
     team.num_processes = num_processes
-    assert background_checkpoint.pays_off(state, team) is pays
+    assert run_state.pays_off(state, team) is pays

@@ -17,12 +17,12 @@ from test_low_bits import CONFIG, held_out, losses, seed, trained  # noqa: F401 
 from engine.config import TrainingConfig
 from engine.errors import EngineError, TrainingError
 from engine.methods.registry import get_method
+from engine.training import low_bits
 from engine.training.checkpoint import state_at
 from engine.training.distributed import ProcessGroup
 from engine.training.inspection import Held, observed_by
 from engine.training.loop import train
-from engine.training.memory import low_bits
-from engine.training.memory.low_bits import rounded_at_random
+from engine.training.low_bits import rounded_at_random
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
 
 SHORT = {"precision": "bf16_weights"}

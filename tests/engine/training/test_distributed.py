@@ -219,5 +219,5 @@ def test_a_loss_of_one_process_that_is_no_number_stops_all_before_anything_is_up
     run = replace(make_run("ab", "nan"), broken="b")
     errors = [one.error for one in together(2, run)]
     assert len(errors) == 2
-    assert all(error.startswith("NonFiniteLoss: The held-out loss of ") for error in errors)
+    assert all(error.startswith("NonFiniteLossError: The held-out loss of ") for error in errors)
     assert not list(run.folder.glob("step-*"))

@@ -14,12 +14,11 @@ import pytest
 import torch
 
 from engine.config import ModelConfig, TrainingConfig
-from engine.errors import LostRank, NonFiniteLoss, TrainingError
+from engine.errors import LostRankError, NonFiniteLossError, TrainingError
 from engine.events import Progress, Step
-from engine.methods.joint_training import Task, train_distributed
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe, Task, train_distributed
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import methods
-from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.training.ipc import from_line, read_failure, report_error, report_failure, to_line
@@ -136,7 +135,9 @@ def test_a_killed_process_ends_all_and_is_named(seed, domains, tmp_path: Path) -
     up_to(events, 2)
     victim = next(p for p in processes(tmp_path / "killed") if p.environ().get("RANK") == "1")
     victim.kill()
-    with pytest.raises(LostRank, match=r"Process 1 of 2 ended without an error message: Signal 9 \(SIGKILL\)") as error:
+    with pytest.raises(
+        LostRankError, match=r"Process 1 of 2 ended without an error message: Signal 9 \(SIGKILL\)"
+    ) as error:
         up_to(events, 1_000)
     assert error.value.rank == 1
     assert "fewer processes" in error.value.next_step
@@ -178,16 +179,18 @@ for event in train_distributed(2, task.seed_folder, task.domains, task.config, t
 def test_an_error_of_one_process_ends_all_with_its_last_line(seed, domains, tmp_path: Path) -> None:
     small = tmp_path / "small"
     fresh_model(ModelConfig(num_layers=1, width=32, num_heads=2, ffn_width=64), 100).save_pretrained(small)
-    with pytest.raises(LostRank, match=r"Process [01] of 2 raised an unexpected error: IndexError: index out of range"):
+    with pytest.raises(
+        LostRankError, match=r"Process [01] of 2 raised an unexpected error: IndexError: index out of range"
+    ):
         list(train_distributed(2, small, domains[:2], CONFIG, tmp_path / "bug", log=tmp_path / "log"))
     assert "Traceback" in (tmp_path / "log").read_text()
     assert not processes(tmp_path / "bug")
 
 
 def test_a_problem_keeps_its_class_and_words_over_the_line(tmp_path: Path) -> None:
-    report_error(tmp_path, 2, NonFiniteLoss("The loss must be a number, but is nan.", "Lower the learning rate."))
+    report_error(tmp_path, 2, NonFiniteLossError("The loss must be a number, but is nan.", "Lower the learning rate."))
     problem = read_failure(tmp_path, 3)
-    assert isinstance(problem, NonFiniteLoss)
+    assert isinstance(problem, NonFiniteLossError)
     assert (problem.problem, problem.next_step) == (
         "The loss must be a number, but is nan.",
         "Lower the learning rate.",
@@ -200,7 +203,7 @@ def test_a_problem_keeps_its_class_and_words_over_the_line(tmp_path: Path) -> No
     assert "Process 0 of 3" in str(read_failure(tmp_path, 3))
     lost = read_failure(tmp_path, 3)
     assert "fewer processes" in str(lost)
-    assert isinstance(lost, LostRank)
+    assert isinstance(lost, LostRankError)
     assert lost.lacks_memory
 
 
@@ -208,7 +211,7 @@ def test_a_problem_keeps_its_class_and_words_over_the_line(tmp_path: Path) -> No
 def test_a_process_that_was_killed_lacked_memory_perhaps(tmp_path: Path, exit_code: int, lacks_memory: bool) -> None:
     report_failure(tmp_path, 1, exit_code, "Signal")
     lost = read_failure(tmp_path, 3)
-    assert isinstance(lost, LostRank)
+    assert isinstance(lost, LostRankError)
     assert (lost.rank, lost.lacks_memory) == (1, lacks_memory)
 
 

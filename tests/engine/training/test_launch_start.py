@@ -13,7 +13,7 @@ import pytest
 
 from engine.errors import TrainingError
 from engine.training.launch import run_workers
-from engine.training.launchers.base import Node
+from engine.training.launchers import Node
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from engine.errors import TrainingError
 from engine.models.rows import Rows
 from engine.training.data import BlockSampler
-from engine.training.layout import Layout, layout_of, most_ranks
+from engine.training.distributed import Layout, layout_of, most_ranks
 
 UP_TO_NINE = [
     Layout(tuple(f"e{i}" for i in range(num_keys)), num_ranks)

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from engine.config import TrainingConfig
-from engine.errors import NonFiniteLoss, TrainingError
+from engine.errors import NonFiniteLossError, TrainingError
 from engine.events import Evaluated, Requirements, Saved, Step, TrainingFinished
 from engine.files import write_manifest
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe
 from engine.methods.registry import methods
 from engine.models.context_length import require_context
 from engine.models.multi_expert import MultiExpertModel
@@ -268,7 +268,7 @@ def test_a_loss_that_is_no_number_stops_before_anything_is_updated(make_model, m
     with torch.no_grad():
         next(iter(model.expert_parameters("code").values())).fill_(float("nan"))
     before = weights(model)
-    with pytest.raises(NonFiniteLoss, match="nothing was updated"):
+    with pytest.raises(NonFiniteLossError, match="nothing was updated"):
         list(train(model, make_texts(KEYS), CONFIG, tmp_path))
     assert all(
         torch.equal(tensor.nan_to_num(), before[name].nan_to_num()) for name, tensor in model.state_dict().items()
@@ -279,7 +279,7 @@ def test_a_loss_that_is_no_number_stops_before_anything_is_updated(make_model, m
 def test_a_last_update_that_breaks_the_weights_is_no_training(make_model, make_texts, tmp_path: Path) -> None:
     config = replace(CONFIG, num_steps=1)
     object.__setattr__(config, "learning_rate", math.inf)  # nobody may ask for it
-    with pytest.raises(NonFiniteLoss, match="after step 1 is "):
+    with pytest.raises(NonFiniteLossError, match="after step 1 is "):
         list(train(make_model(["law"]), make_texts(["law"]), config, tmp_path))
     assert not list(tmp_path.glob("step-*"))
 

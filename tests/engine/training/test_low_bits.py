@@ -21,7 +21,7 @@ from engine.training import loop
 from engine.training.distributed import ProcessGroup
 from engine.training.inspection import Held, observed_by
 from engine.training.loop import train
-from engine.training.memory.low_bits import frozen_in_4bit
+from engine.training.low_bits import frozen_in_4bit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of bitsandbytes, on CPUs
 CONFIG = TrainingConfig(

@@ -21,9 +21,8 @@ from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.text.blocks import CONTEXT, COUNTED, MASK_RULE, PADDING, Tokens
 from engine.text.eval_sample import EvalSample
-from engine.training.data import BlockSampler, DomainText
+from engine.training.data import BlockSampler, DomainText, counted_rows
 from engine.training.loop import train
-from engine.training.loss_means import counted_rows
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer
 
 BLOCK = 16

@@ -10,24 +10,23 @@ from typing import Any
 import pytest
 import torch
 
-from engine import free_memory
+from engine import device as device_module
 from engine.config import ModelConfig, TrainingConfig
-from engine.errors import DoesNotFit
+from engine.device import megabytes, shapes_only
+from engine.errors import DoesNotFitError
 from engine.events import Event, Requirements, Step
 from engine.files import folder_size
-from engine.free_memory import megabytes
-from engine.methods.recipe import Recipe
+from engine.methods.joint_training import Recipe
 from engine.methods.registry import methods
 from engine.models.families import fresh_model
 from engine.models.trainable_model import trainable
-from engine.shapes_only import shapes_only
 from engine.text.blocks import Tokens
+from engine.training import memory as module
 from engine.training.checkpoint import checkpoint_folder
 from engine.training.data import DomainText
 from engine.training.inspection import Held, observed_by
 from engine.training.loop import train
-from engine.training.memory import needs as module
-from engine.training.memory.needs import least_needs, require_memory_to_build
+from engine.training.memory import least_needs, require_memory_to_build
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SHAPE = ModelConfig("llama", num_layers=4, width=32, num_heads=2, ffn_width=64, max_positions=64)
@@ -93,7 +92,7 @@ def test_what_exceeds_the_memory_is_refused_before_the_first_update(
         return list(train(model, [text(keys[0])], CONFIG, tmp_path, only_experts=learns))
 
     monkeypatch.setattr(module, "most_memory", lambda _: least - 1)
-    with pytest.raises(DoesNotFit, match="It takes at least"):
+    with pytest.raises(DoesNotFitError, match="It takes at least"):
         run()
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(module, "most_memory", lambda _: least)
@@ -107,10 +106,10 @@ def test_the_nearest_options_that_fit_are_named(seed: Path, monkeypatch: pytest.
     short = least_needs(model, trained, replace(CONFIG, optimizer="adamw_8bit"), CPU)
     assert short.optimizer < full.optimizer
     monkeypatch.setattr(module, "most_memory", lambda _: short.on_device)
-    with pytest.raises(DoesNotFit) as refused:
+    with pytest.raises(DoesNotFitError) as refused:
         module.require_memory(full, CONFIG, lambda config: least_needs(model, trained, config, CPU))
     assert refused.value.next_step == "It may fit with optimizer adamw_8bit."
-    with pytest.raises(DoesNotFit, match="choose a smaller seed model"):  # bits are saved in one process only
+    with pytest.raises(DoesNotFitError, match="choose a smaller seed model"):  # bits are saved in one process only
         module.require_memory(full, CONFIG)
 
 
@@ -123,7 +122,7 @@ def test_weights_in_bfloat16_take_half_and_are_given_no_option_of_8_bits(
     full, half = (least_needs(model, trained, one, CPU) for one in (CONFIG, in_bf16))
     assert (half.gradients, half.optimizer) == (full.gradients // 2, full.optimizer)
     monkeypatch.setattr(module, "most_memory", lambda _: 1)
-    with pytest.raises(DoesNotFit, match="It takes at least"):
+    with pytest.raises(DoesNotFitError, match="It takes at least"):
         module.require_memory(half, in_bf16, lambda config: least_needs(model, trained, config, CPU))
 
 
@@ -137,8 +136,8 @@ def test_a_gpu_without_a_number_is_the_current_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "mem_get_info", of((50, 100)))
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", of(0.4))
     monkeypatch.setattr(torch.cuda, "memory_reserved", of(5))
-    assert free_memory.most_memory(GPU) == 40
-    assert free_memory.most_memory(torch.device("cuda:1")) == 40
+    assert device_module.most_memory(GPU) == 40
+    assert device_module.most_memory(torch.device("cuda:1")) == 40
     assert numbers == [3, 3, 3, 1, 1, 1]
 
 
@@ -163,7 +162,7 @@ def test_a_large_seed_is_refused_before_a_weight_is_read(seed: Path, monkeypatch
 
     require_memory_to_build(build, seed, None, CONFIG, CPU)
     monkeypatch.setattr(module, "most_memory", lambda _: 1000)
-    with pytest.raises(DoesNotFit):
+    with pytest.raises(DoesNotFitError):
         require_memory_to_build(build, seed, None, CONFIG, CPU)
     assert {one.device.type for model in builds for one in model.parameters()} == {"meta"}
 
@@ -179,7 +178,7 @@ def test_of_a_divided_model_the_weights_are_counted_before_it_is_built(
     divided = replace(CONFIG, shard=True)
     require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
     sizes["cpu"] -= 1
-    with pytest.raises(DoesNotFit):
+    with pytest.raises(DoesNotFitError):
         require_memory_to_build(lambda: built(seed, "dense")[0], seed, None, divided, GPU)
 
 
@@ -200,19 +199,19 @@ def test_a_process_can_have_what_it_has_and_what_is_free(monkeypatch: pytest.Mon
     machine, process = tmp_path / "meminfo", tmp_path / "status"
     machine.write_text("MemTotal: 900 kB\nMemAvailable: 100 kB\nSwapFree: 20 kB\nHugePages_Total: 0\n")
     process.write_text("Name:\tpython\nVmRSS:\t   7 kB\n")
-    monkeypatch.setattr(free_memory, "_MACHINE", machine)
-    monkeypatch.setattr(free_memory, "_PROCESS", process)
-    monkeypatch.setattr(free_memory, "_CGROUP", tmp_path)
-    assert free_memory.most_memory(CPU) == 127 * 1024
-    assert free_memory.free_main_memory() == 100 * 1024
+    monkeypatch.setattr(device_module, "_MACHINE", machine)
+    monkeypatch.setattr(device_module, "_PROCESS", process)
+    monkeypatch.setattr(device_module, "_CGROUP", tmp_path)
+    assert device_module.most_memory(CPU) == 127 * 1024
+    assert device_module.free_main_memory() == 100 * 1024
     for name, value in {
         "memory.max": 50 * 1024,
         "memory.current": 10 * 1024,
         "memory.stat": "inactive_file 2048",
     }.items():
         (tmp_path / name).write_text(f"{value}\n")
-    assert free_memory.most_memory(CPU) == (50 - 10 + 2 + 20 + 7) * 1024
-    assert free_memory.free_main_memory() == (50 - 10 + 2) * 1024
+    assert device_module.most_memory(CPU) == (50 - 10 + 2 + 20 + 7) * 1024
+    assert device_module.free_main_memory() == (50 - 10 + 2) * 1024
     machine.unlink()
-    assert free_memory.free_main_memory() is None
-    assert free_memory.most_memory(CPU) is None
+    assert device_module.free_main_memory() is None
+    assert device_module.most_memory(CPU) is None

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from engine.config import TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
-from engine.methods.row_registry import new_placement
+from engine.methods.multi_expert_files import new_placement
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.text.blocks import CONTEXT, COUNTED, PADDING, Tokens

@@ -8,10 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.errors import LostNode, LostRank, TrainingError
+from engine.errors import LostNodeError, LostRankError, TrainingError
 from engine.methods.joint_training import train_distributed
-from engine.training.launchers.base import SlurmLauncher
-from engine.training.launchers.remote_shell import Host, RemoteShellLauncher, read_hostfile
+from engine.training.launchers import Host, RemoteShellLauncher, SlurmLauncher, read_hostfile
 from tests import network, slurm
 from tests.engine.training.launched import (
     CONFIG,
@@ -67,7 +66,7 @@ def test_a_host_that_is_cut_off_ends_the_training_and_is_named(seed, domains, ho
     )
     up_to(events, 2)
     hosts[1].cut_off()
-    with pytest.raises(LostNode, match=rf"Node 2 of 2 \({hosts[1].name}\)"):
+    with pytest.raises(LostNodeError, match=rf"Node 2 of 2 \({hosts[1].name}\)"):
         up_to(events, 1_000_000)
     eventually(lambda: not processes(folder))  # those of the lost host end by themselves
 
@@ -109,7 +108,7 @@ def test_a_killed_process_of_another_host_is_named(seed, domains, launcher, tmp_
     )
     up_to(events, 2)
     next(one for one in processes(folder) if one.environ().get("RANK") == "3").kill()
-    with pytest.raises(LostRank, match=r"Process 3 of 4 ended without an error message: Signal 9 \(SIGKILL\)"):
+    with pytest.raises(LostRankError, match=r"Process 3 of 4 ended without an error message: Signal 9 \(SIGKILL\)"):
         up_to(events, 1_000_000)
     eventually(lambda: not processes(folder))
 

@@ -15,7 +15,7 @@ from ranks import by_itself, model_of, together
 from test_distributed import STOPPED_EARLY, assert_same_training, make_run, weights  # noqa: F401 (a fixture)
 
 from engine.events import TrainingFinished
-from engine.training.layout import Layout
+from engine.training.distributed import Layout
 
 SHARDED = {"shard": True}
 
@@ -76,5 +76,5 @@ def test_early_stopping_keeps_the_best_parts_and_is_resumed_to_the_bit(make_run)
 
 def test_a_loss_that_is_no_number_stops_all_before_anything_is_updated(make_run) -> None:  # noqa: F811
     run = replace(make_run("ab", "nan", **SHARDED), broken="b")
-    assert all(one.error.startswith("NonFiniteLoss: The held-out loss of ") for one in together(2, run))
+    assert all(one.error.startswith("NonFiniteLossError: The held-out loss of ") for one in together(2, run))
     assert not list(run.folder.glob("step-*"))

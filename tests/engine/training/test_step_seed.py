@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from engine.training.step_seed import step_seed
+from engine.training.data import step_seed
 
 
 @pytest.mark.parametrize(

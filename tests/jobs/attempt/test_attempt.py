@@ -22,7 +22,7 @@ from jobs.attempt import attempt
 from jobs.attempt.attempt import log_traceback, new_owner, run_here, take
 from jobs.attempt.work import log_path
 from jobs.queue import submit
-from workbench.errors import JobError, LeaseLost, RegistryUnavailable
+from workbench.errors import JobError, LeaseLostError, RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.settings import Settings
@@ -221,7 +221,7 @@ def test_after_another_took_over_nothing_is_written(
                 session.get_one(rows.Job, job_id).lease_until = time.time() - 1
             taken = take(servers.settings, job_id, "thief")
 
-    with pytest.raises((LeaseLost, JobError)):
+    with pytest.raises((LeaseLostError, JobError)):
         run_until(job_id, at_step(50, steal))
     row = servers.row(job_id)
     assert (row.state, row.owner, servers.num_effects(job_id)) == ("running", "thief", 0)
@@ -248,7 +248,7 @@ def registry_away(
         nonlocal num_refused
         if is_away and num_refused < num_refusals:
             num_refused += 1
-            raise RegistryUnavailable("The registry does not answer.")
+            raise RegistryUnavailableError("The registry does not answer.")
         return real(settings)
 
     with monkeypatch.context() as patch:
@@ -266,7 +266,7 @@ def test_a_registry_that_stays_away_stops_the_work_with_a_checkpoint(
     claim = take(servers.settings, job_id, new_owner())
     assert claim is not None
     events = attempt.attempt(claim, servers.settings, os.abort)
-    with pytest.raises(LeaseLost, match="did not respond for a full lease"):
+    with pytest.raises(LeaseLostError, match="did not respond for a full lease"):
         registry_away(monkeypatch, after_step=10, num_refusals=math.inf, events=events)
     assert int((servers.settings.jobs_folder / job_id / "work" / "step").read_text()) > 10
     assert servers.row(job_id).state == "running"

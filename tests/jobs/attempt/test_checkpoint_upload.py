@@ -20,7 +20,7 @@ from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.reporting import Reporter
 from jobs.attempt.work import Claim, Work
 from jobs.queue import submit
-from workbench.errors import StoreFailed
+from workbench.errors import StoreFailedError
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
@@ -198,9 +198,9 @@ def test_an_upload_that_fails_pauses_the_job_with_cause_and_next_step(
     servers: RunningWorkbench, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise StoreFailed("The store is full.", "Free some space there, then resume the job.")
+        raise StoreFailedError("The store is full.", "Free some space there, then resume the job.")
 
-    with monkeypatch.context() as patched, pytest.raises(StoreFailed):
+    with monkeypatch.context() as patched, pytest.raises(StoreFailedError):
         patched.setattr(ObjectStore, "put", refuse)
         list(run_here(job_id))
     card = servers.card(job_id)

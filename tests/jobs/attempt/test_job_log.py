@@ -20,7 +20,7 @@ from jobs.attempt.work import log_path
 from jobs.queue import submit, tasks
 from tests.services.s3_server import BUCKET, moto, use
 from ui.cli.app import main as cli
-from workbench.errors import StoreFailed
+from workbench.errors import StoreFailedError
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
@@ -146,7 +146,7 @@ def test_a_store_that_is_away_fails_no_job_and_hides_no_log(
 ) -> None:
     def away(self: ObjectStore, name: str, *_: Any) -> None:
         names.append(name)
-        raise StoreFailed(f"The store {self.url} does not answer.", "Check it.")
+        raise StoreFailedError(f"The store {self.url} does not answer.", "Check it.")
 
     names: list[str] = []
     job_id = submit.submit(job_spec())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import CorpusError, EngineError, LostRank
+from engine.errors import CorpusError, EngineError, LostRankError
 from jobs.attempt.outcomes import outcome_of
-from workbench.errors import BadSpec, DiskFull
+from workbench.errors import BadSpecError, DiskFullError
 
 
 class OutOfMemoryError(RuntimeError):
@@ -37,13 +37,13 @@ def test_a_bad_document_is_named_by_file_and_line(tmp_path: Path) -> None:
 
 
 def test_all_complaints_of_a_spec_are_reported(tmp_path: Path) -> None:
-    assert ending(BadSpec(["One.", "Two."]), tmp_path)[1] == "One. Two."
+    assert ending(BadSpecError(["One.", "Two."]), tmp_path)[1] == "One. Two."
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        DiskFull("The disk is full.", "Free some space."),
+        DiskFullError("The disk is full.", "Free some space."),
         OSError(errno.ENOSPC, "No space left on device"),
         RuntimeError("I/O error: No space left on device (os error 28)"),
     ],
@@ -72,10 +72,10 @@ def test_too_little_memory_pauses_and_says_what_to_make_smaller(error: Exception
 
 def test_a_process_of_several_that_lacked_memory_pauses_and_another_loss_fails(tmp_path: Path) -> None:
     problem = "Process 1 of 2 ended without an error message: Signal 9 (SIGKILL)."
-    state, shown, next_step = ending(LostRank(problem, lacks_memory=True), tmp_path)
+    state, shown, next_step = ending(LostRankError(problem, lacks_memory=True), tmp_path)
     assert (state, shown) == ("paused", problem)
     assert next_step.startswith("Resume the job when memory is free")
-    assert ending(LostRank(problem), tmp_path)[0] == "failed"
+    assert ending(LostRankError(problem), tmp_path)[0] == "failed"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFileError
 from engine.events import Evaluated, PartOrder, Progress, Saved, Saving, Step, TrainingFinished
 from jobs.attempt import reporting
 from jobs.attempt.estimate import Estimate, Pace
@@ -71,11 +71,11 @@ def test_no_flipped_bit_in_the_throughput_is_taken_for_what_was_written(tmp_path
         changed = bytearray(written)
         changed[bit // 8] ^= 1 << bit % 8
         file.write_bytes(changed)
-        with suppress(DamagedFile):
+        with suppress(DamagedFileError):
             assert Throughput.load(file) == kept  # such as E for e in 5.5e9
     for cut in (b"", written[:20], b"[1]", b"null", b'{"num_steps": 1, "more": 2}'):
         file.write_bytes(cut)
-        with pytest.raises(DamagedFile):
+        with pytest.raises(DamagedFileError):
             Throughput.load(file)
 
 

@@ -15,7 +15,7 @@ from jobs.attempt.attempt import take
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.queue import submit
-from workbench.errors import StoreFailed
+from workbench.errors import StoreFailedError
 from workbench.store.object_store import ObjectStore
 
 
@@ -59,9 +59,9 @@ def test_a_store_that_is_away_makes_nothing_again(work: Work, monkeypatch: pytes
     shutil.rmtree(first)
 
     def away(*_: object) -> None:
-        raise StoreFailed("The store does not answer.", "Check it.")
+        raise StoreFailedError("The store does not answer.", "Check it.")
 
-    with monkeypatch.context() as patched, pytest.raises(StoreFailed):
+    with monkeypatch.context() as patched, pytest.raises(StoreFailedError):
         patched.setattr(ObjectStore, "read", away)
         cached(work)
     assert cached(work) == (first, [])

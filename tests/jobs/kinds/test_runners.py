@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 from jobs.attempt.work import load_runner
-from workbench.errors import BadSpec
-from workbench.kinds.catalog import known_kinds
+from workbench.errors import BadSpecError
+from workbench.kinds.kind import known_kinds
 
 
 @pytest.mark.parametrize("name", known_kinds())
@@ -23,10 +23,10 @@ def test_a_kind_has_a_generator_that_runs_it(name: str) -> None:
 @pytest.mark.parametrize("path", ["no_such_package.runner:run", "jobs.kinds.analysis.evaluate:no_such_function"])
 def test_a_runner_that_cannot_be_imported_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_kinds(), "evaluate", replace(known_kinds()["evaluate"], runner=path))
-    with pytest.raises(BadPlugin, match=f"{path} cannot be imported"):
+    with pytest.raises(BadPluginError, match=f"{path} cannot be imported"):
         load_runner("evaluate")
 
 
 def test_an_unknown_kind_has_none() -> None:
-    with pytest.raises(BadSpec, match="is unknown: 'no-such-kind'"):
+    with pytest.raises(BadSpecError, match="is unknown: 'no-such-kind'"):
         load_runner("no-such-kind")

@@ -8,7 +8,7 @@ from jobs.attempt.attempt import take
 from jobs.attempt.work import Work
 from jobs.kinds.shared.scoring import Scored, register_scores
 from workbench.job_records import jobs as rows
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.registry import database
 from workbench.schema.tables import Evaluation
 

@@ -22,12 +22,12 @@ from jobs.queue import submit, tasks
 from jobs.queue.choosing import chosen, leasing
 from jobs.queue.device_registration import gpus_of, registered, tenancy
 from jobs.queue.local_runner import run_jobs
-from workbench.errors import BadSettings, BadSpec, DevicesBusy, LostGpu
+from workbench.answers.cards import DeviceCard, DeviceHolder
+from workbench.errors import BadSettingsError, BadSpecError, DevicesBusyError, LostGpuError
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool, list_devices
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
-from workbench.registry.cards import DeviceCard, DeviceHolder
 from workbench.schema.tables import Device
 from workbench.settings import Settings, read_settings
 
@@ -218,7 +218,7 @@ def test_a_worker_without_gpus_leaves_jobs_that_require_some(servers: RunningWor
     asking, plain = create(1), create()
     with leasing(DevicePool("here")), chosen(servers.settings) as job_id:
         assert job_id == plain
-    with pytest.raises(DevicesBusy):
+    with pytest.raises(DevicesBusyError):
         take(servers.settings, asking, "somebody", DevicePool("here"))
     assert servers.card(asking).state == "queued"
 
@@ -231,7 +231,7 @@ def test_a_job_whose_gpu_is_gone_goes_back_and_the_gpu_is_offered_again_when_a_w
     with registered(settings, lambda: PRESENT[:1]) as pool, leasing(pool):
         claim = take(settings, job_id, "somebody", pool)
         assert claim is not None
-        with pytest.raises(LostGpu, match=r"GPU 4 \(H100\)"):
+        with pytest.raises(LostGpuError, match=r"GPU 4 \(H100\)"):
             list(attempt(claim, settings, sys.exit))  # this process sees no GPU
         card = servers.card(job_id)
         assert (card.state, card.attempt, servers.num_starts(job_id)) == ("queued", 0, 0)
@@ -253,14 +253,14 @@ def test_the_numbers_name_the_gpus_that_are_there(home: Path) -> None:
     assert gpus_of(Settings(device="cpu"), lambda: PRESENT) == []
     assert gpus_of(settings, list) == []
     assert [gpu.visible for gpu in gpus_of(pretended(settings, "4-6"), list)] == ["4", "5", "6"]
-    with pytest.raises(BadSpec, match=r"There is no GPU 4, 5: this process sees 4, numbered from 0\."):
+    with pytest.raises(BadSpecError, match=r"There is no GPU 4, 5: this process sees 4, numbered from 0\."):
         gpus_of(pretended(settings, "3-5"), lambda: PRESENT)
 
 
 @pytest.mark.parametrize("value", ["many", "3-1", "-1", "1;2", "0-99999"])
 def test_numbers_that_are_none_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_GPUS", value)
-    with pytest.raises(BadSettings, match="WORKBENCH_GPUS must be numbers or ranges"):
+    with pytest.raises(BadSettingsError, match="WORKBENCH_GPUS must be numbers or ranges"):
         read_settings()
 
 

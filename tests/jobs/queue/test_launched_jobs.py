@@ -11,17 +11,16 @@ import pytest
 from tiny_kind import job_spec
 from world import RunningWorkbench, eventually
 
-from engine.errors import LostNode
+from engine.errors import LostNodeError
 from engine.gpus import Gpu
-from engine.training.launchers.base import LocalLauncher, SlurmLauncher
-from engine.training.launchers.remote_shell import Host, RemoteShellLauncher
+from engine.training.launchers import Host, LocalLauncher, RemoteShellLauncher, SlurmLauncher
 from jobs.attempt.attempt import take
 from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn, node_address
 from jobs.attempt.outcomes import outcome_of
 from jobs.attempt.work import Claim, Work
 from jobs.queue.choosing import chosen, leasing
 from jobs.queue.device_registration import registered
-from workbench.errors import BadSettings, BadSpec
+from workbench.errors import BadSettingsError, BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
 from workbench.kinds.training.train_joint import TrainJoint
@@ -105,7 +104,7 @@ def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> Non
     private = ("WORKBENCH_", "AWS_")
     hosts = (Host("two", 2, ("1", "3")),)
     assert launcher(away, "two/1", "two/3") == RemoteShellLauncher(hosts, "10.1.2.3", shell, private)
-    with pytest.raises(BadSpec, match="runs by a worker, which leases their slots"):
+    with pytest.raises(BadSpecError, match="runs by a worker, which leases their slots"):
         launcher(away)
     slurm = away.model_copy(
         update={"launcher": "slurm", "processes_per_node": 4, "slurm_options": "--partition='my gpus'", "device": "cpu"}
@@ -118,9 +117,9 @@ def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> Non
 
 def test_an_address_that_no_other_machine_reaches_is_refused(home: Path) -> None:
     assert home
-    with pytest.raises(BadSpec, match=r"cannot reach this one as localhost, which is 127\.0\.0\.1 here"):
+    with pytest.raises(BadSpecError, match=r"cannot reach this one as localhost, which is 127\.0\.0\.1 here"):
         node_address(Settings(node_address="localhost"))
-    with pytest.raises(BadSpec, match="has no address"):
+    with pytest.raises(BadSpecError, match="has no address"):
         node_address(Settings(node_address="no-such-host.invalid"))
 
 
@@ -160,11 +159,11 @@ def test_a_server_with_a_value_that_no_setting_has_ends_with_one_sentence(
     code, lines = ended_with({f"WORKBENCH_{variable}": value}, module)
     assert (code, len(lines)) == (status, 1), lines
     assert lines[0].startswith(f"WORKBENCH_{variable} must be ")
-    assert lines[0].endswith("Set it anew, or leave it out.")
+    assert lines[0].endswith("Change it or leave it unset.")
 
 
 def test_a_training_whose_machine_is_lost_returns_to_the_queue(tmp_path: Path) -> None:
-    outcome = outcome_of(LostNode("Node 2 of 2 (gpu2) does not answer."), tmp_path, tmp_path / "log")
+    outcome = outcome_of(LostNodeError("Node 2 of 2 (gpu2) does not answer."), tmp_path, tmp_path / "log")
     assert (outcome.state, outcome.problem) == ("queued", "Node 2 of 2 (gpu2) does not answer.")
     assert outcome.attempt_counts
 
@@ -179,12 +178,12 @@ def test_the_slots_of_a_lost_host_are_not_offered_before_it_can_be_reached(
         job_id = create(2)
         claim = take(settings, job_id, "somebody", pool)
         assert claim is not None
-        with pytest.raises(LostNode), lost_hosts_withdrawn(Work(claim, settings)):
-            raise LostNode("It is gone.", node="one")
+        with pytest.raises(LostNodeError), lost_hosts_withdrawn(Work(claim, settings)):
+            raise LostNodeError("It is gone.", node="one")
         assert there(servers) == ["two/0", "two/1"]
 
 
 def test_quotes_that_stay_open_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_SLURM_OPTIONS", "--partition='my gpus")
-    with pytest.raises(BadSettings, match="WORKBENCH_SLURM_OPTIONS must be words as in a shell, but has no closing"):
+    with pytest.raises(BadSettingsError, match="WORKBENCH_SLURM_OPTIONS must be words as in a shell: no closing"):
         read_settings()

@@ -15,7 +15,7 @@ from world import HERE, RunningWorkbench
 from jobs.queue import local_runner, tasks
 from jobs.queue.local_runner import cards_of, run_jobs
 from jobs.queue.scheduler import LeaseReaper
-from workbench.errors import RegistryUnavailable
+from workbench.errors import RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
@@ -130,7 +130,7 @@ def test_a_registry_that_is_away_for_a_moment_ends_nothing(
         def calling(*given: Any) -> Any:
             if failures[name]:
                 failures[name] -= 1
-                raise RegistryUnavailable("The registry does not respond.", "Try again in a moment.")
+                raise RegistryUnavailableError("The registry does not respond.", "Try again in a moment.")
             return call(*given)
 
         monkeypatch.setattr(local_runner, name, calling)
@@ -146,9 +146,9 @@ def test_a_registry_that_stays_away_ends_the_command(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: Any) -> Any:
-        raise RegistryUnavailable("The registry does not respond.", "Try again in a moment.")
+        raise RegistryUnavailableError("The registry does not respond.", "Try again in a moment.")
 
     monkeypatch.setattr(local_runner, "cards_of", away)
     short = Settings(**{**servers.settings.model_dump(), "lease_seconds": 1.0})
-    with pytest.raises(RegistryUnavailable):
+    with pytest.raises(RegistryUnavailableError):
         list(run_jobs([create()], short))

@@ -12,7 +12,7 @@ from world import RunningWorkbench, eventually
 from jobs.attempt.attempt import take
 from jobs.queue import scheduler, submit, tasks
 from jobs.queue.scheduler import Scheduler, num_calls
-from workbench.errors import NoRegistry, RegistryUnavailable
+from workbench.errors import NoRegistryError, RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 
@@ -65,7 +65,7 @@ def test_a_registry_that_was_upgraded_meanwhile_is_left_to_newer_schedulers(
     silence(job_id)
     running = Scheduler(servers.settings)
     monkeypatch.setattr(database, "VERSION", "0001")  # as this program's, whose processes have read the registry
-    with pytest.raises(NoRegistry, match="Install the newer workbench"):
+    with pytest.raises(NoRegistryError, match="Install the newer workbench"):
         running.round()
     assert servers.card(job_id).state == "interrupted"
 
@@ -104,7 +104,7 @@ def test_a_registry_that_is_away_is_tried_again(servers: RunningWorkbench, monke
             return len(rounds) > 3
 
     def away(_: scheduler.LeaseReaper) -> None:
-        raise RegistryUnavailable("The registry does not answer.")
+        raise RegistryUnavailableError("The registry does not answer.")
 
     monkeypatch.setattr(scheduler.LeaseReaper, "reap", away)
     Scheduler(servers.settings).run(Over())  # type: ignore[arg-type]

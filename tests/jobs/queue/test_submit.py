@@ -16,9 +16,9 @@ from jobs.queue.app import make_app
 from jobs.queue.scheduler import Scheduler, num_calls
 from jobs.uploads import uploads_folder
 from ui.present.jobs.job_status import sentence_of
-from workbench.errors import BadSpec, JobError, NotFound, RegistryUnavailable
+from workbench.errors import BadSpecError, JobError, NotFoundError, RegistryUnavailableError
 from workbench.job_records import jobs as rows
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 
@@ -75,9 +75,9 @@ def test_with_a_shared_store_a_job_that_reads_an_upload_says_which_machine_it_wa
 
 
 def test_an_invalid_spec_leaves_no_row(servers: RunningWorkbench) -> None:
-    with pytest.raises(BadSpec, match="max_tokens"):
+    with pytest.raises(BadSpecError, match="max_tokens"):
         submit.submit({"kind": "evaluate", "mixture": "m", "max_tokens": 1})
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         submit.submit(job_spec(), after=["0" * 32])
     with database.reading() as session:
         assert rows.list_jobs(session) == []
@@ -122,7 +122,7 @@ def test_a_job_is_submitted_once_even_when_the_registry_fails_after_it(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def falter(*_: object) -> None:
-        raise RegistryUnavailable("The registry does not answer.")
+        raise RegistryUnavailableError("The registry does not answer.")
 
     monkeypatch.setattr(rows, "mark_sent", falter)
     assert servers.card(submit.submit(job_spec())).state == "queued"

@@ -19,7 +19,7 @@ from jobs.queue.choosing import chosen
 from jobs.queue.tasks import in_words
 from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.schema.tables import Job
 from workbench.settings import Settings

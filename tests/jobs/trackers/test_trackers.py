@@ -19,7 +19,7 @@ from jobs.attempt.work import log_path
 from jobs.queue.submit import run_now
 from jobs.trackers.tracker import Run, TrackerType, known_trackers
 from workbench.job_records.jobs import get_job, metrics
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.registry.database import reading
 from workbench.settings import Settings, get_settings
 

@@ -23,7 +23,7 @@ class TemperedGateConfig(GateConfig):
 
 
 def _build(config: TemperedGateConfig, weights: Sequence[float], _routing: Routing | None) -> Gate:
-    from engine.mixing.fixed import FixedGate
+    from engine.mixing.base import FixedGate
 
     return FixedGate([weight ** (1 / config.softness) for weight in weights], config.top_k)
 

@@ -19,21 +19,27 @@ from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.app import create_app
-from ui.api.schemas.completion import CompletionRequest
-from ui.api.schemas.generation import CHAT_NEUTRAL, NEUTRAL
+from ui.api.schemas.completions import ChatRequest, CompletionRequest
+from ui.api.schemas.generation import NeutralValues
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.server import Health
 from workbench.questions.perplexities import MixRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.requests.body import RequestBody
 from workbench.settings import Settings, get_settings
+from workbench.specs.requests import MixtureRequest
 
 ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3}
+
+
+def neutral_values(request_type: type[RequestBody]) -> dict[str, list[Any]]:
+    """By field that is not supported: the values that change nothing."""
+    schemas = {name: field.json_schema_extra for name, field in request_type.model_fields.items()}
+    return {name: schema["enum"][1:] for name, schema in schemas.items() if isinstance(schema, NeutralValues)}
 
 
 @pytest.fixture
@@ -378,7 +384,7 @@ def test_a_prompt_that_is_too_long_is_named_among_several(api: TestClient) -> No
 @pytest.mark.parametrize(
     "changes",
     [
-        *({name: value} for name, (_, *values) in NEUTRAL.items() for value in values),
+        *({name: value} for name, values in neutral_values(CompletionRequest).items() for value in values),
         *({name: None} for name, field in CompletionRequest.model_fields.items() if not field.is_required()),
         {"stream_options": {"include_usage": None}},
         {"stream_options": {"continuous_usage_stats": True}},
@@ -739,7 +745,7 @@ def test_what_a_conversation_does_not_support_is_refused_by_name(api: TestClient
 @pytest.mark.parametrize(
     "changes",
     [
-        *({name: value} for name, values in CHAT_NEUTRAL.items() for value in values),
+        *({name: value} for name, values in neutral_values(ChatRequest).items() for value in values),
         {"best_of": 1},
         {"suffix": None},
         {"ignore_eos": False},
@@ -879,7 +885,7 @@ NUMBERS = {
     f"{request_type.__name__}.{name}": (request_type, name, kind[0], kind.string)
     for request_type in requests()
     for name, field in request_type.model_fields.items()
-    if name not in NEUTRAL and (kind := re.search(r"\b(int|float)\b", str(field.annotation)))
+    if name not in neutral_values(request_type) and (kind := re.search(r"\b(int|float)\b", str(field.annotation)))
 }
 
 

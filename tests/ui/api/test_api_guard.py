@@ -17,7 +17,7 @@ from starlette.types import Message
 
 from ui.addresses import own_addresses, require_safe_address
 from ui.api.app import create_app
-from ui.errors import UnsafeAddress
+from ui.errors import UnsafeAddressError
 from ui.serving import security
 from ui.serving.login import Login
 from ui.serving.security import MAX_BODY_BYTES, Bodies
@@ -142,13 +142,13 @@ def test_a_browser_gets_a_login_page_and_a_frame_gets_a_password_prompt(enter: O
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.7", "::", "example.org"])
 def test_another_address_without_a_token_is_refused(enter: Open, address: str) -> None:
-    with pytest.raises(UnsafeAddress, match="WORKBENCH_TOKEN"):
+    with pytest.raises(UnsafeAddressError, match="WORKBENCH_TOKEN"):
         enter(host=address)
     require_safe_address(Settings(host=address, token=LONG))
 
 
 def test_another_address_with_a_short_token_is_refused(enter: Open) -> None:
-    with pytest.raises(UnsafeAddress, match="at least 32 characters"):
+    with pytest.raises(UnsafeAddressError, match="at least 32 characters"):
         enter(host="0.0.0.0", token="s3cret")
 
 
@@ -188,7 +188,7 @@ def test_a_proxy_s_name_is_let_in_where_it_is_named(enter: Open, address: str) -
 
 def test_a_named_host_needs_a_long_token_as_an_address_does(enter: Open) -> None:
     for token in ("", "s3cret"):
-        with pytest.raises(UnsafeAddress, match="WORKBENCH_HOSTS"):
+        with pytest.raises(UnsafeAddressError, match="WORKBENCH_HOSTS"):
             enter(hosts="bench.example.org", token=token)
     require_safe_address(Settings(hosts="localhost,127.0.0.1,::1"))
 

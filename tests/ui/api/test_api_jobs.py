@@ -17,11 +17,11 @@ from jobs.attempt.attempt import run_here
 from jobs.attempt.work import log_path
 from ui.api import jobs as routes
 from ui.api.app import create_app
-from ui.generation.followers import MOST_FOLLOWERS
+from ui.generation.app_state import MOST_FOLLOWERS
 from workbench.job_records import jobs, leases
 from workbench.job_records.jobs import create_job
-from workbench.kinds.analysis.selfcheck import SelfCheck
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.analysis import SelfCheck
+from workbench.kinds.kind import known_kinds
 from workbench.registry.database import reading, transaction
 from workbench.settings import Settings
 

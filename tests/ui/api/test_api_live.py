@@ -18,7 +18,7 @@ import uvicorn
 from engine.inference.cancellation import check_cancelled
 from ui.addresses import registry_id
 from ui.client import Client
-from ui.errors import ServerDown, ServerRefused
+from ui.errors import ServerDownError, ServerRefusedError
 from ui.serving import http_limits
 from ui.serving.doctor import examine
 from ui.studio.shared.health import api_signs
@@ -103,7 +103,7 @@ def test_one_who_leaves_the_queue_never_begins(client: Client, host: Any, wait_u
     host.seconds = 0.005
     with closing(client.stream(**ENDLESS)) as first, closing(client.stream(**ENDLESS)) as second:
         next(first), next(second)
-        with pytest.raises(ServerDown, match="in time"), Client(client_settings(client)) as hasty:
+        with pytest.raises(ServerDownError, match="in time"), Client(client_settings(client)) as hasty:
             hasty._http.timeout = 0.3
             hasty.complete(**ENDLESS)
         assert host.most_open == 2
@@ -142,7 +142,7 @@ def test_a_full_queue_is_refused_with_a_time_to_retry(client: Client, stream: bo
     assert (refused.status_code, error["type"], error["code"]) == (429, "rate_limit_error", "rate_limit_exceeded")
     assert 1 <= int(refused.headers["retry-after"]) <= 60
     assert "workbench_unfinished_answers_total 0.0" in client._http.get("/metrics").text
-    with pytest.raises(ServerRefused, match="The server is busy") as caught:
+    with pytest.raises(ServerRefusedError, match="The server is busy") as caught:
         client.complete(**ENDLESS)
     assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")
 
@@ -153,7 +153,7 @@ def test_one_who_waited_and_left_frees_a_place_for_another(client: Client, host:
     with closing(client.stream(**ENDLESS)) as first, closing(client.stream(**ENDLESS)) as second:
         next(first), next(second)
         for _ in range(2):
-            with pytest.raises(ServerDown, match="in time"), Client(client_settings(client)) as hasty:
+            with pytest.raises(ServerDownError, match="in time"), Client(client_settings(client)) as hasty:
                 hasty._http.timeout = 0.3
                 hasty.complete(**ENDLESS)
             wait_until(lambda: client.health().waiting == 0)
@@ -193,9 +193,9 @@ def test_many_concurrent_requests_each_get_their_own_answer(client: Client, host
 
 
 def test_a_refusal_keeps_its_words_and_status(client: Client) -> None:
-    with pytest.raises(ServerRefused, match="nobody") as caught:
+    with pytest.raises(ServerRefusedError, match="nobody") as caught:
         client.complete(model="nobody", prompt="x")
-    with pytest.raises(ServerRefused, match="nobody"):
+    with pytest.raises(ServerRefusedError, match="nobody"):
         next(client.stream(model="nobody", prompt="x"))
 
     assert (caught.value.status, caught.value.code) == (404, "model_not_found")
@@ -203,17 +203,17 @@ def test_a_refusal_keeps_its_words_and_status(client: Client) -> None:
 
 def test_a_wrong_token_is_a_refusal(server: uvicorn.Server, settings: Settings) -> None:
     with Client(Settings(api_port=settings.api_port, token="wrong")) as another:
-        with pytest.raises(ServerRefused, match="token"):
+        with pytest.raises(ServerRefusedError, match="token"):
             another.models()
-        with pytest.raises(ServerRefused, match="token"):
+        with pytest.raises(ServerRefusedError, match="token"):
             another.health()
 
 
 def test_no_server_is_reported_with_the_command_to_run(free_port: int) -> None:
     with Client(Settings(api_port=free_port)) as client:
-        with pytest.raises(ServerDown, match="workbench up"):
+        with pytest.raises(ServerDownError, match="workbench up"):
             client.health()
-        with pytest.raises(ServerDown, match="workbench up"):
+        with pytest.raises(ServerDownError, match="workbench up"):
             client.models()
 
 
@@ -230,7 +230,7 @@ def test_another_workbenchs_server_is_not_used(server: uvicorn.Server, settings:
     sentence = f"Another workbench's server listens on port {settings.api_port}"
     with Client(elsewhere) as client:
         for ask in (client.health, client.models, lambda: next(client.stream(model="both", prompt="x"))):
-            with pytest.raises(ServerRefused, match=sentence) as caught:
+            with pytest.raises(ServerRefusedError, match=sentence) as caught:
                 ask()
     assert "WORKBENCH_API_PORT" in caught.value.next_step
     sign, device = api_signs(elsewhere)
@@ -241,7 +241,7 @@ def test_another_workbenchs_server_is_not_used(server: uvicorn.Server, settings:
 
 def test_a_program_that_is_no_workbench_is_called_so(settings: Settings) -> None:
     answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"status": "ok"}))
-    with Client(settings, answer) as client, pytest.raises(ServerRefused, match="Another program"):
+    with Client(settings, answer) as client, pytest.raises(ServerRefusedError, match="Another program"):
         client.health()
 
 
@@ -255,7 +255,7 @@ def test_the_token_is_not_sent_to_another_program(settings: Settings, status: in
 
     with Client(settings, httpx.MockTransport(answer)) as client:
         for ask in (client.health, client.models, lambda: next(client.stream(model="both", prompt="x"))):
-            with pytest.raises(ServerRefused, match="Another program"):
+            with pytest.raises(ServerRefusedError, match="Another program"):
                 ask()
     assert [one.url.path for one in shown] == ["/healthz"] * 3
     assert not [one for one in shown if "authorization" in one.headers]

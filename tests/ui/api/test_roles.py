@@ -12,17 +12,17 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 from tests.ui.api.test_routes_are_guarded import routes_of
 from ui.addresses import USER_HEADER
 from ui.api import route_roles
 from ui.api.app import create_app
 from ui.api.route_roles import ROLES, role_of
 from ui.client import Client
-from ui.errors import ServerRefused
+from ui.errors import ServerRefusedError
 from workbench.access.actor import Actor, Role, acting_as
 from workbench.access.users import add_user, revoke_user, user_id_of
-from workbench.errors import RegistryUnavailable
+from workbench.errors import RegistryUnavailableError
 from workbench.registry.database import transaction
 from workbench.settings import Settings
 
@@ -148,10 +148,10 @@ def test_the_studio_acts_for_its_user_and_no_user_for_another(
     with Client(settings, transport=httpx.MockTransport(partial(passed_on, api))) as client:
         with (
             acting_as(Actor("viewer", Role.VIEWER, viewer)),
-            pytest.raises(ServerRefused, match="the role editor"),
+            pytest.raises(ServerRefusedError, match="the role editor"),
         ):
             client.estimate_prior(name="mine", mixture="both", domain="law")
-        with acting_as(Actor("gone", Role.VIEWER, "unknown")), pytest.raises(ServerRefused, match="token"):
+        with acting_as(Actor("gone", Role.VIEWER, "unknown")), pytest.raises(ServerRefusedError, match="token"):
             client.models()
 
 
@@ -159,7 +159,7 @@ def test_a_registry_that_does_not_respond_lets_no_user_in(
     api: TestClient, tokens: dict[Role, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
-        raise RegistryUnavailable("The registry does not respond.", "Try again in a moment.")
+        raise RegistryUnavailableError("The registry does not respond.", "Try again in a moment.")
 
     monkeypatch.setattr("ui.serving.login.reading", away)
     answer = api.get("/v1/models", headers=bearer(tokens[Role.ADMIN]))
@@ -170,7 +170,7 @@ def test_a_registry_that_does_not_respond_lets_no_user_in(
 def test_a_question_cannot_take_the_path_of_another_route(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("workbench.questions.question.known_questions", lambda: {"jobs": object})
-        with pytest.raises(BadPlugin, match="POST /v1/workbench/jobs"):
+        with pytest.raises(BadPluginError, match="POST /v1/workbench/jobs"):
             importlib.reload(route_roles)
     importlib.reload(route_roles)
     assert route_roles.role_of("POST", "/v1/workbench/jobs") is not Role.VIEWER

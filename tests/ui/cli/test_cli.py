@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from engine.plugins import BadPlugin
-from ui.cli import command_table
-from ui.cli.app import app, main
+from engine.plugins import BadPluginError
+from ui.cli.app import ENTRY_POINTS, app, find_commands, main
 from ui.cli.mix_options import number
 from ui.cli.output import shown
-from ui.errors import BadUsage
+from ui.errors import BadUsageError
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
 # Our own packages, and what writes help and checks options.
@@ -84,40 +83,16 @@ def test_the_list_of_commands_gives_the_first_line_of_each_command_s_own_help() 
     assert len(summaries) > 15
 
 
-SHARED = ["command_table", "commands", "commands.servers"]  # of every help
+SHARED = ["commands", "commands.servers", "output"]  # of every help
+OF_VERBS = ["job_progress", "options", "verbs"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "imported"),
     [
-        (["--help"], [*SHARED, "output"]),
-        (
-            ["train", "--help"],
-            [
-                "command_table",
-                "commands",
-                "commands.servers",
-                "commands.train",
-                "completion",
-                "job_progress",
-                "options",
-                "output",
-            ],
-        ),
-        (
-            ["job", "--help"],
-            [
-                "command_table",
-                "commands",
-                "commands.job",
-                "commands.servers",
-                "completion",
-                "job_progress",
-                "listing",
-                "options",
-                "output",
-            ],
-        ),
+        (["--help"], SHARED),
+        (["train", "--help"], [*SHARED, *OF_VERBS, "commands.train"]),
+        (["job", "--help"], [*SHARED, *OF_VERBS, "commands.job"]),
     ],
 )
 def test_help_imports_only_the_command_of_the_help(arguments: list[str], imported: list[str]) -> None:
@@ -202,7 +177,7 @@ def test_an_impossible_spec_lists_every_complaint(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("weight", ["inf", "nan", "1e400", "5e-324"])
 def test_a_weight_that_nobody_can_mean_is_refused(weight: str) -> None:
-    with pytest.raises(BadUsage, match="The weight “"):
+    with pytest.raises(BadUsageError, match="The weight “"):
         number(weight)
 
 
@@ -280,8 +255,8 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     module = f"word_counts_{tmp_path.name}"
     (tmp_path / f"{module}.py").write_text(PLUGIN, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    point = EntryPoint("word-count", module, command_table.ENTRY_POINTS)
-    monkeypatch.setattr(command_table, "entry_points", lambda group: EntryPoints([point]).select(group=group))
+    point = EntryPoint("word-count", module, ENTRY_POINTS)
+    monkeypatch.setattr("ui.cli.app.entry_points", lambda group: EntryPoints([point]).select(group=group))
     yield module
     sys.modules.pop(module, None)
 
@@ -306,10 +281,10 @@ def test_a_command_that_cannot_be_imported_is_named(
 
 
 def test_two_commands_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("train", "word_counts", command_table.ENTRY_POINTS)
-    monkeypatch.setattr(command_table, "entry_points", lambda group: EntryPoints([point]).select(group=group))
-    with pytest.raises(BadPlugin, match="“train”"):
-        command_table.find_commands()
+    point = EntryPoint("train", "word_counts", ENTRY_POINTS)
+    monkeypatch.setattr("ui.cli.app.entry_points", lambda group: EntryPoints([point]).select(group=group))
+    with pytest.raises(BadPluginError, match="“train”"):
+        find_commands()
 
 
 def test_every_command_that_a_message_of_the_code_names_exists() -> None:

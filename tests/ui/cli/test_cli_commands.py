@@ -15,8 +15,7 @@ from tests.ui.clusterings import fill_clustering
 from ui.cli.app import main
 from ui.cli.output import print_fields
 from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import Evaluate, SelfCheck
 from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction

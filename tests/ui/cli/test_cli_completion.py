@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ui.cli.completion import names_of
+from ui.cli.options import names_of
 from workbench.job_records.jobs import create_job
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 from workbench.registry.database import transaction
 from workbench.registry.things import names_from
 from workbench.settings import get_settings

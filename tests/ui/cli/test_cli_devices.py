@@ -15,10 +15,10 @@ from ui.cli.app import main
 from ui.present.jobs.gpu_table import gpu_row
 from ui.present.jobs.job_status import sentence_of
 from ui.present.jobs.pending_jobs import coming_words
+from workbench.answers.cards import DeviceCard, DeviceHolder
 from workbench.job_records import devices, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.registry.cards import DeviceCard, DeviceHolder
+from workbench.kinds.analysis import Evaluate
 from workbench.registry.database import transaction
 from workbench.settings import Settings, get_settings
 from workbench.store.artifacts import register_artifact

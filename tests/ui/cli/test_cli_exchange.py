@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ui.cli import verbs
 from ui.cli.app import main
 from ui.cli.commands import expert
 from workbench.kinds.parse_spec import parse_spec
@@ -16,7 +17,8 @@ from workbench.kinds.parse_spec import parse_spec
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     specs: list[Any] = []
-    monkeypatch.setattr(expert, "submit", lambda spec, _: specs.append(spec) or SimpleNamespace(state="queued"))
+    for module in (expert, verbs):
+        monkeypatch.setattr(module, "submit", lambda spec, _: specs.append(spec) or SimpleNamespace(state="queued"))
     return specs
 
 
@@ -48,7 +50,7 @@ def test_pack_and_unpack_name_a_file(submitted: list[Any], tmp_path: Path, monke
 
 def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str], submitted: list[Any]) -> None:
     for line, words in (
-        (["import", "hub:../evil", "--seed", "s"], "is no name on the hub"),
+        (["import", "hub:../evil", "--seed", "s"], "is not a name on the hub"),
         (["import", "folder", "--seed", "s", "--method", "ia3"], "method: must be"),
         (["import", "folder"], "--seed"),
         (["unpack", "file", "--name", "a,b"], "comma"),

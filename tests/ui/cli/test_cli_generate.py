@@ -13,7 +13,7 @@ from ui.cli.commands.generate import Generated, Palette, Piece, request_of
 from ui.cli.mix_options import Members, chosen, mix_request
 from ui.generation import model_host
 from ui.present.charts.colours import in_order
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.settings import get_settings
@@ -129,7 +129,7 @@ def test_experts_are_named_with_weights_or_without() -> None:
     assert chosen(MEMBERS, "code=0.5,both/law") == (["both/code", "both/law"], {"both/code": 0.5, "both/law": 1.0})
     assert chosen(MEMBERS, "law") == (["both/law"], None)
     assert chosen(MEMBERS, "") == (None, None)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         chosen(MEMBERS, "prose=1")
 
 

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from ui.cli.app import main
-from ui.cli.listing import Column, Selection
-from ui.errors import BadUsage
+from ui.cli.verbs import Column, Selection
+from ui.errors import BadUsageError
 from ui.present.forms.uploads import keep_uploads
 from workbench.job_records.jobs import create_job, request_stop
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import Evaluate, SelfCheck
 from workbench.registry.database import transaction
 
 LISTS = {  # the columns of each list
@@ -101,7 +100,7 @@ def test_a_filter_names_a_column_or_searches_all_of_them() -> None:
     rows = [("oak", "elm"), ("elm", "oak")]
     assert Selection(["elm"]).apply(rows, SHAPES) == rows
     assert Selection(["name=elm"]).apply(rows, SHAPES) == [("elm", "oak")]
-    with pytest.raises(BadUsage, match="no column “nme”"):
+    with pytest.raises(BadUsageError, match="no column “nme”"):
         Selection(["nme=elm"]).apply(rows, SHAPES)
 
 

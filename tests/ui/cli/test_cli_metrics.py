@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from ui.cli.app import main
-from ui.cli.printing import metrics as printing
+from ui.cli.commands import job as printing
 from workbench.job_records import leases
 from workbench.job_records.jobs import create_job
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.database import transaction
 from workbench.specs.base import Spec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ui.cli.app import main
-from ui.cli.progress_bar import Lines
+from ui.cli.job_progress import Lines
 
 
 class Clock:

@@ -12,7 +12,7 @@ from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.removal import extraction_rows, perplexity_rows
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions.removal import removal_reports
 from workbench.registry import mixtures, reports
 from workbench.registry.database import reading, transaction

@@ -11,9 +11,9 @@ from engine.loading import served_precision
 from engine.loading.served_precision import ChosenPrecision
 from ui.cli.app import main
 from ui.generation.model_host import ModelHost
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.settings import Settings
+from workbench.specs.requests import MixtureRequest
 
 BECAUSE = "This CPU has no instructions for bfloat16."
 

@@ -11,8 +11,8 @@ from contextlib import aclosing
 
 import pytest
 
-from engine.inference.cancellation import Cancelled, check_cancelled
-from ui.errors import RateLimitExceeded, ServiceUnavailable
+from engine.inference.cancellation import CancelledError, check_cancelled
+from ui.errors import RateLimitExceededError, ServiceUnavailableError
 from ui.generation.worker_pool import WorkerPool
 
 WaitUntil = Callable[[Callable[[], bool]], None]
@@ -107,7 +107,7 @@ def computing(started: threading.Event, ended: list[str]) -> None:
         while True:
             check_cancelled()
             time.sleep(0.002)
-    except Cancelled:
+    except CancelledError:
         ended.append("cancelled")
         raise
 
@@ -222,7 +222,7 @@ def endless() -> Iterator[int]:
 
 @pytest.mark.parametrize(("number", "shown"), [(0, "taken."), (1, "and 1 more waits."), (2, "and 2 more wait.")])
 def test_a_refusal_says_how_many_wait(number: int, shown: str) -> None:
-    assert shown in str(RateLimitExceeded(number))
+    assert shown in str(RateLimitExceededError(number))
 
 
 def test_no_more_wait_than_may_and_one_that_leaves_frees_a_place() -> None:
@@ -233,9 +233,9 @@ def test_no_more_wait_than_may_and_one_that_leaves_frees_a_place() -> None:
             waiting = [asyncio.ensure_future(collected(slots, 3)), asyncio.ensure_future(slots.call(int))]
             await asyncio.sleep(0)
             assert (slots.num_busy, slots.num_waiting) == (1, 2)
-            with pytest.raises(RateLimitExceeded, match="2 more wait"):
+            with pytest.raises(RateLimitExceededError, match="2 more wait"):
                 await slots.call(int)
-            with pytest.raises(RateLimitExceeded):
+            with pytest.raises(RateLimitExceededError):
                 await anext(slots.stream(endless))
             waiting[1].cancel()
             await asyncio.wait(waiting[1:])
@@ -251,7 +251,7 @@ def test_without_a_queue_nobody_waits() -> None:
         slots = WorkerPool(1, max_waiting=0)
         async with aclosing(slots.stream(endless)) as first:
             await anext(first)
-            with pytest.raises(RateLimitExceeded):
+            with pytest.raises(RateLimitExceededError):
                 await slots.call(int)
 
     asyncio.run(two())
@@ -281,7 +281,7 @@ def test_closing_refuses_those_that_wait_and_come_and_lets_those_that_run_go_on(
             await asyncio.sleep(0)
             slots.close()
             for one in [*waiting, slots.call(int), anext(slots.stream(endless))]:
-                with pytest.raises(ServiceUnavailable):
+                with pytest.raises(ServiceUnavailableError):
                     await one
             assert await anext(first) == 1
             assert (slots.num_busy, slots.num_waiting) == (1, 0)
@@ -335,7 +335,7 @@ def test_who_waits_comes_before_further_parts_but_a_request_keeps_one_slot() -> 
         other = asyncio.create_task(all_of(slots, lambda: part("other")))
         await asyncio.sleep(0)
         assert (slots.num_busy, slots.num_waiting) == (3, 1)
-        with pytest.raises(RateLimitExceeded):
+        with pytest.raises(RateLimitExceededError):
             await all_of(slots, lambda: part("too many"))
         go_on.set()
         assert (await many, await single, await other) == ([1] * 4, [1], [1])

@@ -8,15 +8,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from engine.plugins import BadPlugin
+from engine.plugins import BadPluginError
 from tests.kind_samples import RESULTS, SPECS
 from ui.kinds.catalog import screen_of, screen_path, train_forms
 from ui.kinds.screen import Screen
 from ui.kinds.train_form_parts import JOINT
 from ui.pages.catalog import all_pages
 from ui.widgets.fields import Answers
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.kind import stored_sentence
+from workbench.kinds.kind import known_kinds, stored_sentence
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -54,7 +53,7 @@ def test_the_forms_of_the_page_train_have_an_order_and_known_needs() -> None:
 @pytest.mark.parametrize("path", ["no_such_package.screen:SCREEN", "workbench.kinds.kind:stored_sentence"])
 def test_a_screen_that_is_none_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_kinds(), "evaluate", replace(known_kinds()["evaluate"], screen=path))
-    with pytest.raises(BadPlugin, match=path):
+    with pytest.raises(BadPluginError, match=path):
         screen_of("evaluate")
 
 
@@ -72,7 +71,7 @@ def test_an_unknown_kind_is_shown_by_what_its_result_says() -> None:
 
 def test_screens_import_no_torch() -> None:
     code = (
-        "import sys; from workbench.kinds.catalog import known_kinds; from ui.kinds.catalog import screen_of\n"
+        "import sys; from workbench.kinds.kind import known_kinds; from ui.kinds.catalog import screen_of\n"
         "for name in known_kinds(): screen_of(name)\n"
         "print({'torch', 'transformers'} & set(sys.modules))"
     )

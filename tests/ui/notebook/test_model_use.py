@@ -16,8 +16,7 @@ import pytest
 import uvicorn
 
 from tests.journeys.conftest import trained_home
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from ui.cli.app import main
 from ui.generation.model_host import ModelHost
 from ui.present.model_use import completion_line, generate_line, notebook_lines, openai_lines

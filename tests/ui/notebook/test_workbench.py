@@ -17,11 +17,11 @@ from engine.errors import MixtureError, Problem, ScoresError
 from jobs.attempt.attempt import run_here
 from tests.journeys.conftest import SHAPE, TRAINING, trained_home, write_domain
 from ui.cli.app import main
-from ui.errors import JobFailed
+from ui.errors import JobFailedError
 from ui.notebook import Job, Mixture, Workbench
-from workbench.errors import BadSettings, BadSpec, NameTaken, NoRegistry, NotFound
+from workbench.answers.cards import JobCard
+from workbench.errors import BadSettingsError, BadSpecError, NameTakenError, NoRegistryError, NotFoundError
 from workbench.questions.perplexities import PerplexitiesRequest
-from workbench.registry.cards import JobCard
 from workbench.registry.database import close_engines, transaction
 from workbench.registry.experts import set_enabled
 from workbench.settings import Settings, get_settings
@@ -80,7 +80,7 @@ def test_a_registry_of_another_version_is_not_changed(home: Path) -> None:
     with transaction() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '0001'"))
     close_engines()
-    with pytest.raises(NoRegistry, match="has version 0001"):
+    with pytest.raises(NoRegistryError, match="has version 0001"):
         Workbench(home)
 
 
@@ -88,7 +88,7 @@ def test_settings_of_the_environment_count_and_wrong_ones_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKBENCH_CACHE_BYTES", "1")
-    with pytest.raises(BadSettings, match="WORKBENCH_CACHE_BYTES"):
+    with pytest.raises(BadSettingsError, match="WORKBENCH_CACHE_BYTES"):
         Workbench(tmp_path / "new")
 
 
@@ -122,7 +122,7 @@ def test_a_name_opens_what_exists_and_nothing_else(wb: Workbench) -> None:
         (wb.mixture, "mixture"),
         (wb.job, "job"),
     ):
-        with pytest.raises(NotFound, match=f"There is no {what} called “moon”"):
+        with pytest.raises(NotFoundError, match=f"There is no {what} called “moon”"):
             get("moon")
 
 
@@ -138,23 +138,23 @@ def test_wrong_options_are_refused_with_the_words_of_the_command_line(
         ({"domains": ["court"], "method": "magic"}, ["--domains", "court", "--method", "magic"]),
     ]
     for settings, arguments in cases:
-        with pytest.raises(BadSpec) as refused:
+        with pytest.raises(BadSpecError) as refused:
             wb.train("new", seed_model="seed", **settings)
         words = message(capsys, "train", "joint", "new", "--seed-model", "seed", *arguments)
         assert str(refused.value).replace("num_steps: ", "--steps: ").replace("method: ", "--method: ") == words
-    with pytest.raises(NameTaken) as taken:
+    with pytest.raises(NameTakenError) as taken:
         wb.mixture("small", experts=["small/court"])
     assert str(taken.value) == message(capsys, "mixture", "create", "small", "--experts", "small/court")
 
 
 def test_every_wrong_option_is_named_together(wb: Workbench) -> None:
-    with pytest.raises(BadSpec) as refused:
+    with pytest.raises(BadSpecError) as refused:
         wb.train("new", seed_model="seed", domains=[], num_step=3, training=3)
     complaints = refused.value.complaints
     assert "num_step: there is no such field." in complaints
     assert "domains: give at least 1, not none." in complaints
     assert any(one.startswith("training: must be") for one in complaints)
-    with pytest.raises(BadSpec, match="kind: is unknown: 'dance'; choose one of"):
+    with pytest.raises(BadSpecError, match="kind: is unknown: 'dance'; choose one of"):
         wb.run("dance")
 
 
@@ -213,7 +213,7 @@ def test_an_interrupt_pauses_a_job_and_it_can_be_resumed(wb: Workbench, monkeypa
 def test_a_cancelled_job_says_how_to_retry_it(wb: Workbench) -> None:
     job = wb.train("late", here=False, seed_model="seed", domains=["sea"], **TRAINING)
     job.cancel()
-    with pytest.raises(JobFailed) as failed:
+    with pytest.raises(JobFailedError) as failed:
         job.wait()
     assert str(failed.value) == f"Train joint model late was cancelled. Retry it with: workbench job retry {job.name}"
 
@@ -305,7 +305,7 @@ def test_an_expert_switched_off_takes_no_part_and_nothing_stored_changes(wb: Wor
     assert single.generate("the", **SAMPLING) == wb.expert("small/kitchen").generate("the", **SAMPLING)
     assert small.without(wb.expert("small/court")).active == ["small/kitchen"]
     assert wb.mixture("small").active == small.active == ["small/court", "small/kitchen"]
-    with pytest.raises(NotFound, match="There is no expert taking part called “moon”"):
+    with pytest.raises(NotFoundError, match="There is no expert taking part called “moon”"):
         small.without("moon")
     with pytest.raises(MixtureError, match="Switch an expert on"):
         small.without("court", "kitchen").generate("the")
@@ -330,9 +330,9 @@ def test_another_gate_is_another_object(wb: Workbench, small: Mixture) -> None:
         fixed.with_gate(evidence="prefix")
     stored = wb.mixture("level", experts=small.experts, gate=fixed.gate)
     assert (stored.gate["kind"], stored.active) == ("fixed", small.active)
-    with pytest.raises(BadSpec, match="gate: "):
+    with pytest.raises(BadSpecError, match="gate: "):
         wb.mixture("other", experts=small.experts, gate="fixed")
-    with pytest.raises(NotFound, match="There is no clustering called “moon”"):
+    with pytest.raises(NotFoundError, match="There is no clustering called “moon”"):
         small.with_gate("cluster", clustering="moon")
 
 
@@ -353,9 +353,9 @@ def test_an_export_is_read_by_transformers(wb: Workbench, tmp_path: Path) -> Non
     with torch.no_grad():
         theirs = model(ids).logits.log_softmax(-1)[0, :-1].gather(1, ids[0, 1:, None])[:, 0]
     assert expert.posterior("the court")["log_likelihood"].to_list() == pytest.approx(theirs.tolist(), abs=1e-4)
-    with pytest.raises(BadSpec, match="exists already"):
+    with pytest.raises(BadSpecError, match="exists already"):
         expert.export(folder)
-    with pytest.raises(BadSpec, match="is no LoRA adapter"):
+    with pytest.raises(BadSpecError, match="is not a LoRA adapter"):
         expert.export(tmp_path / "new", format="peft")
 
 

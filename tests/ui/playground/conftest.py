@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ui.api.app import create_app
-from ui.api.server import Server
+from ui.api.app import Server, create_app
 from workbench.settings import Settings
 
 

@@ -13,8 +13,7 @@ from starlette.datastructures import QueryParams
 from engine.errors import ModelError
 from tests.ui.playground.test_playground import HOSTILE, inputs, played
 from ui.api.app import create_app
-from ui.playground.arena import Arena, pairs_of
-from ui.playground.arena_view import history_html, votes_html
+from ui.playground.arena import Arena, history_html, pairs_of, votes_html
 from ui.playground.opening import Opening
 from ui.playground.player import FAILED_BLIND, Player
 from ui.playground.rounds import Memory, Round

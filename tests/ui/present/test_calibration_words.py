@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.mixing.evidence import EvidenceRule
 from ui.present.text.calibration import gain_words, how_to_read, verdict_words
-from workbench.answers.calibrations import Change, EvidenceCalibration
+from workbench.answers.posteriors import Change, EvidenceCalibration
 
 NOW, BEST = EvidenceRule(1.0, 1.0), EvidenceRule(0.9, 0.3)
 GAIN = Change(value=-0.4, low=-1.0, high=0.2)

@@ -36,11 +36,11 @@ from ui.present.charts.colours import Looks, chip, in_order, looks_of
 from ui.present.charts.oracle_gap import oracle_gap
 from ui.studio.job_views.forgetting import forgetting_picture
 from ui.widgets.parents import parent_picture
+from workbench.answers.cards import ClusterCard, ClusteringCard, EvaluationCard, ExpertLook, MetricPoint
 from workbench.formatting.palette import COLOURS, GREY, LETTERS, look_of
 from workbench.questions.affinity import Affinity, AffinityCell
 from workbench.questions.inference_modes import InferenceModeDomain
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
-from workbench.registry.cards import ClusterCard, ClusteringCard, EvaluationCard, ExpertLook, MetricPoint
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 
 ROOT = Path(__file__).parents[3]

@@ -15,8 +15,8 @@ from ui.present.csv_text import FORMULA_STARTS, csv_text
 from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.ratings_csv import ratings_csv
 from ui.widgets.data_table import as_csv
-from workbench.analysis.curves.job_metrics import MetricValue
 from workbench.analysis.ratings import Rating, RatingTable, RatingTables
+from workbench.analysis.training_curves import MetricValue
 
 ROOT = Path(__file__).parents[3]
 GUARD = "ui/present/csv_text.py"

@@ -6,7 +6,7 @@ import pytest
 
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import curves
-from workbench.registry.cards import MetricPoint
+from workbench.answers.cards import MetricPoint
 
 NO_LOOKS = Looks()
 UNIT = "nats/token"

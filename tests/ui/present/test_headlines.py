@@ -32,8 +32,8 @@ from ui.present.picture import (
     switched_off,
 )
 from ui.studio.overview.contents import Contents, read_contents
+from workbench.answers.cards import CalibratedGain, EvaluationCard, ReportCard
 from workbench.questions.perplexities import MixedDomain
-from workbench.registry.cards import CalibratedGain, EvaluationCard, ReportCard
 from workbench.settings import get_settings
 
 

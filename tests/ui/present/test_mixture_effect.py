@@ -19,8 +19,8 @@ from ui.present.mixture_effect import (
     effect_title,
     spoken_change,
 )
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.questions.perplexities import MixedDomain, MixedScores
+from workbench.specs.requests import MixtureRequest
 
 SAVED = MixtureRequest("m", ("m/law", "m/sea"), {"m/law": 1.0, "m/sea": 1.0}, {"kind": "posterior", "top_k": None})
 

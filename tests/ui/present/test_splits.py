@@ -10,7 +10,7 @@ from tests.ui.studio.conftest import fill
 from tests.ui.studio.visits import open_page, output
 from ui.cli.app import main
 from ui.present.splits import SPLIT_RULE, split_rows, split_words
-from workbench.registry.cards import DomainCard
+from workbench.answers.cards import DomainCard
 from workbench.registry.corpora import get_domain
 from workbench.registry.database import reading
 from workbench.settings import get_settings

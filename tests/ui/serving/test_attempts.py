@@ -16,7 +16,7 @@ from ui.serving.attempts import (
     MAX_WAITING,
     Attempts,
     Failures,
-    TooManyTries,
+    TooManyTriesError,
 )
 from workbench.access.actor import THE_OWNER, Actor
 
@@ -84,7 +84,7 @@ def test_slow_tries_of_one_address_run_one_after_another_and_few_of_them_wait(se
             await asyncio.wait([task for task in tasks if not task.done()], return_when="FIRST_COMPLETED")
             await settle(tasks)
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(isinstance(result, TooManyTries) for result in results) == 100 - MAX_WAITING
+        assert sum(isinstance(result, TooManyTriesError) for result in results) == 100 - MAX_WAITING
         assert not door.attempts._lines
 
     run(test)

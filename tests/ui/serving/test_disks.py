@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ui.serving.disks import ENOUGH_BYTES
-from ui.serving.doctor import Finding, examine
+from ui.serving.doctor import ENOUGH_BYTES, Finding, examine
 from ui.studio.shared.health import disk_sign
 from workbench.settings import Settings
 from workbench.store import object_store, storage

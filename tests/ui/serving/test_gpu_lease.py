@@ -12,7 +12,7 @@ import pytest
 from engine.gpu_uuid import gpu_uuid
 from engine.subprocesses import python_environment
 from ui.api import __main__ as api
-from ui.errors import GpuTaken, UiError
+from ui.errors import GpuTakenError, UiError
 from ui.serving import gpu_lease as lease
 from ui.serving.gpu_lease import find_uuid, gpu_lease
 from workbench.settings import Settings
@@ -48,7 +48,7 @@ def test_a_second_server_on_a_gpu_is_refused_until_the_first_has_died(tmp_path: 
         assert first.stdout is not None
         assert first.stdout.readline() == b"held\n"
         second = Settings(home=tmp_path / "second")
-        with pytest.raises(GpuTaken) as caught, gpu_lease(second, fake):
+        with pytest.raises(GpuTakenError) as caught, gpu_lease(second, fake):
             pass
         assert caught.value.problem == (
             f"Another API server of yours uses the GPU {FAKE} already "

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from tests.ui.serving.test_studio_guard import send_ok
 from ui.addresses import require_safe_address, studio_address
 from ui.cli.app import main
-from ui.errors import BadUsage, UnsafeAddress
+from ui.errors import BadUsageError, UnsafeAddressError
 from ui.serving import up
 from ui.serving.login import Login, login_link
 from ui.serving.security import Guard, api_rules, studio_rules
@@ -113,15 +113,15 @@ def test_without_auth_nothing_is_made_or_required(settings: Settings) -> None:
 
 def test_without_auth_other_addresses_are_refused() -> None:
     for changes in ({"host": "0.0.0.0"}, {"hosts": "experts.example"}):
-        with pytest.raises(UnsafeAddress, match="WORKBENCH_TOKEN is not set"):
+        with pytest.raises(UnsafeAddressError, match="WORKBENCH_TOKEN is not set"):
             require_safe_address(Settings(no_auth=True, **changes))  # type: ignore[arg-type]
-    with pytest.raises(BadUsage, match="WORKBENCH_TOKEN is set"):
+    with pytest.raises(BadUsageError, match="WORKBENCH_TOKEN is set"):
         up.without_auth(Settings(token="s3cret"))
 
 
 def test_another_address_needs_a_token_that_was_set_not_that_of_the_home(settings: Settings) -> None:
     ensure_token(settings)
-    with pytest.raises(UnsafeAddress, match="WORKBENCH_TOKEN"):
+    with pytest.raises(UnsafeAddressError, match="WORKBENCH_TOKEN"):
         require_safe_address(settings.model_copy(update={"host": "0.0.0.0"}))
 
 

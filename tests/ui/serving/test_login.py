@@ -11,7 +11,7 @@ import pytest
 from ui.cli.app import main
 from ui.serving.browser import page_to_open
 from ui.serving.login import LINK_SECONDS, SESSION_SECONDS, Login
-from workbench.errors import BadSettings
+from workbench.errors import BadSettingsError
 from workbench.registry.database import migrate
 from workbench.settings import Settings, get_settings
 
@@ -156,6 +156,6 @@ def test_the_command_prints_a_fresh_link(
 @pytest.mark.parametrize("token", ["gehéim", "s3cret\n", " s3cret", "s3\x00cret", "🔑"])
 def test_a_token_that_no_header_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setattr(os, "environ", {"WORKBENCH_TOKEN": token})
-    with pytest.raises(BadSettings, match="WORKBENCH_TOKEN must be printable ASCII") as refusal:
+    with pytest.raises(BadSettingsError, match="WORKBENCH_TOKEN must be printable ASCII") as refusal:
         get_settings.__wrapped__()
     assert token.strip() not in str(refusal.value)

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from ui.addresses import playground_address, playground_beside, require_safe_address
-from ui.errors import UnsafeAddress
+from ui.errors import UnsafeAddressError
 from ui.present.model_use import completion_line, openai_lines
 from ui.serving import studio_server, up
 from ui.serving.browser import page_to_open
@@ -30,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.mark.parametrize("url", [URL, "https://192.0.2.7", "https://[2001:db8::7]:8443", "https://localhost:8443"])
 @pytest.mark.parametrize("token", ["", "s3cret"])
 def test_a_public_address_needs_a_long_token_whatever_its_name(url: str, token: str) -> None:
-    with pytest.raises(UnsafeAddress, match="WORKBENCH_PUBLIC_URL"):
+    with pytest.raises(UnsafeAddressError, match="WORKBENCH_PUBLIC_URL"):
         require_safe_address(Settings(public_url=url, token=token))
     require_safe_address(Settings(public_url=url, token=LONG))
 

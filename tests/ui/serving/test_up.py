@@ -24,14 +24,14 @@ from jobs.queue.submit import wait
 from ui.addresses import require_free_port, require_safe_address
 from ui.cli.app import main
 from ui.client import Client
-from ui.errors import BadUsage, PortTaken, UnsafeAddress
+from ui.errors import BadUsageError, PortTakenError, UnsafeAddressError
 from ui.serving import up
 from ui.serving.browser import can_browse
 from ui.serving.studio_server import options
 from workbench.access.home_token import access_token
 from workbench.job_records.jobs import create_job
-from workbench.kinds.analysis.selfcheck import SelfCheck
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import SelfCheck
+from workbench.kinds.data import ImportCorpus
 from workbench.registry.database import transaction
 from workbench.schema.job_states import FINISHED
 from workbench.settings import Settings, get_settings
@@ -56,14 +56,14 @@ def free_port() -> int:
 
 
 def test_a_port_in_use_names_the_variable_to_set(taken: int) -> None:
-    with pytest.raises(PortTaken, match=r"is in use\..*WORKBENCH_API_PORT"):
+    with pytest.raises(PortTakenError, match=r"is in use\..*WORKBENCH_API_PORT"):
         up.check(Settings(api_port=taken, studio_port=free_port()))
-    with pytest.raises(PortTaken, match="WORKBENCH_STUDIO_PORT"):
+    with pytest.raises(PortTakenError, match="WORKBENCH_STUDIO_PORT"):
         up.check(Settings(api_port=free_port(), studio_port=taken))
 
 
 def test_a_port_that_is_not_ours_to_use_is_not_reported_as_in_use() -> None:
-    with pytest.raises(PortTaken, match=r"cannot be used \(.*\)\. Set WORKBENCH_API_PORT"):
+    with pytest.raises(PortTakenError, match=r"cannot be used \(.*\)\. Set WORKBENCH_API_PORT"):
         require_free_port(free_port(), "WORKBENCH_API_PORT", "203.0.113.1")  # an address of nobody's
 
 
@@ -105,12 +105,12 @@ def test_a_second_one_on_the_same_home_says_so_and_ends(
 
 
 def test_another_address_without_a_token_is_refused() -> None:
-    with pytest.raises(UnsafeAddress, match="WORKBENCH_TOKEN"):
+    with pytest.raises(UnsafeAddressError, match="WORKBENCH_TOKEN"):
         up.check(Settings(host="0.0.0.0"))
 
 
 def test_two_servers_need_two_ports() -> None:
-    with pytest.raises(BadUsage, match="two ports"):
+    with pytest.raises(BadUsageError, match="two ports"):
         up.check(Settings(api_port=8123, studio_port=8123))
 
 
@@ -138,7 +138,9 @@ def test_no_full_search_for_garbage_follows_each_run_of_the_studio() -> None:
 
 
 def test_a_short_token_is_refused_beyond_this_machine_with_the_command_that_makes_one() -> None:
-    with pytest.raises(UnsafeAddress, match=r"has 31, but needs at least 32 characters.*secrets\.token_urlsafe\(32\)"):
+    with pytest.raises(
+        UnsafeAddressError, match=r"has 31, but needs at least 32 characters.*secrets\.token_urlsafe\(32\)"
+    ):
         require_safe_address(Settings(host="0.0.0.0", token="x" * 31))
     require_safe_address(Settings(host="0.0.0.0", token="x" * 32))
     require_safe_address(Settings(host="::1", token="short"))

@@ -187,7 +187,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Stop": ViewOnly("It ends an answer; a command and a client of the API are interrupted instead."),
         "Stop filling": ViewOnly("It ends a grid; a command and a client of the API are interrupted instead."),
         "X/Y grid": _OPENS,
-        "words": _twin("comparison vote", "POST /comparisons/{id}/vote"),
+        "label": _twin("comparison vote", "POST /comparisons/{id}/vote"),
     },
 }
 

@@ -12,13 +12,13 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.corpus import Document
 from engine.text.split import store_documents
 from workbench.analysis import perplexity_tables
+from workbench.answers.cards import CorpusCard
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, experts, mixtures, seeds
-from workbench.registry.cards import CorpusCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
 from workbench.schema.tables import Artifact, new_id

@@ -13,10 +13,10 @@ from typer.core import TyperGroup
 import ui
 from tests.ui.studio.action_twins import ACTIONS, PLANNED_KINDS, PLAYGROUND, STUDIO, WIDGETS, Twin, ViewOnly
 from ui.api.app import create_app
-from ui.cli.command_table import CommandTable
+from ui.cli.app import CommandTable
 from ui.kinds.catalog import screen_of
 from ui.pages.catalog import all_pages
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.settings import Settings
 
 ROOT = Path(ui.__file__).parent

@@ -12,7 +12,7 @@ from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import STUDIO, named
 from ui.present.jobs.pending_jobs import by_turn
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.registry.database import reading, transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home")

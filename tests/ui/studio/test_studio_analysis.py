@@ -18,11 +18,11 @@ from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import answer_as, drawn_tokens, named, open_page, output, read, settled
 from ui.api.app import create_app
 from ui.client import Client
-from ui.errors import ServerRefused
+from ui.errors import ServerRefusedError
 from ui.studio.analysis import posterior_passages
 from workbench.analysis.sample_texts import passages
-from workbench.answers.calibrations import Change, EvidenceCalibration
-from workbench.answers.posteriors import Manifest, PosteriorAnswer
+from workbench.answers.cards import PriorCard
+from workbench.answers.posteriors import Change, EvidenceCalibration, Manifest, PosteriorAnswer
 from workbench.job_records import jobs
 from workbench.questions.inference_modes import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain
 from workbench.questions.perplexities import MixedDomain, MixedScores
@@ -30,7 +30,6 @@ from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 from workbench.questions.removal import RemovalTable
 from workbench.questions.token_comparison import Passage, TokenComparison
 from workbench.registry import corpora, mixtures, priors, reports
-from workbench.registry.cards import PriorCard
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading, transaction
 from workbench.schema.tables import Evaluation
@@ -144,7 +143,7 @@ class Answers:
         return TokenComparison(**job_spec, overall=-0.25, num_passages=9, num_documents=7, worst=[passage], best=[])
 
     def estimate_prior(self, **_: Any) -> PriorCard:
-        raise ServerRefused("Estimating this prior needs 100 blocks; there are 2.", "Score more.")
+        raise ServerRefusedError("Estimating this prior needs 100 blocks; there are 2.", "Score more.")
 
 
 def _role(name: str) -> str:
@@ -159,7 +158,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 def measured() -> None:
     """An overlap of the trained domains, as the job leaves it."""
     with transaction() as session:
-        cards = corpora.list_domains(session, "train")
+        cards = [card for card in corpora.list_domains(session) if card.role == "train"]
         matrix = [[1.0 if i == j else 0.1 * (i + j) for j in range(len(cards))] for i in range(len(cards))]
         findings = {
             "domains": [card.name for card in cards],

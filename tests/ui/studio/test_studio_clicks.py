@@ -13,14 +13,13 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import STUDIO, answer_as, drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
-from ui.errors import ServerDown
+from ui.errors import ServerDownError
 from ui.kinds.train_form_parts import EXPERT
 from ui.widgets import background
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import Evaluate, SelfCheck
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.questions.forgetting import Forgetting
 from workbench.questions.parent_proposal import ParentProposal
@@ -405,7 +404,7 @@ def test_a_choice_of_nobody_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_self: Client, **_spec: Any) -> MixedScores:
-        raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
+        raise ServerDownError("The API server does not answer.", "Start it with `workbench up`.")
 
     answer_as(monkeypatch, "mix", away)
     app = open_page("mixtures")
@@ -417,7 +416,7 @@ def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pyt
 
 def test_an_api_server_that_is_back_is_seen_without_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_self: Client, **_spec: Any) -> MixedScores:
-        raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
+        raise ServerDownError("The API server does not answer.", "Start it with `workbench up`.")
 
     monkeypatch.setattr(background, "_LOOK_AGAIN_SECONDS", 0.0)
     answer_as(monkeypatch, "mix", away)
@@ -455,7 +454,7 @@ def test_a_text_that_was_read_stands_in_the_address_unless_it_is_too_long(monkey
 
     def posterior(_self: Client, **request: Any) -> PosteriorAnswer:
         requested.append(request["text"])
-        raise ServerDown("The API server does not answer.", "Start it.")
+        raise ServerDownError("The API server does not answer.", "Start it.")
 
     monkeypatch.setattr(Client, "posterior", posterior)
     app = open_page("posteriors")

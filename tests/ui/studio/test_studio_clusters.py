@@ -22,12 +22,12 @@ from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.present.charts.colours import Looks
 from ui.studio.clusters import cluster_map_view, cluster_view
 from ui.widgets import show_chart
+from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal
 from workbench.registry import experts, mixtures, seeds
-from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints, map_points
-from workbench.registry.clusters.cluster_domains import set_domains
+from workbench.registry.clusters.cluster_routing import set_domains
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from jobs.plans import clusterings
-from ui.cli import app
-from ui.cli.commands import cluster, corpus, evaluate, expert, mixture, mode, seed, train
+from ui.cli import app, verbs
+from ui.cli.commands import evaluate, expert, seed, train
 from ui.kinds.catalog import screen_of
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import assemble, changed, questions_of
-from workbench.errors import BadSpec
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.errors import BadSpecError
+from workbench.kinds.clusters import FindClusters
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.specs.base import Spec
 from workbench.specs.requests import TrainClusters
@@ -110,8 +110,8 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
         specs.append(spec)
         return SimpleNamespace(state="queued")
 
-    for verb in (cluster, corpus, seed, train, evaluate, expert, mixture, mode):
-        monkeypatch.setattr(verb, "submit", submit)
+    for module in (verbs, seed, train, evaluate, expert):
+        monkeypatch.setattr(module, "submit", submit)
     return specs
 
 
@@ -151,7 +151,7 @@ def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch
 
     def stop(spec: Spec) -> list[str]:
         result.append(spec)
-        raise BadSpec(["seen enough"])
+        raise BadSpecError(["seen enough"])
 
     for name in ("submit_find", "plan_training"):
         monkeypatch.setattr(clusterings, name, stop)

@@ -13,10 +13,10 @@ from jobs.uploads import uploads_folder
 from tests.ui.studio.visits import named, open_page, read
 from ui.present.forms.readable_folders import is_readable, require_readable
 from ui.studio.forms.import_form import LOCAL_PATH
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.data.import_corpus import FORMATS, ImportCorpus
+from workbench.kinds.data import ImportCorpus, dataset_formats
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import LocalPath
@@ -103,7 +103,7 @@ def test_several_folders_may_be_named_also_in_the_home(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["..", "/etc", "a/../.."])
 @pytest.mark.usefixtures("slots")
 def test_a_data_set_is_not_the_name_of_a_folder(name: str) -> None:
-    with pytest.raises(BadSpec, match=OUTSIDE):
+    with pytest.raises(BadSpecError, match=OUTSIDE):
         require_readable(ImportCorpus(name="x", dataset=name).local_paths())
     require_readable(ImportCorpus(name="x", dataset="wikitext:wikitext-2-raw-v1").local_paths())
 
@@ -124,12 +124,12 @@ def test_a_spec_lists_every_path_that_its_work_reads() -> None:
 
 @pytest.mark.parametrize("name", ["text", "json:x", "imagefolder"])
 def test_a_data_set_is_not_a_kind_of_file_of_the_current_folder(name: str) -> None:
-    with pytest.raises(BadSpec, match="is a kind of file"):
+    with pytest.raises(BadSpecError, match="is a kind of file"):
         parse_spec({"kind": "import-corpus", "name": "x", "dataset": name})
 
 
 def test_all_kinds_of_the_library_are_known() -> None:
-    assert set(packaged_modules._PACKAGED_DATASETS_MODULES) <= FORMATS
+    assert set(packaged_modules._PACKAGED_DATASETS_MODULES) <= dataset_formats()
 
 
 def test_a_folder_around_the_home_is_not_read_unless_the_home_is_hidden(
@@ -139,14 +139,14 @@ def test_a_folder_around_the_home_is_not_read_unless_the_home_is_hidden(
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "data" / "home"))
     get_settings.cache_clear()
     for folder in (tmp_path, tmp_path / "data"):
-        with pytest.raises(BadSpec, match="holds the workbench's home folder"):
+        with pytest.raises(BadSpecError, match="holds the workbench's home folder"):
             require_readable([folder])
     require_readable([tmp_path / "data" / "texts"])
     for hidden in (".home", ".data/home"):
         monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / hidden))
         get_settings.cache_clear()
         require_readable([tmp_path])
-        with pytest.raises(BadSpec, match=OUTSIDE):
+        with pytest.raises(BadSpecError, match=OUTSIDE):
             require_readable([get_settings().root])
-    with pytest.raises(BadSpec, match="holds the workbench's home folder"):
+    with pytest.raises(BadSpecError, match="holds the workbench's home folder"):
         require_readable([tmp_path / ".data"])

@@ -8,10 +8,10 @@ import pytest
 
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.studio.forms.import_form import LOCAL_PATH
+from workbench.answers.cards import Failure
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.registry.cards import Failure
+from workbench.kinds.data import ImportCorpus
 from workbench.registry.database import transaction
 from workbench.schema.job_states import Ending
 

@@ -14,7 +14,7 @@ from ui.present.charts.curves_and_bars import expert_bars
 from ui.present.text.measures import measure_words, unknown_accuracy_words
 from ui.studio.app_pages.overview import holdings
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
-from workbench.registry.cards import EvaluationCard, ExpertCard
+from workbench.answers.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row as row_of
 from workbench.registry.experts import list_experts

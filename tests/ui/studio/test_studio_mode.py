@@ -18,12 +18,12 @@ from ui.present.pages import COMPOSITION
 from ui.present.text.mixtures import inside_words
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
-from workbench.errors import BadSpec
+from workbench.answers.cards import MetricPoint
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.kinds.training.train_mode import KIND, TrainMode
 from workbench.questions.costs import MixtureCosts
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import MetricPoint
 from workbench.registry.database import transaction
 from workbench.schema.tables import new_id
 from workbench.specs.requests import MixtureSpec
@@ -106,7 +106,7 @@ def test_no_more_blocks_are_taken_than_the_seed_model_has_layers() -> None:
 
 def test_what_an_impossible_shape_takes_is_not_shown_and_its_refusal_names_field_and_option() -> None:
     spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
-    with pytest.raises(BadSpec, match="Blocks of the backbone"):
+    with pytest.raises(BadSpecError, match="Blocks of the backbone"):
         next(forecast(spec))
     (output,) = read(KIND.complaints, spec)
     assert output.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, not 3")

@@ -19,7 +19,7 @@ from ui.widgets.elements import components
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import leases
 from workbench.job_records.jobs import create_job
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.registry.database import transaction

@@ -25,13 +25,13 @@ from ui.present.text.correlations import affinity_words, verdict
 from ui.studio.job_views import forgetting
 from ui.studio.job_views.forgetting import _what_stays, forgetting_picture
 from ui.widgets.parents import parent_picture
+from workbench.answers.cards import MetricPoint
 from workbench.formatting.palette import look_of
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.questions.affinity import Affinity, AffinityCell, Correlation
 from workbench.questions.inference_modes import InferenceModeDomain
 from workbench.questions.perplexities import MixedDomain
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
-from workbench.registry.cards import MetricPoint
 
 EVIL = "<img src=x onerror=alert(1)>"
 LOOKS = Looks()

@@ -15,7 +15,7 @@ from tests.ui.studio.visits import named, open_page, output, read
 from ui.present.charts.lineage import edge_rows, registry_lineage
 from ui.present.expert_table import Registry, counts, expert_row, filtered, ordered
 from ui.studio.experts.registry_view import PER_PAGE, read_registry
-from workbench.analysis.in_domain_scores import in_domain_scores, scored_domains
+from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.aliases import list_aliases, set_alias
@@ -133,7 +133,7 @@ def test_the_lineage_has_its_edges_as_a_table() -> None:
 
 def test_a_seed_that_is_a_copy_is_linked_with_its_expert() -> None:
     cards = read(experts.list_experts)
-    assert read(seeds.copied_experts) == {}
+    assert read(seeds.names_of_copied_experts) == {}
     rows = edge_rows(registry_lineage(cards, {"tiny": "elsewhere", "other": "nobody"}))
     assert [row["relation"] for row in rows if row["from"] == "elsewhere"] == ["copy as a seed model"]
     assert not any(row["from"] == "nobody" for row in rows)

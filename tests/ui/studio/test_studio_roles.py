@@ -20,8 +20,8 @@ from ui.present.forms.uploads import keep_uploads
 from ui.widgets import probe
 from workbench.access.actor import NOBODY, Actor, Role, acting_as, set_source
 from workbench.access.users import add_user
-from workbench.errors import Forbidden
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.errors import ForbiddenError
+from workbench.kinds.analysis import SelfCheck
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_experts
 
@@ -41,7 +41,7 @@ def test_every_action_of_the_pages_has_a_role() -> None:
         if isinstance(action, Twin)
     }
     assert roles["studio/experts/rename_delete.py", "Delete"] is Role.EDITOR
-    assert roles["playground/app.py", "Generate"] is roles["playground/app.py", "words"] is Role.VIEWER
+    assert roles["playground/app.py", "Generate"] is roles["playground/app.py", "label"] is Role.VIEWER
     assert len(roles) > 40
     playground = {role for (module, _), role in roles.items() if module.startswith("playground")}
     assert playground == {Role.VIEWER}
@@ -93,7 +93,7 @@ def viewer() -> Iterator[Actor]:
     ids=["submit", "stop", "resume", "retry", "delete", "upload", "transaction"],
 )
 def test_a_viewers_change_is_refused(change: Callable[[], Any]) -> None:
-    with pytest.raises(Forbidden, match="needs the role editor, but ben has the role viewer"):
+    with pytest.raises(ForbiddenError, match="needs the role editor, but ben has the role viewer"):
         change()
 
 

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from engine.selfcheck.law import Checked
 from engine.selfcheck.report import versions
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 from workbench.registry.database import reading, transaction
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")

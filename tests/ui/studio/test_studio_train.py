@@ -20,12 +20,11 @@ from ui.kinds.catalog import train_forms
 from ui.present.forms.form_choices import offers_now
 from ui.studio.training.want_view import rows_for
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.kinds import parse_spec as specs
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds, training_probe
 from workbench.kinds.parse_spec import parse_as, parse_spec
-from workbench.kinds.probe import training_probe
 from workbench.registry import seeds
 from workbench.registry.database import transaction
 from workbench.schema.tables import Mixture, MixtureMember, new_id
@@ -478,5 +477,5 @@ def test_the_import_of_an_expert_is_measured_unless_it_is_a_download() -> None:
     assert probe is not None
     local = parse_spec({"kind": "import-expert", "source": "/data/adapter", "seed_model": "tiny"})
     assert (probe(local).short, probe(local).num_steps) == (local, 0)
-    with pytest.raises(BadSpec, match="after its download"):
+    with pytest.raises(BadSpecError, match="after its download"):
         probe(parse_spec({"kind": "import-expert", "source": "hub:a/b", "seed_model": "tiny"}))

@@ -20,21 +20,20 @@ from ui.present.charts.curves_and_bars import curves
 from ui.present.text.formatting import plain
 from ui.studio.job_views import job_view
 from ui.studio.job_views.text_samples import samples_by_step
-from workbench.analysis.curves.training_baseline import TrainingBaseline, training_baseline
+from workbench.analysis.training_curves import TrainingBaseline, training_baseline
+from workbench.answers.cards import MetricPoint
 from workbench.formatting.number_format import nats
 from workbench.formatting.palette import BASELINE_DASH
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.pin_documents import PinDocuments
-from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.clusters import FindClusters, PinDocuments
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mixtures import AverageExperts
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import experts
-from workbench.registry.cards import MetricPoint
 from workbench.registry.database import transaction
 from workbench.schema.job_states import PARENT, REQUIREMENTS, SAMPLES
 from workbench.schema.tables import Expert, Metric

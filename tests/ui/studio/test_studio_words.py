@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from engine.errors import CorpusError
-from ui.cli.plan_progress import line as several_line
+from ui.cli.job_progress import line as several_line
 from ui.kinds.job_results import result_places, result_sentence
 from ui.present.first_steps import first_steps
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
@@ -26,11 +26,11 @@ from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared import health
 from ui.studio.shared.health import worker_sign
 from ui.widgets.data_table import as_csv
-from workbench.kinds.catalog import known_kinds
+from workbench.answers.cards import JobCard
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
-from workbench.registry.cards import JobCard
 
 OFFERS = {"domain": ["d"], "domains": ["d"], "mixture": ["m"], "parent": ["p"], "seed_model": ["s"]}
 

@@ -13,9 +13,9 @@ from workbench.access import users
 from workbench.access.actor import NOBODY, Actor, Role, acting_as, current_actor, may, require, set_source
 from workbench.access.audit import list_entries
 from workbench.access.users import actor_of_id, actor_of_token, add_user, list_users, revoke_user, user_id_of
-from workbench.errors import BadSpec, Forbidden, NameTaken, NotFound
+from workbench.errors import BadSpecError, ForbiddenError, NameTakenError, NotFoundError
 from workbench.job_records.jobs import create_job, request_stop, retry
-from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.analysis import SelfCheck
 from workbench.registry.aliases import delete_alias, set_alias
 from workbench.registry.comparisons import delete_history
 from workbench.registry.database import reading, transaction
@@ -59,10 +59,10 @@ def test_a_name_is_free_again_once_its_user_is_revoked_and_old_logins_stay_out(h
     with transaction() as session:
         add_user(session, "anna", "admin")
         old = user_id_of(session, "anna")
-        with pytest.raises(NameTaken):
+        with pytest.raises(NameTakenError):
             add_user(session, "anna", "viewer")
         revoke_user(session, "anna")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             user_id_of(session, "anna")
         add_user(session, "anna", "viewer")
         assert actor_of_id(session, old) is None
@@ -71,9 +71,9 @@ def test_a_name_is_free_again_once_its_user_is_revoked_and_old_logins_stay_out(h
 
 @pytest.mark.parametrize("name", ["owner", "command line (root)", "job 7", "", "a,b"])
 def test_a_user_cannot_be_called_as_others_in_the_log(home: Path, name: str) -> None:
-    with transaction() as session, pytest.raises(BadSpec):
+    with transaction() as session, pytest.raises(BadSpecError):
         add_user(session, name, "viewer")
-    with transaction() as session, pytest.raises(BadSpec, match="viewer, editor, admin"):
+    with transaction() as session, pytest.raises(BadSpecError, match="viewer, editor, admin"):
         add_user(session, "anna", "root")
 
 
@@ -83,10 +83,10 @@ def test_a_role_allows_what_lower_ones_do_and_no_more() -> None:
             assert [may(needed) for needed in Role] == [own >= needed for needed in Role]
     with (
         acting_as(Actor("anna", Role.VIEWER)),
-        pytest.raises(Forbidden, match="editor, but anna has the role viewer"),
+        pytest.raises(ForbiddenError, match="editor, but anna has the role viewer"),
     ):
         require(Role.EDITOR)
-    with acting_as(NOBODY), pytest.raises(Forbidden, match="login has ended"):
+    with acting_as(NOBODY), pytest.raises(ForbiddenError, match="login has ended"):
         require(Role.VIEWER)
 
 
@@ -103,21 +103,21 @@ def test_outside_of_a_request_the_source_of_the_process_says_who_acts() -> None:
 
 def test_the_registry_itself_refuses_a_viewers_changes_and_nobodys_look(home: Path) -> None:
     with acting_as(Actor("ben", Role.VIEWER)):
-        with pytest.raises(Forbidden), transaction():
+        with pytest.raises(ForbiddenError), transaction():
             pass
         with transaction(needs=Role.VIEWER), reading():
             pass
         for read in (list_users, list_entries):
-            with reading() as session, pytest.raises(Forbidden):
+            with reading() as session, pytest.raises(ForbiddenError):
                 read(session)
     with acting_as(NOBODY):
-        with pytest.raises(Forbidden), reading():
+        with pytest.raises(ForbiddenError), reading():
             pass
-        with pytest.raises(Forbidden), transaction(needs=Role.VIEWER):
+        with pytest.raises(ForbiddenError), transaction(needs=Role.VIEWER):
             pass
     with acting_as(ANNA), transaction() as session:
         for change in (lambda: add_user(session, "eve", "admin"), lambda: revoke_user(session, "ben")):
-            with pytest.raises(Forbidden):
+            with pytest.raises(ForbiddenError):
                 change()
 
 

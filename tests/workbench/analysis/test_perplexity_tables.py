@@ -13,11 +13,11 @@ from sqlalchemy import select
 
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import Measure
-from workbench.errors import BadSpec, NotFound, StorageError
+from workbench.answers.cards import EvaluationCard
+from workbench.errors import BadSpecError, NotFoundError, StorageError
 from workbench.job_records import jobs
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.cards import EvaluationCard
 from workbench.schema.tables import Artifact
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
@@ -67,7 +67,7 @@ def test_the_same_measure_twice_keeps_the_newer(world: World) -> None:
 
 @pytest.mark.parametrize(("num_tokens", "nats"), [(0, -1.0), (5, math.nan), (5, -math.inf)])
 def test_no_tokens_and_no_numbers_are_no_evaluation(world: World, num_tokens: int, nats: float) -> None:
-    with pytest.raises(BadSpec, match="Scores need tokens"):
+    with pytest.raises(BadSpecError, match="Scores need tokens"):
         perplexity_tables.register_evaluation(
             world.session,
             expert_id="",
@@ -145,8 +145,8 @@ def test_splits_are_kept_apart(world: World) -> None:
     world.experts("law")
     score(world, "law", "law", 10.0, split="dev")
     assert perplexity_tables.perplexity_table(world.session, None, "test").domains == []
-    assert len(perplexity_tables.list_evaluations(world.session, split="dev", domain="law")) == 1
-    with pytest.raises(NotFound):
+    assert len(perplexity_tables.list_evaluations(world.session, split="dev")) == 1
+    with pytest.raises(NotFoundError):
         perplexity_tables.perplexity_table(world.session, "mix")
 
 

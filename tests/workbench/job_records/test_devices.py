@@ -11,17 +11,16 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
-from workbench.errors import DevicesBusy
+from workbench.answers.cards import JobCard
+from workbench.errors import DevicesBusyError
 from workbench.job_records import devices, job_cards, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.clusters import ClusterPart, FindClusters
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import database
-from workbench.registry.cards import JobCard
 from workbench.schema import database_clock
 from workbench.schema.tables import DeviceShare, Job
 from workbench.settings import Settings, get_settings
@@ -104,7 +103,7 @@ def test_with_too_few_free_gpus_neither_the_claim_nor_a_lease_is_written(registr
         devices.register(session, HOST, "worker", GPUS, 60)
         start(session, new_job(session, "a"))
         second = new_job(session, "b")
-    with pytest.raises(DevicesBusy), database.transaction() as session:
+    with pytest.raises(DevicesBusyError), database.transaction() as session:
         start(session, second, DeviceNeed(2))
     with database.reading() as session:
         card = jobs.get_job(session, second)
@@ -115,7 +114,7 @@ def test_with_too_few_free_gpus_neither_the_claim_nor_a_lease_is_written(registr
 def test_a_host_without_gpus_computes_on_its_cpu_unless_the_spec_requires_gpus(session: Session) -> None:
     nothing = DevicePool("cpu-host")
     assert start(session, new_job(session), pool=nothing)[1] == []
-    with pytest.raises(DevicesBusy):
+    with pytest.raises(DevicesBusyError):
         start(session, new_job(session), DeviceNeed(1, is_required=True), nothing)
 
 
@@ -136,7 +135,7 @@ def test_two_containers_of_one_machine_never_lease_the_same_gpu(session: Session
     start(session, new_job(session, "a"), pool=DevicePool("container", ("uuid-0",)))
     assert devices.free_of(session, POOL)[0] == {"uuid-0": 0, "uuid-1": 1}
     assert start(session, new_job(session, "b"))[1] == ["1"]
-    with pytest.raises(DevicesBusy):
+    with pytest.raises(DevicesBusyError):
         start(session, new_job(session))
 
 
@@ -153,10 +152,10 @@ def test_two_halves_share_a_gpu_and_a_full_one_waits_for_both(session: Session) 
     only = DevicePool(HOST, ("uuid-0",))
     assert devices.free_of(session, only) == ({"uuid-0": 0}, {a, b})
     for job_id, need, message in ((c, HALF, "needs 0.5 of a GPU"), (full, ONE, "needs 1 GPU")):
-        with pytest.raises(DevicesBusy, match=message), session.begin_nested():
+        with pytest.raises(DevicesBusyError, match=message), session.begin_nested():
             start(session, job_id, need, only)
     leases.finish(session, a, fence_a, "done")
-    with pytest.raises(DevicesBusy), session.begin_nested():
+    with pytest.raises(DevicesBusyError), session.begin_nested():
         start(session, full, ONE, only)
     assert start(session, c, HALF, only)[1] == ["0"]
     leases.finish(session, b, fence_b, "done")
@@ -164,7 +163,7 @@ def test_two_halves_share_a_gpu_and_a_full_one_waits_for_both(session: Session) 
     leases.finish(session, c, jobs_fence(session, c), "done")
     assert start(session, full, ONE, only)[1] == ["0"]
     assert devices.free_of(session, only) == ({"uuid-0": 0}, {full})
-    with pytest.raises(DevicesBusy), session.begin_nested():
+    with pytest.raises(DevicesBusyError), session.begin_nested():
         start(session, new_job(session, "late"), HALF, only)
 
 
@@ -202,9 +201,9 @@ def test_a_share_keeps_away_from_a_gpu_with_an_api_server_and_from_full_ones(ses
     assert start(session, new_job(session, "a"), HALF)[1] == ["1"]
     assert start(session, new_job(session, "b"))[1] == ["0"]
     assert start(session, new_job(session, "c"), HALF)[1] == ["1"]
-    assert devices.placed({"x": 1.0, "y": 0.25, "z": 0.5}, DeviceNeed(1, share=0.25)) == ["y"]
-    assert devices.placed({"x": 1.0, "y": 0.25, "z": 1.0}, DeviceNeed(2)) == ["x", "z"]
-    assert devices.placed({"x": 0.75}, DeviceNeed(1)) == []
+    assert devices.choose_gpus({"x": 1.0, "y": 0.25, "z": 0.5}, DeviceNeed(1, share=0.25)) == ["y"]
+    assert devices.choose_gpus({"x": 1.0, "y": 0.25, "z": 1.0}, DeviceNeed(2)) == ["x", "z"]
+    assert devices.choose_gpus({"x": 0.75}, DeviceNeed(1)) == []
 
 
 def test_a_lost_gpu_is_withdrawn_by_a_job_with_a_part_of_it(session: Session) -> None:
@@ -370,7 +369,7 @@ def test_many_claimers_at_the_same_time_never_lease_a_gpu_twice(registry: str, n
             try:
                 with database.transaction(settings) as session:
                     leased.append(tuple(start(session, job_id, need)[1]))
-            except DevicesBusy:
+            except DevicesBusyError:
                 pass
         return leased
 

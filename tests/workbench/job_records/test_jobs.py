@@ -9,12 +9,10 @@ import pytest
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from workbench.errors import JobError, NotFound
+from workbench.errors import JobError, NotFoundError
 from workbench.job_records import jobs, leases
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
-from workbench.kinds.analysis.selfcheck import SelfCheck
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import Evaluate, MeasureOverlap, SelfCheck
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.schema.job_states import REQUIREMENTS
@@ -176,7 +174,7 @@ def test_waiting_for_two_that_were_cancelled_is_reported_once(session: Session) 
 
 def test_nobody_can_wait_for_a_job_that_is_not_there(session: Session) -> None:
     known = new_job(session)
-    with pytest.raises(NotFound, match=f"There is no job called “nothing”. Known: {known}"):
+    with pytest.raises(NotFoundError, match=f"There is no job called “nothing”. Known: {known}"):
         new_job(session, after=["nothing"])
 
 
@@ -369,5 +367,5 @@ def test_jobs_are_called_after_what_they_do(spec: Any, title: str) -> None:
 
 @pytest.mark.parametrize("ask", [jobs.get_job, jobs.events, jobs.metrics, jobs.resume, jobs.retry, jobs.delete_job])
 def test_an_unknown_job_gives_404(session: Session, ask: Any) -> None:
-    with pytest.raises(NotFound, match=r"There is no job called “nothing”\. There is no job yet\."):
+    with pytest.raises(NotFoundError, match=r"There is no job called “nothing”\. There is no job yet\."):
         ask(session, "nothing")

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from workbench.errors import JobError, LeaseLost
+from workbench.errors import JobError, LeaseLostError
 from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
@@ -89,7 +89,7 @@ class Leases(RuleBasedStateMachine):
         try:
             with database.transaction(self.settings) as session:
                 leases.renew(session, *claim, LEASE)
-        except LeaseLost:
+        except LeaseLostError:
             assert not could
         else:
             assert could
@@ -106,7 +106,7 @@ class Leases(RuleBasedStateMachine):
                 if ending == "done":
                     session.add(Mixture(name=f"made by {claim[0]}"))
                 leases.finish(session, *claim, ending)  # type: ignore[arg-type]
-        except LeaseLost:
+        except LeaseLostError:
             assert not could
         else:
             assert could or was_so
@@ -118,7 +118,7 @@ class Leases(RuleBasedStateMachine):
         try:
             with database.transaction(self.settings) as session:
                 leases.release(session, *claim)
-        except LeaseLost:
+        except LeaseLostError:
             assert not could
         else:
             assert could

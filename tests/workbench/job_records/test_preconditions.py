@@ -9,19 +9,14 @@ import pytest
 from sqlalchemy.orm import Session
 
 from engine.config import AdaptingConfig, TrainingConfig
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.job_records.jobs import create_job
 from workbench.job_records.preconditions import validate_against_registry
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
-from workbench.kinds.clusters.cluster_part import ClusterPart
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.clusters.merge_clusters import MergeClusters
-from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.analysis import Classify, Evaluate, MeasureOverlap
+from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains, MergeClusters
+from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
@@ -58,7 +53,7 @@ def test_a_chain_is_accepted_because_each_needs_only_what_is_coming(session: Ses
 
 @pytest.mark.parametrize("number", range(1, 7))
 def test_a_spec_without_what_it_needs_is_refused_with_the_names(session: Session, number: int) -> None:
-    with pytest.raises(BadSpec, match=r"There is no .* called “"):
+    with pytest.raises(BadSpecError, match=r"There is no .* called “"):
         validate_against_registry(session, chain()[number])
 
 
@@ -66,7 +61,7 @@ def test_a_spec_without_what_it_needs_is_refused_with_the_names(session: Session
 def test_a_name_that_a_queued_job_will_take_is_taken(session: Session, number: int) -> None:
     for spec in chain():
         create_job(session, spec)
-    with pytest.raises(BadSpec, match="exists already"):
+    with pytest.raises(BadSpecError, match="exists already"):
         validate_against_registry(session, chain()[number])
 
 
@@ -75,7 +70,7 @@ def test_a_full_model_takes_a_mixtures_name_and_names_its_expert_after_the_domai
         create_job(session, spec)
     validate_against_registry(session, Evaluate(mixture="dapt"))
     validate_against_registry(session, TrainExpert(name="third", domain="law", mixture="dapt", parent="dapt/law"))
-    with pytest.raises(BadSpec, match="A mixture called “dapt” exists already"):
+    with pytest.raises(BadSpecError, match="A mixture called “dapt” exists already"):
         validate_against_registry(session, TrainJoint(name="dapt", seed_model="seed", domains=["law"]))
 
 
@@ -93,18 +88,18 @@ def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
     for spec in steps:
         validate_against_registry(session, spec)
         create_job(session, spec)
-    with pytest.raises(BadSpec, match="A mixture called “m” exists already"):
+    with pytest.raises(BadSpecError, match="A mixture called “m” exists already"):
         validate_against_registry(session, MakeMixture(name="m", experts=["m/0/dense"]))
-    with pytest.raises(BadSpec, match="A clustering called “topics” exists already"):
+    with pytest.raises(BadSpecError, match="A clustering called “topics” exists already"):
         validate_against_registry(session, FindClusters(name="topics", domains=["law"]))
-    with pytest.raises(BadSpec, match="There is no clustering called “moon”"):
+    with pytest.raises(BadSpecError, match="There is no clustering called “moon”"):
         validate_against_registry(session, MergeClusters(clustering="moon", clusters=["0", "1"]))
-    with pytest.raises(BadSpec, match="There is no seed model called “moon”"):
+    with pytest.raises(BadSpecError, match="There is no seed model called “moon”"):
         validate_against_registry(session, FindClusters(name="x", embedder="hidden_states", seed_model="moon"))
 
 
 def test_all_complaints_come_together(session: Session) -> None:
-    with pytest.raises(BadSpec) as caught:
+    with pytest.raises(BadSpecError) as caught:
         validate_against_registry(session, TrainJoint(name="m", seed_model="no-seed", domains=["x", "y"]))
     assert len(caught.value.complaints) == 3
 
@@ -112,7 +107,7 @@ def test_all_complaints_come_together(session: Session) -> None:
 def test_a_name_in_the_registry_is_taken_and_one_of_a_failed_job_is_free(session: Session) -> None:
     session.add(Corpus(name="law", source=""))
     session.flush()
-    with pytest.raises(BadSpec, match="A corpus called “law” exists already") as refused:
+    with pytest.raises(BadSpecError, match="A corpus called “law” exists already") as refused:
         validate_against_registry(session, ImportCorpus(name="law", path=HERE))
     assert refused.value.next_step == "Choose another name, or continue with what exists."
     validate_against_registry(session, ImportCorpus(name="sea", path=HERE))
@@ -125,7 +120,7 @@ def test_domains_that_an_import_will_name_itself_may_be_counted_on(session: Sess
 
 def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Session) -> None:
     create_job(session, MakeSeed(name="seed", domains=["law"]))
-    with pytest.raises(BadSpec, match="“-one” cannot be the name of a new mixture") as caught:
+    with pytest.raises(BadSpecError, match="“-one” cannot be the name of a new mixture") as caught:
         validate_against_registry(session, TrainJoint(name="-one", seed_model="seed", domains=["law", "sea"]))
     assert sum("cannot be the name" in one for one in caught.value.complaints) == 1
 
@@ -140,7 +135,7 @@ def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Sess
 )
 def test_a_path_that_leads_nowhere_is_refused_before_the_work(session: Session, job_spec: Spec) -> None:
     create_job(session, TrainJoint(name="one", seed_model="seed", domains=["law"]))
-    with pytest.raises(BadSpec, match=r"no file or folder at .*nowhere\.txt"):
+    with pytest.raises(BadSpecError, match=r"no file or folder at .*nowhere\.txt"):
         validate_against_registry(session, job_spec)
 
 
@@ -149,7 +144,7 @@ def test_no_part_may_be_called_what_it_stands_beside(session: Session) -> None:
         create_job(session, job_spec)
     create_job(session, MakeSeed(name="seed", domains=["law"]))
     by_itself = TrainMode(name="mode", seed_model="seed", domains=["backbone"])
-    with pytest.raises(BadSpec, match="“backbone” is the backbone's name"):
+    with pytest.raises(BadSpecError, match="“backbone” is the backbone's name"):
         validate_against_registry(session, by_itself)
     for parts in ({"domains": ["backbone", "law"]}, {"num_parts": 2, "shape": {"init": "random"}}):
         validate_against_registry(session, TrainMode.model_validate({**by_itself.model_dump(), **parts}))
@@ -171,5 +166,5 @@ def test_blocks_longer_than_the_context_of_the_model_are_refused(world: World, k
             TrainMode(name="three", seed_model="seed", domains=["law"], training=training),
         ]
         for spec in specs:
-            with nullcontext() if block_size == 64 else pytest.raises(BadSpec, match="at most 64, the context of"):
+            with nullcontext() if block_size == 64 else pytest.raises(BadSpecError, match="at most 64, the context of"):
                 validate_against_registry(world.session, spec)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from workbench.analysis import perplexity_tables
-from workbench.errors import InUse
+from workbench.errors import InUseError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import MeasureOverlap
 from workbench.questions.affinity import AffinityRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.specs.requests import MixtureSpec
@@ -92,7 +92,7 @@ def test_without_scores_there_is_nothing_to_correlate(world: World) -> None:
 def test_text_that_a_measurement_will_read_is_not_deleted(world: World) -> None:
     world.corpus("corpus", "law", "sea")
     jobs.create_job(world.session, MeasureOverlap())
-    with pytest.raises(InUse, match="Measure overlap"):
+    with pytest.raises(InUseError, match="Measure overlap"):
         corpora.delete_corpus(world.session, "corpus")
 
 

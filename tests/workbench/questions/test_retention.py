@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from engine.errors import MixtureError
+from ui.cli import verbs
 from ui.cli.app import main
-from ui.cli.commands import evaluate
 from ui.present.text.retention import left_out_words, retention_rows
 from workbench.analysis import perplexity_tables
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.questions.retention import (
@@ -95,7 +95,7 @@ def test_targets_are_what_the_experts_were_trained_on_unless_named(trained: Worl
 def test_without_names_all_that_were_scored_on_the_domain_are_compared(trained: World) -> None:
     trained.expert("unscored", "law")
     assert [row.expert for row in ask(trained).rows] == ["mode/code", "poor/code", "whole/code"]
-    with pytest.raises(NotFound, match="nothing of the kind"):
+    with pytest.raises(NotFoundError, match="nothing of the kind"):
         ask(trained, "nothing of the kind")
 
 
@@ -138,7 +138,7 @@ def test_a_number_of_other_tokens_is_missing_and_so_is_the_mean(trained: World) 
 
 def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[Spec] = []
-    monkeypatch.setattr(evaluate, "submit", lambda spec, _how: requested.append(spec))
+    monkeypatch.setattr(verbs, "submit", lambda spec, _how: requested.append(spec))
     score(trained, "poor/code", "code", None)
     trained.expert("alone", "law")
     outcome = ask(trained, "code", experts=["mode/code", "poor/code", "alone"])

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
-from workbench.errors import BadSpec, InUse, NoModel, NotFound
+from workbench.errors import BadSpecError, InUseError, NoModelError, NotFoundError
 from workbench.job_records.preconditions import without_aliases
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.training.export_expert import ExportExpert
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.training.exchange import ExportExpert
 from workbench.registry import aliases, experts, mixtures
 from workbench.requests.planning import plan
 from workbench.schema.tables import Alias
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World
@@ -38,7 +37,7 @@ def test_an_alias_means_a_model_until_it_is_moved(world: World) -> None:
     assert aliases.set_alias(world.session, "law@staging", LIVE).model == "law-2"
     assert [one.name for one in aliases.list_aliases(world.session)] == [LIVE, "law@staging"]
     aliases.delete_alias(world.session, LIVE)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         experts.get_expert(world.session, LIVE)
     assert experts.get_expert(world.session, "law").name == "law"
 
@@ -49,7 +48,7 @@ def test_an_alias_moves_between_an_expert_and_a_mixture(world: World) -> None:
     aliases.set_alias(world.session, LIVE, "law")
     assert aliases.set_alias(world.session, LIVE, "mix").kind == "mixture"
     assert mixtures.get_mixture(world.session, LIVE).name == "mix"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         experts.get_expert(world.session, LIVE)
 
 
@@ -60,7 +59,7 @@ def test_an_answer_by_an_alias_names_the_model_itself(world: World) -> None:
     by_alias = plan(world.session, world.storage, MixtureRequest(LIVE, active=["law"]))
     assert by_alias == plan(world.session, world.storage, MixtureRequest("mix", active=["law"]))
     assert Manifest.of(by_alias).model == "mix"
-    with pytest.raises(NoModel):
+    with pytest.raises(NoModelError):
         plan(world.session, world.storage, "mix@nothing")
 
 
@@ -92,9 +91,9 @@ def test_a_target_is_renamed_with_its_alias_and_not_deleted(world: World) -> Non
     aliases.set_alias(world.session, "mix@production", "mix")
     experts.rename(world.session, "law", "statutes")
     assert aliases.get_alias(world.session, LIVE).model == "statutes"
-    with pytest.raises(InUse, match=LIVE):
+    with pytest.raises(InUseError, match=LIVE):
         experts.delete_expert(world.session, "statutes")
-    with pytest.raises(InUse, match="mix@production"):
+    with pytest.raises(InUseError, match="mix@production"):
         mixtures.delete_mixture(world.session, "mix@production")
     for name in (LIVE, "mix@production"):
         aliases.delete_alias(world.session, name)
@@ -120,27 +119,27 @@ def test_a_target_is_renamed_with_its_alias_and_not_deleted(world: World) -> Non
 )
 def test_a_name_that_can_be_no_alias_is_refused(world: World, name: str) -> None:
     world.experts("law")
-    with pytest.raises(BadSpec):
+    with pytest.raises(BadSpecError):
         aliases.set_alias(world.session, name, "law")
 
 
 def test_an_unknown_model_leaves_an_alias_where_it_was(world: World) -> None:
     world.experts("law")
     aliases.set_alias(world.session, LIVE, "law")
-    with pytest.raises(NoModel):
+    with pytest.raises(NoModelError):
         aliases.set_alias(world.session, LIVE, "nobody")
     assert aliases.get_alias(world.session, LIVE).model == "law"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         aliases.delete_alias(world.session, "law@staging")
 
 
 def test_new_models_cannot_have_the_name_of_an_alias_and_old_ones_keep_theirs(world: World) -> None:
     world.experts("law", "news")
     for make in (lambda: experts.rename(world.session, "law", LIVE), lambda: mix(world, "law", name=LIVE)):
-        with pytest.raises(BadSpec, match="alias"):
+        with pytest.raises(BadSpecError, match="alias"):
             make()
     experts.expert_row(world.session, "news").name = LIVE  # of before there were aliases
-    with pytest.raises(BadSpec, match="already"):
+    with pytest.raises(BadSpecError, match="already"):
         aliases.set_alias(world.session, LIVE, "law")
     world.session.add(Alias(name=LIVE, expert_id=experts.expert_row(world.session, "law").id))
     world.session.flush()

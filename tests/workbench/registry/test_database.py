@@ -23,23 +23,20 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from alembic import command
 from workbench.analysis.perplexity_tables import list_evaluations
-from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
+from workbench.answers.cards import Failure
+from workbench.errors import DiskFullError, NoRegistryError, RegistryUnavailableError, StorageError
 from workbench.job_records.jobs import create_job, events, get_job
 from workbench.job_records.leases import add_event
 from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
-from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_looks
 from workbench.schema.tables import (
-    Alias,
     Artifact,
     Base,
     Cluster,
     Clustering,
-    ComparedAnswer,
-    Comparison,
     Corpus,
     Device,
     Domain,
@@ -48,8 +45,6 @@ from workbench.schema.tables import (
     Job,
     Mixture,
     Report,
-    SavedView,
-    Vote,
 )
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import dump_gate, load_gate
@@ -396,66 +391,6 @@ def test_experts_of_before_they_had_colours_get_them_in_the_order_in_which_they_
 
 
 @pytest.mark.usefixtures("home")
-def test_a_registry_from_before_comparisons_keeps_its_rows_and_takes_votes() -> None:
-    with database.transaction() as session:
-        session.add(Corpus(name="sea", source=""))
-        row = Comparison(prompt="the sea", domain="sea", domain_source="user", messages=[{"role": "user"}])
-        row.answers = [ComparedAnswer(position=place, model="m", setup_sha256="0" * 64) for place in range(2)]
-        row.votes = [Vote(first=0, second=1, choice="tie", is_blind=True)]
-        session.add(row)
-    downgraded("0012")
-    with sqlite3.connect(get_settings().root / "registry.db") as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert not tables & {"comparisons", "compared_answers", "votes"}
-    database.migrate()
-    with database.transaction() as session:
-        assert session.scalars(select(Corpus.name)).all() == ["sea"]
-        assert session.scalars(select(Comparison)).all() == session.scalars(select(Vote)).all() == []
-        row = Comparison(prompt="again")
-        row.answers = [ComparedAnswer(position=place, model="m", setup_sha256="0" * 64) for place in range(2)]
-        row.votes = [Vote(first=0, second=1, choice="first")]
-        session.add(row)
-    with pytest.raises(IntegrityError), database.transaction() as session:
-        session.add(Vote(comparison_id=session.scalars(select(Comparison.id)).one(), first=0, second=1, choice="tie"))
-
-
-@pytest.mark.usefixtures("home")
-def test_a_registry_from_before_aliases_keeps_its_models_and_takes_aliases() -> None:
-    with database.transaction() as session:
-        mixture = Mixture(name="mix")
-        session.add_all([mixture, Alias(name="mix@production", mixture=mixture)])
-    downgraded("0013")
-    with sqlite3.connect(get_settings().root / "registry.db") as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert connection.execute("SELECT name FROM mixtures").fetchall() == [("mix",)]
-    assert "aliases" not in tables
-    database.migrate()
-    with database.transaction() as session:
-        mixture = session.scalars(select(Mixture)).one()
-        assert session.scalars(select(Alias)).all() == []
-        session.add(Alias(name="mix@production", mixture=mixture))
-    with pytest.raises(IntegrityError), database.transaction() as session:
-        session.add(Alias(name="nothing@production"))
-    with pytest.raises(IntegrityError), database.transaction() as session:
-        session.execute(text("DELETE FROM mixtures"))
-
-
-@pytest.mark.usefixtures("home")
-def test_a_registry_from_before_saved_views_keeps_its_aliases_and_takes_views() -> None:
-    with database.transaction() as session:
-        session.add_all([Alias(name="mix@production", mixture=Mixture(name="mix")), SavedView(name="a", address="/")])
-    downgraded("0014")
-    with sqlite3.connect(get_settings().root / "registry.db") as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert connection.execute("SELECT name FROM aliases").fetchall() == [("mix@production",)]
-    assert "saved_views" not in tables
-    database.migrate()
-    with database.transaction() as session:
-        assert session.scalars(select(Alias.name)).all() == ["mix@production"]
-        session.add(SavedView(name="a", address="/experts"))
-
-
-@pytest.mark.usefixtures("home")
 def test_the_gain_of_a_calibration_is_read_from_the_notes_of_an_older_registry_once() -> None:
     changed = "Evidence calibrated on dev text of law: decay 1, which changed last token by"
     notes = {
@@ -629,7 +564,10 @@ def test_processes_may_migrate_concurrently(tmp_path: Path) -> None:
 
 
 def test_a_home_without_a_registry_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(NoRegistry, match=r"There is no registry in .*no-home\. Run `workbench migrate`"), reading():
+    with (
+        pytest.raises(NoRegistryError, match=r"There is no registry in .*no-home\. Run `workbench migrate`"),
+        reading(),
+    ):
         pass
     assert not (tmp_path / "no-home").exists()
 
@@ -639,26 +577,26 @@ def test_an_older_registry_is_migrated_and_a_newer_one_is_left_unchanged() -> No
     for version, advice in (("0000", "Run `workbench migrate`"), ("9999", "Install the newer workbench")):
         with transaction() as session:
             session.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
-        with pytest.raises(NoRegistry, match=f"has version {version}.* {advice}"):
+        with pytest.raises(NoRegistryError, match=f"has version {version}.* {advice}"):
             database.require_registry()
-    with pytest.raises(NoRegistry, match="newer workbench"):
+    with pytest.raises(NoRegistryError, match="newer workbench"):
         database.migrate()
 
 
 def test_a_file_that_is_no_registry_is_refused(home: Path) -> None:
     (home / "registry.db").write_bytes(b"this is not a database, though long enough to look like one" * 20)
-    with pytest.raises(NoRegistry, match="is damaged"):
+    with pytest.raises(NoRegistryError, match="is damaged"):
         database.require_registry()
 
 
 def test_a_url_that_is_none_is_refused_without_showing_it() -> None:
-    with pytest.raises(NoRegistry, match="not valid for SQLAlchemy") as caught:
+    with pytest.raises(NoRegistryError, match="not valid for SQLAlchemy") as caught:
         database.make_engine("secret password")
     assert "secret" not in str(caught.value)
 
 
 def test_a_driver_that_is_not_installed_is_named() -> None:
-    with pytest.raises(NoRegistry, match=r"The driver of “postgresql\+asyncpg99” is not installed\.") as caught:
+    with pytest.raises(NoRegistryError, match=r"The driver of “postgresql\+asyncpg99” is not installed\.") as caught:
         database.make_engine("postgresql+asyncpg99://me:secret@host/name")
     assert "secret" not in str(caught.value)
 
@@ -666,14 +604,14 @@ def test_a_driver_that_is_not_installed_is_named() -> None:
 @pytest.mark.parametrize("url", ["postgresql://me:secret@127.0.0.1:1/x", "postgresql://127.0.0.1:1/x?password=secret"])
 def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: Path, url: str) -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(RegistryUnavailable, match="Start the database server") as caught:
+    with pytest.raises(RegistryUnavailableError, match="Start the database server") as caught:
         database.require_registry(Settings(home=tmp_path, database_url=url))
     assert "secret" not in str(caught.value)
 
 
 def test_a_server_that_refuses_what_the_url_names_says_so(tmp_path: Path, postgres_url: str) -> None:
     absent = postgres_url.replace("@/postgres?", "@/absent?")
-    with pytest.raises(RegistryUnavailable, match=r"does not exist.* Correct WORKBENCH_DATABASE_URL"):
+    with pytest.raises(RegistryUnavailableError, match=r"does not exist.* Correct WORKBENCH_DATABASE_URL"):
         database.require_registry(Settings(home=tmp_path, database_url=absent))
 
 
@@ -761,12 +699,12 @@ def test_a_writer_that_waits_too_long_is_refused_with_advice_to_retry(monkeypatc
     with transaction() as session:
         session.add(Mixture(name="slow"))
         session.flush()
-        with pytest.raises(RegistryUnavailable, match="Try again in a moment"), transaction() as other:
+        with pytest.raises(RegistryUnavailableError, match="Try again in a moment"), transaction() as other:
             other.execute(text("SELECT 1"))
 
 
 def test_a_full_disk_is_called_by_its_name(home: Path) -> None:
-    with pytest.raises(DiskFull, match=f"The disk of {home} is full"), transaction() as session:
+    with pytest.raises(DiskFullError, match=f"The disk of {home} is full"), transaction() as session:
         session.execute(text("PRAGMA max_page_count = 1"))  # as small as the file is
         for number in range(1000):
             values = f"({number}, {number}, '{{}}', hex(zeroblob(9000)), 0)"
@@ -791,7 +729,7 @@ def test_a_connection_that_the_server_cut_is_replaced(registry: str) -> None:
     cut = text(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid() AND datname = 'postgres'"
     )
-    with pytest.raises(RegistryUnavailable, match="does not respond"), transaction() as session:
+    with pytest.raises(RegistryUnavailableError, match="does not respond"), transaction() as session:
         session.add(Mixture(name="lost"))
         session.flush()
         with database.make_engine(get_settings().database).connect() as other:

@@ -9,7 +9,7 @@ from tests.workbench.conftest import World
 from workbench.formatting.palette import COLOURS, DASHES, PATTERNS, free_number, look_of
 from workbench.registry import experts
 from workbench.registry.experts import list_looks
-from workbench.schema.expert_looks import free_mark
+from workbench.schema.names import free_mark
 
 
 def looks(session: Session) -> dict[str, tuple[int, str]]:

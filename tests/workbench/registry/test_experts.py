@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import select
 
-from workbench.errors import BadSpec, InUse, NameTaken, NotFound
+from workbench.errors import BadSpecError, InUseError, NameTakenError, NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures
@@ -36,14 +36,14 @@ def test_an_expert_says_where_it_comes_from(world: World) -> None:
 
 def test_names_are_unique_and_known(world: World) -> None:
     world.experts("law", "news")
-    with pytest.raises(NameTaken, match="An expert called “law” exists already"):
+    with pytest.raises(NameTakenError, match="An expert called “law” exists already"):
         world.expert("law", "news")
-    with pytest.raises(NotFound, match="Known: law, news"):
+    with pytest.raises(NotFoundError, match="Known: law, news"):
         experts.get_expert(world.session, "lwa")
 
 
 def test_an_expert_of_a_domain_that_is_gone_is_refused(world: World) -> None:
-    with pytest.raises(NotFound, match="There is no domain"):
+    with pytest.raises(NotFoundError, match="There is no domain"):
         world.expert("law", "law")
 
 
@@ -61,9 +61,9 @@ def test_a_new_name_changes_nothing_else(world: World) -> None:
     after = experts.rename(world.session, "law", " jurist ")
     assert after == before.model_copy(update={"name": "jurist"})
     assert experts.rename(world.session, "jurist", "jurist") == after
-    with pytest.raises(NameTaken):
+    with pytest.raises(NameTakenError):
         experts.rename(world.session, "jurist", "news")
-    with pytest.raises(BadSpec):
+    with pytest.raises(BadSpecError):
         experts.rename(world.session, "jurist", "a\tb")
 
 
@@ -73,7 +73,7 @@ def test_a_name_that_unfinished_jobs_know_an_expert_by_stays(world: World, state
     job_id = jobs.create_job(world.session, ComposeMode(name="both", experts=["law", "news"]))
     job = world.session.get_one(Job, job_id)
     job.state = state
-    with pytest.raises(InUse, match="“law” cannot be renamed: it is needed by job “Compose experts into"):
+    with pytest.raises(InUseError, match="“law” cannot be renamed: it is needed by job “Compose experts into"):
         experts.rename(world.session, "law", "jurist")
     assert experts.rename(world.session, "law", "law").name == "law"
     job.state = "cancelled"
@@ -82,7 +82,7 @@ def test_a_name_that_unfinished_jobs_know_an_expert_by_stays(world: World, state
 
 def test_experts_are_switched_together_or_not_at_all(world: World) -> None:
     world.experts("law", "news")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         experts.set_enabled(world.session, ["law", "lwa"], False)
     assert all(card.enabled for card in experts.list_experts(world.session))
     assert not any(card.enabled for card in experts.set_enabled(world.session, ["law", "news"], False))
@@ -104,7 +104,7 @@ def test_an_expert_in_use_says_who_needs_it(world: World) -> None:
     job_spec = TrainExpert(name="new", domain="news", mixture="both", parent="law")
     jobs.create_job(world.session, job_spec)
     jobs.create_job(world.session, Evaluate(mixture="both", experts=["law"]), "Score law, too")
-    with pytest.raises(InUse) as caught:
+    with pytest.raises(InUseError) as caught:
         experts.delete_expert(world.session, "law")
     for user in ("expert “child”", "mixture “both”", "“Score law, too”, “Train expert new”"):
         assert user in caught.value.problem

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from workbench.errors import LeaseLost
+from workbench.errors import LeaseLostError
 from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry.database import reading, transaction
@@ -90,7 +90,7 @@ def race(number: int, job_id: str) -> None:
             with transaction() as session:
                 leases.expire(session, generator.choice([0.0, 1e12]), 10_000)
                 leases.release(session, job_id, fence)
-        except LeaseLost:
+        except LeaseLostError:
             continue
 
 

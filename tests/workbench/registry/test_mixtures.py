@@ -13,16 +13,15 @@ from engine.errors import MixtureError
 from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import Manifest
-from workbench.errors import BadSpec, InUse, NameTaken, NotFound
+from workbench.errors import BadSpecError, InUseError, NameTakenError, NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.registry import corpora, experts, mixtures, priors
-from workbench.registry.cards import MixtureCard
 from workbench.requests.planning import plan
 from workbench.schema.tables import Cluster, Clustering, Expert, MixtureMember
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World
@@ -56,10 +55,10 @@ def test_a_copy_stays_as_the_mixture_was(world: World) -> None:
     mixtures.remove_member(world.session, "mix", "law")
     kept = mixtures.get_mixture(world.session, "mix.2")
     assert (kept.members, kept.gate) == (before.members, before.gate)
-    with pytest.raises(InUse, match=r"mix\.2"):
+    with pytest.raises(InUseError, match=r"mix\.2"):
         experts.delete_expert(world.session, "law")
     assert mixtures.copy_mixture(world.session, "mix", "best").members[0].expert == "code"
-    for name, error in (("best", NameTaken), ("a,b", BadSpec), ("mix@best", BadSpec)):
+    for name, error in (("best", NameTakenError), ("a,b", BadSpecError), ("mix@best", BadSpecError)):
         with pytest.raises(error):
             mixtures.copy_mixture(world.session, "mix", name)
 
@@ -67,7 +66,7 @@ def test_a_copy_stays_as_the_mixture_was(world: World) -> None:
 def test_incompatible_experts_do_not_mix_and_all_reasons_are_reported(world: World) -> None:
     world.experts("law", "news")
     world.expert("alien", "law", tokenizer_sha256="x" * 64)
-    with pytest.raises(BadSpec) as caught:
+    with pytest.raises(BadSpecError) as caught:
         mix(world, "law", "alien", "law", weights=[1.0, -1.0])
     assert caught.value.complaints == [
         "“law” is named twice.",
@@ -82,18 +81,18 @@ def test_a_tokenizer_of_the_same_base_must_be_the_same(world: World) -> None:
     law, *_ = world.experts("law")
     base = world.session.get_one(type(experts.expert_row(world.session, "law").base), law.base_id)
     world.expert("odd", "law", base=base, tokenizer_sha256="x" * 64)
-    with pytest.raises(BadSpec, match="“odd” has another tokenizer than “law”"):
+    with pytest.raises(BadSpecError, match="“odd” has another tokenizer than “law”"):
         mix(world, "law", "odd")
 
 
 def test_names_are_unique_and_known(world: World) -> None:
     world.experts("law")
     mix(world, "law")
-    with pytest.raises(NameTaken):
+    with pytest.raises(NameTakenError):
         mix(world, "law")
-    with pytest.raises(NotFound, match="Known: mix"):
+    with pytest.raises(NotFoundError, match="Known: mix"):
         mixtures.get_mixture(world.session, "max")
-    with pytest.raises(NotFound, match="There is no expert called “lwa”"):
+    with pytest.raises(NotFoundError, match="There is no expert called “lwa”"):
         mixtures.create_mixture(world.session, MixtureSpec(name="other", experts=["lwa"]))
 
 
@@ -101,7 +100,7 @@ def test_a_newcomer_weighs_as_much_as_the_others(world: World) -> None:
     world.experts("law", "news", "code")
     mix(world, "law", "news", weights=[0.2, 0.6])
     assert mixtures.add_member(world.session, "mix", "code").members[-1].weight == pytest.approx(0.4)
-    with pytest.raises(NameTaken):
+    with pytest.raises(NameTakenError):
         mixtures.add_member(world.session, "mix", "code")
 
 
@@ -141,7 +140,7 @@ def test_an_incompatible_expert_cannot_join(world: World) -> None:
     world.experts("law")
     world.expert("alien", "law", tokenizer_sha256="x" * 64)
     mix(world, "law")
-    with pytest.raises(BadSpec, match="has another tokenizer"):
+    with pytest.raises(BadSpecError, match="has another tokenizer"):
         mixtures.add_member(world.session, "mix", "alien")
 
 
@@ -191,14 +190,14 @@ def test_a_cluster_gate_knows_the_cluster_of_each_expert(world: World, clustered
 
 def test_experts_of_no_cluster_are_refused_in_a_cluster_gate(world: World, clustered: str) -> None:
     gate = ClusterGateConfig(clustering=clustered)
-    with pytest.raises(BadSpec, match="“code” cannot be weighed by nearness: it is not of a cluster of “topics”"):
+    with pytest.raises(BadSpecError, match="“code” cannot be weighed by nearness: it is not of a cluster of “topics”"):
         mix(world, "law", "code", gate=gate)
     mix(world, "law", "news", gate=gate)
-    with pytest.raises(BadSpec, match="“code” cannot be weighed by nearness"):
+    with pytest.raises(BadSpecError, match="“code” cannot be weighed by nearness"):
         mixtures.add_member(world.session, "mix", "code")
     mixtures.set_gate(world.session, "mix", PosteriorGateConfig())
     mixtures.add_member(world.session, "mix", "code")
-    with pytest.raises(BadSpec, match="“code” cannot be weighed by nearness"):
+    with pytest.raises(BadSpecError, match="“code” cannot be weighed by nearness"):
         mixtures.set_gate(world.session, "mix", gate)
     with pytest.raises(MixtureError, match="“code” cannot be weighed by nearness"):
         plan(world.session, world.storage, MixtureRequest("mix", gate=asdict(gate)))
@@ -220,9 +219,9 @@ def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(
     by_itself = plan(world.session, world.storage, MixtureRequest("mix", active=["code"]))
     assert by_itself.route is not None
     assert by_itself.route.clusters == (None,)
-    with pytest.raises(BadSpec, match="No expert can be weighed by nearness: none is of a cluster of “topics”"):
+    with pytest.raises(BadSpecError, match="No expert can be weighed by nearness: none is of a cluster of “topics”"):
         mixtures.create_mixture(world.session, MixtureSpec(name="odd", experts=["code"], gate=gate))
-    with pytest.raises(BadSpec, match="names no clustering"):
+    with pytest.raises(BadSpecError, match="names no clustering"):
         mixtures.set_gate(world.session, "mix", ClusterPosteriorGateConfig())
 
 
@@ -230,9 +229,9 @@ def test_members_leave_but_the_last(world: World) -> None:
     world.experts("law", "news")
     mix(world, "law", "news")
     assert [one.expert for one in mixtures.remove_member(world.session, "mix", "law").members] == ["news"]
-    with pytest.raises(BadSpec, match="is the last expert"):
+    with pytest.raises(BadSpecError, match="is the last expert"):
         mixtures.remove_member(world.session, "mix", "news")
-    with pytest.raises(NotFound, match="Known: news"):
+    with pytest.raises(NotFoundError, match="Known: news"):
         mixtures.remove_member(world.session, "mix", "law")
 
 
@@ -250,7 +249,7 @@ def test_switches_and_weights_belong_to_one_mixture(world: World) -> None:
 def test_a_weight_is_a_number_of_0_or_more(world: World, weight: float) -> None:
     world.experts("law")
     mix(world, "law")
-    with pytest.raises(BadSpec, match="must be a number of 0 or more"):
+    with pytest.raises(BadSpecError, match="must be a number of 0 or more"):
         mixtures.set_weight(world.session, "mix", "law", weight)
 
 
@@ -274,7 +273,7 @@ def test_deleting_a_mixture_leaves_its_experts(world: World) -> None:
     world.experts("law", "news")
     mix(world, "law", "news")
     job = jobs.create_job(world.session, Evaluate(mixture="mix"))
-    with pytest.raises(InUse, match="job “Evaluate mix”"):
+    with pytest.raises(InUseError, match="job “Evaluate mix”"):
         mixtures.delete_mixture(world.session, "mix")
     jobs.request_stop(world.session, job, "cancel")
     mixtures.delete_mixture(world.session, "mix")
@@ -286,11 +285,11 @@ def test_a_mixture_keeps_an_active_expert(world: World) -> None:
     world.experts("law", "news")
     before = mix(world, "law", "news", weights=[1.0, 0.0])
     for active, weights in ([], {}), (["news"], {}), (["law", "news"], {"law": 0.0}):
-        with pytest.raises(BadSpec, match="would have no active expert"):
+        with pytest.raises(BadSpecError, match="would have no active expert"):
             mixtures.arrange(world.session, "mix", active, weights)
     assert mixtures.get_mixture(world.session, "mix") == before
     mixtures.arrange(world.session, "mix", ["news"], {"law": 0.0, "news": 2.0})
-    with pytest.raises(BadSpec, match="would have no active expert"):
+    with pytest.raises(BadSpecError, match="would have no active expert"):
         mixtures.set_active(world.session, "mix", "news", False)
     after = mixtures.get_mixture(world.session, "mix")
     assert [(one.active, one.weight) for one in after.members] == [(False, 0.0), (True, 2.0)]
@@ -299,9 +298,9 @@ def test_a_mixture_keeps_an_active_expert(world: World) -> None:
 @pytest.mark.parametrize("name", ["-x", "--on", ".", ".."])
 def test_a_name_that_no_command_could_say_is_refused(world: World, name: str) -> None:
     world.experts("law")
-    with pytest.raises(BadSpec, match="must not begin with “-”"):
+    with pytest.raises(BadSpecError, match="must not begin with “-”"):
         mixtures.create_mixture(world.session, MixtureSpec(name=name, experts=["law"]))
-    with pytest.raises(BadSpec, match="must not begin with “-”"):
+    with pytest.raises(BadSpecError, match="must not begin with “-”"):
         experts.rename(world.session, "law", name)
     world.session.scalar(select(Expert).where(Expert.name == "law")).name = name  # type: ignore[union-attr]
     assert experts.rename(world.session, name, "law").name == "law"

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError, ScoresError
 from ui.present.text.parents import proposal_rows, proposal_words, unscored_words
 from workbench.analysis import perplexity_tables
-from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.parent_proposal import NearestRequest, ParentProposal, unscored_parents
 from workbench.questions.prior_estimate import PriorRequest
@@ -123,7 +123,7 @@ def test_a_domain_that_was_not_scored_is_refused_with_the_command_that_scores_it
 def test_an_estimate_of_an_expert_that_was_deleted_meanwhile_is_not_kept(scored: None) -> None:
     with reading() as session:
         estimate = PriorRequest(name="", mixture="both", domain="law", num_blocks=20).answer(session, get_storage())
-    with pytest.raises(NotFound), transaction() as session:
+    with pytest.raises(NotFoundError), transaction() as session:
         priors.keep_estimate(
             session, "on law", estimate.model_copy(update={"shares": {**estimate.shares, "f" * 32: 0.1}})
         )
@@ -190,11 +190,11 @@ def test_a_prior_by_hand_is_scaled_and_names_are_unique(scored: None) -> None:
     with transaction() as session:
         card = priors.give_prior(session, "mine", {"both/law": 3.0, "both/sea": 1.0})
         assert card.shares == {"both/law": 0.75, "both/sea": 0.25}
-        with pytest.raises(NameTaken):
+        with pytest.raises(NameTakenError):
             priors.give_prior(session, "mine", {"both/law": 1.0})
-        with pytest.raises(BadSpec):
+        with pytest.raises(BadSpecError):
             priors.give_prior(session, "nothing", {"both/law": 0.0})
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             priors.give_prior(session, "stranger", {"nobody": 1.0})
         priors.delete_prior(session, "mine")
         assert priors.list_priors(session) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.errors import NotFound
+from workbench.errors import NotFoundError
 from workbench.registry import reports
 from workbench.registry.database import reading, transaction
 
@@ -27,7 +27,7 @@ def test_an_id_that_is_none_or_that_fits_several_is_refused_with_those_there_are
         kept = [reports.register_report(session, "addition", "again", {}) for _ in range(2)]
     with reading() as session:
         for unclear in ("", "%", "none"):
-            with pytest.raises(NotFound, match=kept[0].id):
+            with pytest.raises(NotFoundError, match=kept[0].id):
                 reports.get_report(session, unclear)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.errors import DamagedFile
-from workbench.errors import DiskFull, StorageError
+from engine.errors import DamagedFileError
+from workbench.errors import DiskFullError, StorageError
 from workbench.schema.tables import Artifact
 from workbench.store.storage import OWNER, UNREADABLE, Storage, confine, free_bytes, is_full_disk, noticing_full_disk
 
@@ -98,7 +98,7 @@ def test_damage_is_detected_before_use(storage: Storage, damage: object) -> None
     artifact = keep(storage)
     assert callable(damage)
     damage(storage.path(artifact.id))
-    with pytest.raises(DamagedFile, match="Restore it from a copy"):
+    with pytest.raises(DamagedFileError, match="Restore it from a copy"):
         storage.kept(artifact).check()
 
 
@@ -303,7 +303,7 @@ def test_a_full_disk_destroys_nothing_and_says_where(tiny_disk: Path, write: obj
     before = keep(storage)
     assert callable(write)
     sentence = rf"{storage.folder} is full: .* bytes are free"
-    with pytest.raises(DiskFull, match=sentence) as caught, storage.new("a" * 32) as folder:
+    with pytest.raises(DiskFullError, match=sentence) as caught, storage.new("a" * 32) as folder:
         write(folder)
     assert "then resume the job" in caught.value.next_step
     assert [path.name for path in storage.folder.iterdir()] == [before.id]
@@ -312,7 +312,7 @@ def test_a_full_disk_destroys_nothing_and_says_where(tiny_disk: Path, write: obj
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_no_space_and_no_quota_are_a_full_disk(tmp_path: Path, number: int) -> None:
-    with pytest.raises(DiskFull), noticing_full_disk(tmp_path):
+    with pytest.raises(DiskFullError), noticing_full_disk(tmp_path):
         raise OSError(number, os.strerror(number))
 
 

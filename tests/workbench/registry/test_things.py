@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from ui.api.app import create_app
-from workbench.errors import NotFound
-from workbench.registry.cards import Card
+from workbench.answers.base import Answer
+from workbench.errors import NotFoundError
 from workbench.registry.database import transaction
 from workbench.registry.things import THINGS, ThingKind, names_from
 from workbench.settings import Settings
@@ -22,15 +22,15 @@ def test_every_thing_has_a_list_names_and_a_card() -> None:
             assert names_from(session, kind, "") == []
             if thing := THINGS.get(kind):
                 assert list(thing.list_all(session)) == []
-                assert issubclass(thing.card, Card)
-                with pytest.raises(NotFound, match="nobody"):
+                assert issubclass(thing.card, Answer)
+                with pytest.raises(NotFoundError, match="nobody"):
                     thing.get(session, "nobody")
 
 
 def test_every_thing_has_its_routes_with_its_sentences(tmp_path: Path) -> None:
     paths = create_app(Settings(home=tmp_path), playground=False).openapi()["paths"]
     for kind, thing in THINGS.items():
-        path = f"/v1/workbench/{thing.path or thing.nouns}"
+        path = f"/v1/workbench/{thing.path or thing.plural}"
         assert paths[path]["get"]["description"] == thing.listed, kind
         operations = paths.get(f"{path}/{{name}}") or paths.get(f"{path}/{{id}}") or {}
         assert ("delete" in operations) is (thing.delete is not None), kind

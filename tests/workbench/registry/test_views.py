@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.orm import Session
 
-from workbench.errors import BadSpec, NotFound
+from workbench.errors import BadSpecError, NotFoundError
 from workbench.registry import views
 
 
@@ -17,7 +17,7 @@ def test_views_are_saved_replaced_listed_by_page_and_deleted(session: Session) -
     assert [one.name for one in views.list_views(session)] == ["adapters", "all", "failed"]
     assert [one.name for one in views.list_views(session, "/experts")] == ["adapters", "all"]
     assert views.delete_view(session, "all").address == "/experts"
-    with pytest.raises(NotFound, match="all"):
+    with pytest.raises(NotFoundError, match="all"):
         views.get_view(session, "all")
 
 
@@ -38,6 +38,6 @@ def test_views_are_saved_replaced_listed_by_page_and_deleted(session: Session) -
     ],
 )
 def test_what_is_no_address_in_the_studio_is_refused(session: Session, address: str) -> None:
-    with pytest.raises(BadSpec, match="address"):
+    with pytest.raises(BadSpecError, match="address"):
         views.save_view(session, "adapters", address)
     assert views.list_views(session) == []

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import DamagedFile
-from workbench.errors import DiskFull, StorageError, StoreFailed
+from engine.errors import DamagedFileError
+from workbench.errors import DiskFullError, StorageError, StoreFailedError
 from workbench.integrity import check
 from workbench.schema.tables import Artifact
 from workbench.store.object_store import ObjectStore
@@ -49,7 +49,7 @@ def test_a_write_that_fails_midway_leaves_the_file_before_and_nothing_else(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(store._fs, "pipe_file", write_half)
-    with pytest.raises(StoreFailed, match="is full"):
+    with pytest.raises(StoreFailedError, match="is full"):
         store.write("folder/a", b"after")
     assert store.read("folder/a") == b"before"
     assert store.names("folder") == {"a"}
@@ -66,7 +66,7 @@ def test_errors_of_a_folder_say_nothing_of_credentials(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch, code: int, problem: str, next_step: str
 ) -> None:
     monkeypatch.setattr(store._fs, "pipe_file", fail_with(code))
-    with pytest.raises(StoreFailed, match=problem) as caught:
+    with pytest.raises(StoreFailedError, match=problem) as caught:
         store.write("a", b"")
     assert caught.value.next_step.startswith(next_step)
     assert "AWS" not in str(caught.value)
@@ -175,7 +175,7 @@ def test_damage_in_cache_and_store_is_damage_that_says_where(
     storage: Storage, store: ObjectStore, artifact: Artifact
 ) -> None:
     store.write(f"artifacts/{artifact.id}/weights", b"wEights")
-    with pytest.raises(DamagedFile, match=f"artifacts/{artifact.id}/weights in the store .* its bytes changed"):
+    with pytest.raises(DamagedFileError, match=f"artifacts/{artifact.id}/weights in the store .* its bytes changed"):
         storage.kept(artifact).check()
     assert "in the store" in check._faults(storage, artifact)[0]
 
@@ -192,9 +192,9 @@ def test_a_full_disk_is_no_damage(
     if not is_cached:
         shutil.rmtree(storage.place(artifact.id))
     monkeypatch.setattr(store._fs, "get_file", fail_with(errno.ENOSPC))
-    with pytest.raises(DiskFull):
+    with pytest.raises(DiskFullError):
         check._faults(storage, artifact)
-    with pytest.raises(DiskFull):
+    with pytest.raises(DiskFullError):
         storage.kept(artifact).check()
 
 
@@ -202,7 +202,7 @@ def test_a_store_that_is_away_is_no_damage(
     storage: Storage, store: ObjectStore, artifact: Artifact, tmp_path: Path
 ) -> None:
     shutil.rmtree(tmp_path / "mount")
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreFailedError):
         storage.kept(artifact).check()
     with pytest.raises(StorageError, match="There is no folder"):
         check._faults(storage, artifact)

@@ -7,53 +7,99 @@ null is what was left out.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PlainValidator, Tag, model_validator
 
 from engine.config import SamplingConfig
-from ui.api.schemas.fields import MAX_PHRASE_LENGTH, MAX_PHRASES, MAX_PROMPTS, MAX_TOKEN_ID, Bias, Stop
-from ui.api.schemas.mixed import Mixed
-from ui.present.forms.option_help import SAMPLING_HELP
-from workbench.requests.body import MAX_NAMED, FieldError, Nullable
+from ui.present.forms.option_help import OPTION_HELP, SAMPLING_HELP
+from ui.serving.security import MAX_BODY_BYTES
+from workbench.requests.body import MAX_NAMED, AnyGateChange, FieldError, Names, Nullable, RequestBody, gate_changes
+from workbench.specs.requests import MixtureRequest
 
-# By field what changes nothing, the value to name last; other values are refused.
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "suffix": (None, ""),
-    "length_penalty": (None, 1),
-    "min_tokens": (None, 0),
-    "typical_p": (None, 1),
-    "use_beam_search": (None, False),
-    "stop_token_ids": (None, []),
-    "include_stop_str_in_output": (None, False),
-    "add_special_tokens": (None, True),
-    "skip_special_tokens": (None, True),
-    "spaces_between_special_tokens": (None, True),
-    "truncate_prompt_tokens": (None, -1),
-    "prompt_logprobs": (None, 0),
-    "priority": (None, 0),
-    "bad_words": (None, []),
-    "allowed_token_ids": (None,),
-    "structured_outputs": (None,),
-}
-CHAT_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "tools": (None, []),
-    "tool_choice": (None, "auto", "none"),
-    "functions": (None, []),
-    "function_call": (None, "auto", "none"),
-    "response_format": (None, {"type": "text"}),
-    "modalities": (None, ["text"]),
-    "store": (None, False),
-    "service_tier": (None, "default", "auto"),
-    "add_generation_prompt": (None, True),
-    "continue_final_message": (None, False),
-    "reasoning_effort": (None, "none"),
-    "verbosity": (None, "medium"),
-    "prediction": (None,),
-    "audio": (None,),
-    "web_search_options": (None,),
-}
+MAX_PROMPTS = 256  # of one request, times its answers: they share one place in the queue
+MAX_IDS = 131_072  # tokens of the prompts of one request together
+MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
+MAX_PHRASE_LENGTH = 1000  # characters
+MAX_BIASED = 1024  # tokens; OpenAI's 300 are too few for some
+MAX_TOKEN_ID = 2**31 - 1
+MAX_CANDIDATES = 20  # tokens in the place of one: OpenAI's bound for conversations
+
+LongText = Annotated[str, Field(max_length=MAX_BODY_BYTES)]
+
+
+def _as_prompts(value: Any) -> list[str | list[int]]:
+    """Every form of a prompt as a list of prompts of one kind."""
+    if isinstance(value, list):
+        number = len(value) + sum(len(one) for one in value[:MAX_PROMPTS] if isinstance(one, list))
+        if number > MAX_IDS + MAX_PROMPTS:
+            raise ValueError(f"it must hold at most {MAX_IDS:,} token ids, but holds {number:,} instead")
+    prompts = [value or ""] if value is None or isinstance(value, str) or _are_ids(value) else value
+    if not isinstance(prompts, list) or not prompts:
+        raise ValueError("it must be a text, token ids, or a list of either, and not empty")
+    if len(prompts) > MAX_PROMPTS:
+        raise ValueError(f"it must hold at most {MAX_PROMPTS} prompts, but holds {len(prompts)} instead")
+    if all(isinstance(one, str) for one in prompts):
+        _require_unicode(prompts)
+    elif not all(_are_ids(one) for one in prompts):
+        raise ValueError("it must hold texts alone, or lists of token ids alone, none of them empty")
+    return list(prompts)
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(one) is int for one in value)
+
+
+def _require_unicode(texts: list[str]) -> None:
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
+
+
+_Ids = Annotated[list[int], Field(min_length=1)]
+_SomeTexts = Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
+_SomeIds = Annotated[list[_Ids], Field(min_length=1, max_length=MAX_PROMPTS)]
+Prompts = Annotated[
+    list[str | list[int]],
+    PlainValidator(_as_prompts, json_schema_input_type=str | _SomeTexts | _Ids | _SomeIds | None),
+]
+
+
+def _as_bias(value: dict[str, float]) -> dict[str, float]:
+    for token in value:
+        if not token.isdecimal() or not token.isascii() or int(token) > MAX_TOKEN_ID:
+            raise ValueError(f"its names must be token ids, but one is “{token[:40]}”")
+    return value
+
+
+Bias = Annotated[
+    dict[str, Annotated[float, Field(ge=-100, le=100)]],
+    Field(max_length=MAX_BIASED, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}),
+    AfterValidator(_as_bias),
+]
+
+
+def _as_phrases(value: Any) -> Any:
+    if isinstance(value, list) and len(value) > MAX_PHRASES:
+        raise ValueError(f"at most {MAX_PHRASES} phrases are supported, but it has {len(value)}")
+    return value
+
+
+Phrase = Annotated[str, Field(max_length=MAX_PHRASE_LENGTH)]
+Stop = Annotated[
+    Annotated[Phrase, Tag("text")]
+    | Annotated[
+        list[Annotated[Phrase, Field(json_schema_extra={"minLength": 1})]],
+        Field(json_schema_extra={"maxItems": MAX_PHRASES}),  # refused below, with how many there are
+        Tag("phrases"),
+    ],
+    Discriminator(lambda value: "phrases" if isinstance(value, list) else "text"),
+    BeforeValidator(_as_phrases),
+]
+
 INSTEAD: Mapping[str, str] = {
     "suffix": "the models write on from a text, and nothing into it",
     "best_of": "ask for n answers with logprobs and choose",
@@ -87,7 +133,81 @@ MEANT: Mapping[str, str] = {  # fields of other servers that change an answer, b
     "reasoning": "reasoning_content",
     "guided_json": "structured_outputs",
 }
-MAX_CANDIDATES = 20  # tokens in the place of one: OpenAI's bound for conversations
+
+
+class NeutralValues(dict[str, Any]):
+    """The part of a field's schema that lists its only values, all of which change nothing."""
+
+
+def only(text: str, *values: Any) -> Any:
+    """A field of other servers that is accepted with these values, or null; an error names the last one."""
+    return Field(None, description=f"Only {text}.", json_schema_extra=NeutralValues(enum=[None, *values]))
+
+
+class NeutralFields(Nullable):
+    """Refuses values that would change the answer in fields that are not supported."""
+
+    @model_validator(mode="after")
+    def _neutral(self) -> NeutralFields:
+        for name, field in type(self).model_fields.items():
+            schema = field.json_schema_extra
+            if isinstance(schema, NeutralValues) and getattr(self, name) not in schema["enum"]:
+                raise unsupported(name, schema["enum"][-1], getattr(self, name))
+        return self
+
+
+def unsupported(name: str, neutral: Any, value: Any) -> FieldError:
+    """The error of a field that has another value than the one that changes nothing."""
+    instead = f"; {INSTEAD[name]}" if name in INSTEAD else ""
+    given = json.dumps(value)
+    given = given if len(given) < 80 else f"{given[:60]} …"
+    return FieldError(name, f"it must be {json.dumps(neutral)} or left out, but is {given} instead{instead}")
+
+
+PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
+
+
+class ExpertWeight(RequestBody):
+    """An expert that takes part, by its name."""
+
+    id: str = Field(description="Name of an expert of the mixture.")
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="Its prior (or fixed) weight.")
+    parts: Names | None = Field(None, description=f"The {PARTS}")
+
+
+class Mixed(RequestBody):
+    """Which experts of a model take part, and how they are weighed; all of it for this request only."""
+
+    experts: list[ExpertWeight] | None = Field(
+        None, max_length=MAX_NAMED, description="Experts that take part, with their weights."
+    )
+    active: Names | None = Field(None, description="Experts that take part, with the mixture's own weights.")
+    parts: dict[str, Names] | None = Field(None, max_length=MAX_NAMED, description=f"By expert: the {PARTS}")
+    gate: AnyGateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
+    top_k_experts: int | None = Field(None, ge=1, description=OPTION_HELP["top_k"])
+    prior: str | None = Field(None, description="Name of a stored prior that weighs the experts taking part.")
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Mixed:
+        if self.experts is not None and self.active is not None:
+            raise FieldError("active", "give experts or active, not both")
+        times = Counter(one.id for one in self.experts or ())
+        if twice := sorted(name for name, number in times.items() if number > 1):
+            raise FieldError("experts", f"experts must name each once, but name {', '.join(twice)} more often")
+        if self.experts is not None and self.prior is not None:
+            raise FieldError("prior", "give experts with weights or a prior, not both")
+        if self.experts is not None and self.parts is not None:
+            raise FieldError("parts", "give parts within experts or beside active, not both")
+        return self
+
+    def to_request(self, model: str) -> MixtureRequest:
+        """The request for the services."""
+        changes = {**gate_changes(self.gate), **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
+        if self.experts is None:
+            return MixtureRequest(model, self.active, None, changes, self.prior, self.parts or {})
+        parts = {one.id: one.parts for one in self.experts if one.parts is not None}
+        weights = {one.id: one.weight for one in self.experts}
+        return MixtureRequest(model, list(weights), weights, changes, parts=parts)
 
 
 class StreamOptions(Nullable):
@@ -100,17 +220,9 @@ class StreamOptions(Nullable):
     )
 
 
-def _declare_neutral(schema: dict[str, Any]) -> None:
-    """Writes the only values of some fields into the schema."""
-    for name, accepted in {**NEUTRAL, **CHAT_NEUTRAL, "best_of": (None, 1)}.items():
-        if name in schema["properties"]:
-            schema["properties"][name]["enum"] = list(accepted)
-
-
-class Generating(Nullable, Mixed):
+class Generating(NeutralFields, Mixed):
     """The fields that requests for a completion and for an answer in a conversation have in common."""
 
-    model_config = ConfigDict(json_schema_extra=_declare_neutral)
     hints = HINTS
 
     model: str = Field(description="Name of a mixture or an expert.")
@@ -147,26 +259,23 @@ class Generating(Nullable, Mixed):
         False, description="Send the ids of prompts and answers, too; `workbench verify` needs them."
     )
     user: str | None = Field(None, description="Accepted and ignored.")
-    length_penalty: float | None = Field(None, description="Only 1.")
-    min_tokens: int | None = Field(None, description="Only 0.")
-    typical_p: float | None = Field(None, description="Only 1.")
-    use_beam_search: bool | None = Field(None, description="Only false.")
-    stop_token_ids: list[int] | None = Field(None, description="Only empty.")
-    include_stop_str_in_output: bool | None = Field(None, description="Only false.")
-    skip_special_tokens: bool | None = Field(None, description="Only true.")
-    spaces_between_special_tokens: bool | None = Field(None, description="Only true.")
-    truncate_prompt_tokens: int | None = Field(None, description="Only -1.")
-    prompt_logprobs: int | None = Field(None, description="Only 0.")
-    priority: int | None = Field(None, description="Only 0.")
-    bad_words: list[str] | None = Field(None, description="Only empty.")
-    allowed_token_ids: list[int] | None = Field(None, description="Only null.")
-    structured_outputs: dict[str, Any] | None = Field(None, description="Only null.")
+    length_penalty: float | None = only("1", 1)
+    min_tokens: int | None = only("0", 0)
+    typical_p: float | None = only("1", 1)
+    use_beam_search: bool | None = only("false", False)
+    stop_token_ids: list[int] | None = only("empty", [])
+    include_stop_str_in_output: bool | None = only("false", False)
+    skip_special_tokens: bool | None = only("true", True)
+    spaces_between_special_tokens: bool | None = only("true", True)
+    truncate_prompt_tokens: int | None = only("-1", -1)
+    prompt_logprobs: int | None = only("0", 0)
+    priority: int | None = only("0", 0)
+    bad_words: list[str] | None = only("empty", [])
+    allowed_token_ids: list[int] | None = only("null")
+    structured_outputs: dict[str, Any] | None = only("null")
 
     @model_validator(mode="after")
-    def _neutral(self) -> Generating:
-        for name, accepted in {**NEUTRAL, **CHAT_NEUTRAL}.items():
-            if name in type(self).model_fields and getattr(self, name) not in accepted:
-                raise unsupported(name, accepted[-1], getattr(self, name))
+    def _supported(self) -> Generating:
         if len(self.phrases()) > MAX_PHRASES:
             raise FieldError("stop", f"at most {MAX_PHRASES} phrases are supported, but it has {len(self.phrases())}")
         if "" in self.phrases():
@@ -204,11 +313,3 @@ class Generating(Nullable, Mixed):
             num_candidates=num_candidates,
             speculate=self.speculate,
         )
-
-
-def unsupported(name: str, neutral: Any, value: Any) -> FieldError:
-    """The error of a field that has another value than the one that changes nothing."""
-    instead = f"; {INSTEAD[name]}" if name in INSTEAD else ""
-    given = json.dumps(value)
-    given = given if len(given) < 80 else f"{given[:60]} …"
-    return FieldError(name, f"it must be {json.dumps(neutral)} or left out, but is {given} instead{instead}")

@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, name_column
-from ui.cli.options import Json
-from ui.cli.output import day, print_done
-from ui.cli.things import add_delete, add_list
+from ui.cli.options import names_of
+from ui.cli.output import day
+from ui.cli.verbs import Column, Outcome, add_delete, add_list, name_column, verb, write
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -33,25 +31,18 @@ add_list(
     app,
     "alias",
     _COLUMNS,
-    noun="alias",
-    help="List aliases with the models that they mean.",
-    empty="There is no alias yet. Set one with: workbench alias set NAME@ALIAS MODEL",
+    "List aliases with the models that they mean.",
+    "Set one with: workbench alias set NAME@ALIAS MODEL",
 )
 
 
-@app.command("set")
-def set_one(
-    alias: AliasName,
-    model: Model,
-    as_json: Json = False,
-) -> None:
+@verb(app, "set")
+def set_one(alias: AliasName, model: Model) -> Outcome:
     """Set an alias of a mixture or an expert; an existing one is moved."""
     from workbench.registry.aliases import set_alias
-    from workbench.registry.database import transaction
 
-    with transaction() as session:
-        card = set_alias(session, alias, model)
-    print_done(card, f"“{card.name}” means the {card.kind} “{card.model}”.", as_json)
+    card = write(set_alias, alias, model)
+    return Outcome(card, f"“{card.name}” means the {card.kind} “{card.model}”.")
 
 
 add_delete(app, "alias", AliasName, "Delete an alias; its model is kept.", "; its model is kept")

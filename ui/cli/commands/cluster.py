@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.completion import names_of
 from ui.cli.job_progress import card_of, follow, report, submit
-from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import Json, RunOptions, split_commas, takes
-from ui.cli.output import day, print_done, print_json, say
-from ui.cli.printing.clustering import print_cluster, print_clustering
-from ui.cli.things import add_delete, add_list, get_card
+from ui.cli.options import RunOptions, names_of, split_commas, takes
+from ui.cli.output import day, print_fields, print_table, say
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_delete,
+    add_job,
+    add_jobs,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+    write,
+)
 from ui.present.text.formatting import pluralize
-from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.kinds.clusters.merge_clusters import MergeClusters
-from workbench.kinds.clusters.pin_documents import PinDocuments
-from workbench.kinds.clusters.split_cluster import SplitCluster
-from workbench.kinds.data.make_domain import MakeDomain
-from workbench.registry.cards import ClusteringCard
+from workbench.answers.cards import ClusteringCard
+from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
+from workbench.formatting.number_format import share
+from workbench.formatting.shell_command import shell_command
+from workbench.kinds.clusters import FindClusters, MakeClusterDomains
+
+if TYPE_CHECKING:
+    from workbench.answers.posteriors import TextChanges
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 Name = Annotated[str, typer.Argument(help="Name of a clustering.", autocompletion=names_of("clustering"))]
 ClusterName = Annotated[str, typer.Argument(help="A cluster, by number or name.")]
 
+SHOWN_TERMS = 8
 _COLUMNS = (
     name_column(),
     Column("Method", lambda clustering: clustering.config["clusters"]["method"]),
@@ -52,34 +63,104 @@ def find(spec: FindClusters, run_options: RunOptions) -> None:
     report(follow(last, run_options.json) if run_options.wait else card_of(last), run_options.json)
 
 
-add_list(
-    app,
-    "clustering",
-    _COLUMNS,
-    noun="clustering",
-    help="List clusterings.",
-    empty="There is no clustering yet. Create one with: workbench cluster find NAME",
-)
+add_list(app, "clustering", _COLUMNS, "List clusterings.", "Create one with: workbench cluster find NAME")
 
 
-@app.command("show")
+@verb(app)
 def show(
-    name: Name,
-    cluster: Annotated[str, typer.Argument(help="A cluster, by number or name. Default: all.")] = "",
-    as_json: Json = False,
-) -> None:
+    name: Name, cluster: Annotated[str, typer.Argument(help="A cluster, by number or name. Default: all.")] = ""
+) -> Outcome:
     """Show a clustering with the terms of its clusters, or one cluster with its typical documents."""
     card = get_card("clustering", name)
-    if cluster:
-        print_cluster(card, cluster, as_json)
-    elif as_json:
-        print_json(card)
-    else:
-        print_clustering(card)
+    return Outcome(cluster_with_documents(card, cluster), print_cluster) if cluster else Outcome(card, print_clustering)
 
 
-@app.command("changes")
-def changes(
+def print_clustering(card: ClusteringCard) -> None:
+    """Prints its settings and a row for each cluster; names stale experts and the command that retrains them."""
+    overlap, chart, num_bytes = card.metrics["overlap"], card.metrics["map"], card.metrics.get("num_bytes")
+    print_fields(
+        {
+            "clustering": card.name,
+            "clusters": card.config["clusters"],
+            "vectors": card.config["embedder"]["kind"] + (f" of {card.seed}" if card.seed else ""),
+            "documents": f"{card.num_documents:,}, clusters fitted on {card.num_fitted:,}",
+            "without known words": card.metrics["num_blank"],
+            "in several domains": card.metrics["num_duplicates"],
+            "map": f"{chart['num_points']:,} points, fitted on {chart['num_fitted']:,}" if chart else "none",
+            "normalized mutual information with the domains": overlap["normalised_mutual_information"],
+            "created": day(card.created_at),
+        }
+    )
+    rows = [
+        (
+            one.number,
+            one.name,
+            one.num_documents,
+            *([f"{num_bytes[one.number]:,}"] if num_bytes else []),
+            one.terms[:SHOWN_TERMS],
+            *_shares(overlap, one.number),
+            one.domain,
+            "stale" if one.stale else "",
+            one.experts,
+        )
+        for one in card.clusters
+    ]
+    columns = [
+        "No.",
+        "Cluster",
+        "Documents",
+        *(["Bytes"] if num_bytes else []),
+        "Terms",
+        *overlap["labels"],
+        "Domain",
+        "",
+        "Experts",
+    ]
+    print_table(columns, rows, empty="The clustering has no clusters.")
+    for warning in [*clustering_warnings(card.metrics), *unequal_lengths(card.metrics)]:
+        say(warning)
+    if card.stale_experts:
+        say(
+            f"{pluralize(len(card.stale_experts), 'expert')} trained on documents that have changed: "
+            f"{', '.join(card.stale_experts)}."
+        )
+        command = shell_command("train", "clusters", card.name, "NAME", "--seed-model", "SEED")
+        say(f"Retrain only those with: {command}")
+        say("To start each from the expert trained on most of its documents, use --branch-from MIXTURE instead.")
+
+
+def _shares(overlap: dict[str, Any], number: int) -> list[str]:
+    """The share of each domain's documents that a cluster holds (figure 16)."""
+    return [share(row[number] / max(sum(row), 1)) for row in overlap["counts"]]
+
+
+def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
+    """A cluster, by number or name, with its typical documents. Raises NotFoundError."""
+    from workbench.errors import NotFoundError
+    from workbench.registry.clusters.cluster_documents import get_document
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    by_name = {cluster.name: cluster for cluster in card.clusters}
+    by_name |= {str(cluster.number): cluster for cluster in card.clusters}
+    if name not in by_name:
+        known = [f"{cluster.number} ({cluster.name})" for cluster in card.clusters]
+        raise NotFoundError("cluster", name, known, where=f"in “{card.name}”")
+    with reading() as session:
+        ids = by_name[name].representatives
+        documents = [get_document(session, get_storage(), card.name, id) for id in ids]
+    return {"cluster": by_name[name], "documents": documents}
+
+
+def print_cluster(found: dict[str, Any]) -> None:
+    """Prints a cluster with its typical documents."""
+    print_fields(found["cluster"].model_dump(exclude={"id", "representatives"}))
+    for document in found["documents"]:
+        say(f"\n— {document.id[:12]}, {document.domain}, {document.split}\n{document.text[:400]}")
+
+
+@verb(app, "changes")
+def show_changes(
     name: Name,
     domains: Annotated[
         str,
@@ -87,18 +168,15 @@ def changes(
             help="Domains to compare with. Default: the domains that were clustered.", autocompletion=names_of("domain")
         ),
     ] = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Compare a clustering with the text of now: list documents that are missing and documents that are new."""
-    from workbench.registry.clusters import cluster_documents
-    from workbench.registry.database import reading
+    from workbench.registry.clusters.cluster_documents import changes
     from workbench.store.storage import get_storage
 
-    with reading() as session:
-        changes = cluster_documents.changes(session, get_storage(), name, split_commas([domains]))
-    if as_json:
-        print_json(changes)
-        return
+    return Outcome(read(changes, get_storage(), name, split_commas([domains])), _print_changes)
+
+
+def _print_changes(changes: TextChanges) -> None:
     if not changes.num_missing and not changes.num_new:
         say("Nothing changed: no document is missing and none is new.")
         return
@@ -110,78 +188,28 @@ def changes(
         say(f"{pluralize(number, 'document')} {words}" + (f": {', '.join(ids)}{more}" if ids else "."))
 
 
-@app.command("rename")
-def rename(
-    name: Name,
-    cluster: ClusterName,
-    new_name: Annotated[str, typer.Argument(help="The new name.")],
-    as_json: Json = False,
-) -> None:
+@verb(app)
+def rename(name: Name, cluster: ClusterName, new_name: Annotated[str, typer.Argument(help="The new name.")]) -> Outcome:
     """Rename a cluster; no document moves."""
     from workbench.registry.clusters.clusterings import rename_cluster
 
-    _print_changed(rename_cluster, (name, cluster, new_name), f"“{cluster}” is now called “{new_name}”.", as_json)
+    return Outcome(write(rename_cluster, name, cluster, new_name), f"“{cluster}” is now called “{new_name}”.")
 
 
-@app.command("note")
+@verb(app)
 def note(
     name: Name,
     cluster: ClusterName,
     notes: Annotated[str, typer.Argument(help="Notes about the cluster; they replace the old ones.")],
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Set the notes of a cluster."""
     from workbench.registry.clusters.clusterings import note_cluster
 
-    _print_changed(note_cluster, (name, cluster, notes), f"The notes of “{cluster}” are saved.", as_json)
+    return Outcome(write(note_cluster, name, cluster, notes), f"The notes of “{cluster}” are saved.")
 
 
-def _print_changed(
-    change: Callable[..., ClusteringCard], arguments: tuple[str, str, str], done: str, as_json: bool
-) -> None:
-    """Changes the name or the notes of a cluster and prints that it is done."""
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        card = change(session, *arguments)
-    print_done(card, done, as_json)
-
-
-@app.command("merge")
-@takes(MergeClusters, "clustering")
-def merge(spec: MergeClusters, run_options: RunOptions) -> None:
-    """Merge clusters into one; experts trained on them become stale."""
-    submit(spec, run_options)
-
-
-@app.command("split")
-@takes(SplitCluster, "clustering", "cluster")
-def split(spec: SplitCluster, run_options: RunOptions) -> None:
-    """Split a cluster into smaller ones; experts trained on it become stale."""
-    submit(spec, run_options)
-
-
-@app.command("pin")
-@takes(PinDocuments, "clustering", "cluster")
-def pin(spec: PinDocuments, run_options: RunOptions) -> None:
-    """Assign documents to a cluster by hand, whatever their nearest centre is."""
-    submit(spec, run_options)
-
-
-@app.command("domains")
-@takes(MakeClusterDomains, "clustering", domains=[])
-def domains(spec: MakeClusterDomains, run_options: RunOptions) -> None:
-    """Make a domain of each cluster; documents stay in their splits."""
-    submit(spec, run_options)
-
-
-@app.command("choose")
-@takes(MakeDomain, "clustering", "name")
-def choose(spec: MakeDomain, run_options: RunOptions) -> None:
-    """Make one domain of selected documents: those of an area on the map, of some clusters, or both."""
-    submit(spec, run_options)
-
-
+add_job(app, "domains CLUSTERING", MakeClusterDomains, domains=[])
+add_jobs(app, "cluster")
 add_delete(
     app,
     "clustering",

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from contextlib import closing
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from engine.config import SamplingConfig
+from engine.device import prepare_process
 from engine.events import Done, Token
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, lists
+from ui.addresses import playground_address
+from ui.cli.commands.servers.verify import print_verification
 from ui.cli.mix_options import MaxTokens, Seed, Temperature, TopP
-from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_json, print_note, print_table, say
+from ui.cli.options import names_of
+from ui.cli.output import day, print_note, print_table, say
+from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
+from ui.present.ratings_csv import ratings_csv
 from ui.present.text.formatting import pluralize
 from ui.present.text.ratings import interval_text, rating_text
-from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer, NewComparison, VoteCard
+from workbench.analysis.ratings import RatingTables, rating_tables
+from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer, NewComparison, NewVote, VoteCard
 from workbench.answers.posteriors import Manifest
-
-if TYPE_CHECKING:
-    from workbench.analysis.ratings import RatingTable
+from workbench.registry import comparisons
+from workbench.registry.database import reading
+from workbench.requests.verification import ComparisonVerification, linked_comparison, verify_comparison
+from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -70,7 +76,7 @@ _COLUMNS = (
     Column("Prompt", lambda one: one.prompt, lambda text: " ".join(text.split())[:_EXCERPT]),
     Column("Models", lambda one: ", ".join(one.models)),
     Column("Domain", lambda one: one.domain),
-    Column("Votes", lambda one: ", ".join(_vote_words(vote) for vote in one.votes)),
+    Column("Votes", lambda one: ", ".join(_describe_vote(vote) for vote in one.votes)),
     created_column(day),
 )
 
@@ -91,21 +97,20 @@ def list_all(
     domain: Annotated[str, typer.Option(help="Only prompts of this domain.", autocompletion=names_of("domain"))] = "",
 ) -> list[ComparisonHead]:
     """List compared answers, the newest first."""
-    from workbench.registry.comparisons import list_comparisons
-    from workbench.registry.database import reading
-    from workbench.settings import get_settings
-
-    days = get_settings().history_days
+    wanted: dict[str, Any] = {
+        "search": search,
+        "model": model,
+        "domain": domain,
+        "history_days": get_settings().history_days,
+    }
     heads: list[ComparisonHead] = []
     with reading() as session:
-        while page := list_comparisons(
-            session, search=search, model=model, domain=domain, limit=1000, offset=len(heads), history_days=days
-        ).data:
+        while page := comparisons.list_comparisons(session, **wanted, limit=1000, offset=len(heads)).data:
             heads += page
     return heads
 
 
-@app.command("create")
+@verb(app)
 def create(
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     models: Annotated[
@@ -117,34 +122,24 @@ def create(
     temperature: Temperature = SamplingConfig.temperature,
     top_p: TopP = SamplingConfig.top_p,
     seed: Seed = None,
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Continue a prompt with several models, and store the answers side by side."""
-    from engine.device import prepare_process
-    from workbench.registry.comparisons import require_letters, store_comparison
-    from workbench.registry.database import transaction
-    from workbench.settings import get_settings
-
-    require_letters(len(models))
+    comparisons.require_letters(len(models))
     settings = get_settings()
     prepare_process(settings.threads)
     sampling = SamplingConfig(max_tokens, temperature, top_p, model_host.new_seed() if seed is None else seed)
     host = ModelHost(settings)
-    new = NewComparison(
-        prompt=prompt, answers=[_answer(host, name, prompt, sampling) for name in models], domain=domain
-    )
-    with transaction() as session:
-        card = store_comparison(session, new, settings.history_days)
+    answers = [_answer(host, name, prompt, sampling) for name in models]
+    new = NewComparison(prompt=prompt, answers=answers, domain=domain)
+    card = write(comparisons.store_comparison, new, settings.history_days)
     if not card.has_text:
         print_note("The history is off (WORKBENCH_HISTORY_DAYS=0): prompt and answers are not stored.")
         for model, answer in zip(card.models, new.answers, strict=True):
             print_note(f"{model}: {answer.text}")
-    _print(card, as_json)
+    return Outcome(card, _print)
 
 
 def _answer(generations: ModelHost, name: str, prompt: str, sampling: SamplingConfig) -> NewAnswer:
-    from workbench.answers.mixture_request import MixtureRequest
-
     plan = generations.plan(MixtureRequest(name))
     ids: list[int] = []
     weights: list[dict[str, float]] = []
@@ -167,70 +162,51 @@ def _answer(generations: ModelHost, name: str, prompt: str, sampling: SamplingCo
     )
 
 
-@app.command("show")
+@verb(app)
 def show(
     comparison: ComparisonId,
     answer: Annotated[
         AnswerLetter | None,
         typer.Option(help="Only this answer; with --json as `workbench verify` reads it.", case_sensitive=False),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Show a comparison: prompt, answers, seeds and votes."""
     card = _card(comparison)
     if answer is None:
-        _print(card, as_json)
-        return
-    from workbench.registry.comparisons import answer_of
-
-    chosen = answer_of(card, answer.value)
-    if as_json:
-        print_json(chosen)
-    else:
-        say(chosen.text)
+        return Outcome(card, _print)
+    chosen = comparisons.answer_of(card, answer.value)
+    return Outcome(chosen, chosen.text)
 
 
-@app.command("link")
-def link(comparison: ComparisonId, as_json: Json = False) -> None:
+@verb(app)
+def link(comparison: ComparisonId) -> Outcome:
     """Show the link to a comparison, and what makes its texts that differs today."""
-    from ui.addresses import playground_address
-    from workbench.requests.permalinks import open_link
-    from workbench.settings import get_settings
-
     settings = get_settings()
-    opened = open_link(_card(comparison), ModelHost(settings).plan)
-    if as_json:
-        print_json(opened)
-        return
-    say(f"{playground_address(settings)}?r={opened.comparison.id}")
-    for one in opened.answers:
-        changes = f"Changed since: {', '.join(one.changed)}." if one.changed else "Nothing has changed."
-        say(f"Answer {one.letter}: {one.problem or changes}")
+    opened = linked_comparison(_card(comparison), ModelHost(settings).plan)
+    lines = [f"{playground_address(settings)}?r={opened.comparison.id}"]
+    for answer in opened.answers:
+        changes = f"Changed since: {', '.join(answer.changed)}." if answer.changed else "Nothing has changed."
+        lines.append(f"Answer {answer.letter}: {answer.problem or changes}")
+    return Outcome(opened, "\n".join(lines))
 
 
-@app.command("verify")
-def verify(comparison: ComparisonId, as_json: Json = False) -> None:
+@verb(app)
+def verify(comparison: ComparisonId) -> Outcome:
     """Generate the answers of a comparison again, and compare the tokens."""
-    from engine.device import prepare_process
-    from ui.cli.commands.servers.verify import print_verification
-    from workbench.registry.comparisons import replayable
-    from workbench.requests.verification import verify_comparison
-    from workbench.settings import get_settings
-
-    settings, stored = get_settings(), replayable(_card(comparison))
+    settings, stored = get_settings(), comparisons.replayable(_card(comparison))
     prepare_process(settings.threads)
     host = ModelHost(settings)
     result = verify_comparison(stored, host.plan, host.stream)
-    if as_json:
-        print_json(result)
-    else:
-        for one in result.answers:
-            say(f"Answer {one.letter}:")
-            print_verification(one)
-    raise typer.Exit(0 if result.agrees else 1)
+    return Outcome(result, _print_verifications, result.agrees)
 
 
-@app.command("vote")
+def _print_verifications(result: ComparisonVerification) -> None:
+    for answer in result.answers:
+        say(f"Answer {answer.letter}:")
+        print_verification(answer)
+
+
+@verb(app)
 def vote(
     comparison: ComparisonId,
     choice: Annotated[Better, typer.Argument(help="Which answer is better.", case_sensitive=False)],
@@ -238,65 +214,43 @@ def vote(
     second: SecondAnswer = AnswerLetter.B,
     blind: Annotated[bool, typer.Option("--blind", help="The names were hidden until the vote.")] = False,
     domain: PromptDomain = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Record which of two answers is better; another vote on the same two replaces it."""
-    from workbench.answers.history import NewVote
-    from workbench.registry import comparisons
-    from workbench.registry.database import transaction
-
     fields = {"choice": choice.replace("-", "_"), "a": first, "b": second, "is_blind": blind, "domain": domain}
-    with transaction() as session:
-        card = comparisons.vote(session, comparison, NewVote.model_validate(fields))
-    print_done(card, f"{_vote_words(card.votes[-1])}.", as_json)
+    card = write(comparisons.vote, comparison, NewVote.model_validate(fields))
+    return Outcome(card, f"{_describe_vote(card.votes[-1])}.")
 
 
-@app.command("withdraw")
+@verb(app)
 def withdraw(
-    comparison: ComparisonId,
-    first: FirstAnswer = AnswerLetter.A,
-    second: SecondAnswer = AnswerLetter.B,
-    as_json: Json = False,
-) -> None:
+    comparison: ComparisonId, first: FirstAnswer = AnswerLetter.A, second: SecondAnswer = AnswerLetter.B
+) -> Outcome:
     """Withdraw the vote on two answers."""
-    from workbench.registry.comparisons import withdraw_vote
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        card = withdraw_vote(session, comparison, first.value, second.value)
-    print_done(card, f"The vote on {first} and {second} is withdrawn.", as_json)
+    card = write(comparisons.withdraw_vote, comparison, first.value, second.value)
+    return Outcome(card, f"The vote on {first} and {second} is withdrawn.")
 
 
-@app.command("delete")
-def delete(comparison: ComparisonId, as_json: Json = False) -> None:
+@verb(app)
+def delete(comparison: ComparisonId) -> Outcome:
     """Delete a comparison with its votes."""
-    from workbench.registry.comparisons import delete_comparison
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        deleted = delete_comparison(session, comparison)
-    print_done(deleted, f"The comparison is deleted, with {pluralize(deleted.num_votes, 'vote')}.", as_json)
+    deleted = write(comparisons.delete_comparison, comparison)
+    return Outcome(deleted, f"The comparison is deleted, with {pluralize(deleted.num_votes, 'vote')}.")
 
 
-@app.command("clear")
+@verb(app)
 def clear(
     older_than: Annotated[float, typer.Option("--older-than", min=0, help="Only what is older than so many days.")] = 0,
     with_votes: Annotated[
         bool, typer.Option("--with-votes", help="Delete votes, too; else they stay without any text.")
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Delete the prompts and answers of the history."""
-    from workbench.registry.comparisons import delete_history
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        deleted = delete_history(session, older_than_days=older_than, with_votes=with_votes)
+    deleted = write(comparisons.delete_history, older_than_days=older_than, with_votes=with_votes)
     number = pluralize(deleted.num_comparisons, "comparison")
-    print_done(deleted, f"Deleted: the text of {number}, and {pluralize(deleted.num_votes, 'vote')}.", as_json)
+    return Outcome(deleted, f"Deleted: the text of {number}, and {pluralize(deleted.num_votes, 'vote')}.")
 
 
-@app.command("rating")
+@verb(app)
 def rating(
     domain: Annotated[str, typer.Option(help="Only prompts of this domain.", autocompletion=names_of("domain"))] = "",
     blind: Annotated[bool, typer.Option("--blind", help="Only votes before which the names were hidden.")] = False,
@@ -304,47 +258,30 @@ def rating(
         bool, typer.Option("--by-name", help="Count all setups that had one name as one model.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV on stdout.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Rate models by the votes (Bradley-Terry, 95 % intervals), on all prompts and by domain."""
-    from ui.present.ratings_csv import ratings_csv
-    from workbench.analysis.ratings import rating_tables
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        answer = rating_tables(session, domain=domain, blind_only=blind, by_name=by_name)
-    if as_json:
-        print_json(answer)
-    elif as_csv:
-        say(ratings_csv(answer).rstrip("\n"))
-    else:
-        for table in answer.tables:
-            _print_table(table)
+    answer = read(rating_tables, domain=domain, blind_only=blind, by_name=by_name)
+    return Outcome(answer, ratings_csv(answer).rstrip("\n") if as_csv else _print_ratings)
 
 
-def _print_table(table: RatingTable) -> None:
-    blind = f", {table.num_blind} blind" if table.num_blind else ""
-    say(f"{table.domain or 'All prompts'} ({pluralize(table.num_votes, 'vote')}{blind}): {table.sentence.rstrip('.')}.")
-    rows = [
-        [row.label, rating_text(row), interval_text(row), row.num_votes, row.wins, row.losses, row.ties, row.why]
-        for row in table.rows
-    ]
-    print_table(["Model", "Rating", "95 % interval", "Votes", "Won", "Lost", "Ties", "Why"], rows, empty="")
+def _print_ratings(answer: RatingTables) -> None:
+    for table in answer.tables:
+        blind = f", {table.num_blind} blind" if table.num_blind else ""
+        votes = f"{pluralize(table.num_votes, 'vote')}{blind}"
+        say(f"{table.domain or 'All prompts'} ({votes}): {table.sentence.rstrip('.')}.")
+        rows = [
+            [row.label, rating_text(row), interval_text(row), row.num_votes, row.wins, row.losses, row.ties, row.why]
+            for row in table.rows
+        ]
+        print_table(["Model", "Rating", "95 % interval", "Votes", "Won", "Lost", "Ties", "Why"], rows, empty="")
 
 
 def _card(comparison: str) -> ComparisonCard:
-    from workbench.registry.comparisons import get_comparison
-    from workbench.registry.database import reading
-    from workbench.settings import get_settings
-
-    with reading() as session:
-        return get_comparison(session, comparison, get_settings().history_days)
+    card: ComparisonCard = read(comparisons.get_comparison, comparison, get_settings().history_days)
+    return card
 
 
-def _print(card: ComparisonCard, as_json: bool) -> None:
-    if as_json:
-        print_json(card)
-        return
+def _print(card: ComparisonCard) -> None:
     domain = f", {card.domain} (by the {card.domain_source})" if card.domain else ""
     say(f"Comparison {card.id[:8]} ({day(card.created_at)}{domain})")
     say(card.prompt if card.has_text else "Its text is not stored.")
@@ -352,10 +289,10 @@ def _print(card: ComparisonCard, as_json: bool) -> None:
         seed = (answer.manifest.sampling or {}).get("seed")
         say(f"\n{answer.letter}: {model}, seed {seed}, {pluralize(answer.num_tokens, 'token')}\n{answer.text}")
     for one in card.votes:
-        say(f"\n{_vote_words(one)}{' (blind)' if one.is_blind else ''}.")
+        say(f"\n{_describe_vote(one)}{' (blind)' if one.is_blind else ''}.")
 
 
-def _vote_words(card: VoteCard) -> str:
+def _describe_vote(card: VoteCard) -> str:
     better = {"a": f"{card.a} is better than {card.b}", "b": f"{card.b} is better than {card.a}"}
     pair = f"{card.a} and {card.b}"
     return {**better, "tie": f"{pair} are equally good", "both_bad": f"{pair} are both bad"}[card.choice]

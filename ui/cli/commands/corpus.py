@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from engine.config import MOST
 from engine.text.split_names import Split
-from ui.cli.completion import names_of
-from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import Json, RunOptions, takes
-from ui.cli.output import day, print_fields, print_json, print_table, say
-from ui.cli.things import add_delete, add_list, get_card
+from ui.cli.options import names_of
+from ui.cli.output import day, print_fields, print_table, say
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_delete,
+    add_jobs,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+)
 from ui.present.text.formatting import size
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.answers.cards import CorpusCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -43,79 +51,65 @@ _DOMAIN_COLUMNS = (
 )
 
 
-@app.command("add")
-@takes(ImportCorpus, "name", "path")
-def add(spec: ImportCorpus, run_options: RunOptions) -> None:
-    """Import text from files, a Hugging Face data set or this machine, as domains."""
-    submit(spec, run_options)
-
-
-add_list(
-    app,
-    "corpus",
-    _COLUMNS,
-    noun="corpus",
-    help="List corpora with their domains.",
-    empty="There is no corpus yet. Import one with: workbench corpus add NAME PATH",
-)
+add_jobs(app, "corpus")
+add_list(app, "corpus", _COLUMNS, "List corpora with their domains.", "Import one with: workbench corpus add NAME PATH")
 
 
 add_list(
     app,
     "domain",
     _DOMAIN_COLUMNS,
-    noun="domain",
-    help="List domains with their sizes in documents, words and bytes.",
-    empty="There is no domain yet. Import text with: workbench corpus add NAME PATH",
+    "List domains with their sizes in documents, words and bytes.",
+    "Import text with: workbench corpus add NAME PATH",
     verb="domains",
 )
 
 
-@app.command("show")
+@verb(app)
 def show(
     name: DomainName,
     documents: int = typer.Option(3, min=0, max=MOST, help="Documents to preview."),
     split: Annotated[Split, typer.Option(help="Split to preview.")] = "train",
-    seed_model: Annotated[str, typer.Option(help=_SEED_HELP, autocompletion=names_of("seed model"))] = "",
-    as_json: Json = False,
-) -> None:
+    seed_model: Annotated[str, typer.Option(help=_SEED_HELP, autocompletion=names_of("seed"))] = "",
+) -> Outcome:
     """Show a domain: its sizes, source, licence and first documents; of conversations also what counts in the loss."""
+    from workbench.registry.corpora import preview_documents, preview_marked
+    from workbench.store.storage import get_storage
+
+    card = get_card("domain", name)
+    preview = read(preview_documents, get_storage(), name, split, documents, 0)
+    marked = read(preview_marked, get_storage(), name, seed_model, split, documents) if seed_model else []
+    value = {"domain": card, "documents": list(preview)} | ({"marked": marked} if seed_model else {})
+    return Outcome(value, _print)
+
+
+def _print(shown: dict[str, Any]) -> None:
     from ui.present.forms.job_forecast import row_text, row_words
     from ui.present.forms.uploads import own_names
     from ui.present.splits import split_words  # here, because it needs Arrow
-    from workbench.registry import corpora
-    from workbench.registry.database import reading
     from workbench.settings import get_settings
-    from workbench.store.storage import get_storage
 
-    settings = get_settings()
-    with reading() as session:
-        card = corpora.get_domain(session, name)
-        storage = get_storage(settings)
-        preview = corpora.preview_documents(session, storage, name, split, documents, 0)
-        marked = corpora.preview_marked(session, storage, name, seed_model, split, documents) if seed_model else []
-    if as_json:
-        print_json({"domain": card, "documents": list(preview)} | ({"marked": marked} if seed_model else {}))
-        return
-    own = partial(own_names, source=card.source, home=settings.root)  # uploaded files as their owner called them
+    card, marked = shown["domain"], shown.get("marked", ())
+    # Uploaded files as their owner called them.
+    own = partial(own_names, source=card.source, home=get_settings().root)
     imported = {"source": own(card.source), "imported": day(card.created_at)}
     print_fields(card.model_dump(exclude={"id", "created_at"}) | imported)
     say(split_words(card))
     for number, row in enumerate(marked, 1):
         say(f"\n{row_words(row, number)}\n{row_text(row)}")
-    for document in () if marked else preview:
+    for document in () if marked else shown["documents"]:
         say(f"\n— {own(document.source or 'no source stated')}\n{document.text[:400]}")
 
 
-@app.command("report")
-def report(name: CorpusName, as_json: Json = False) -> None:
+@verb(app)
+def report(name: CorpusName) -> Outcome:
     """Show an import: what was read, what was skipped, where and why."""
+    return Outcome(get_card("corpus", name), _print_report)
+
+
+def _print_report(card: CorpusCard) -> None:
     from ui.present.next_step_text import with_options
 
-    card = get_card("corpus", name)
-    if as_json:
-        print_json(card)
-        return
     print_fields(card.report.model_dump(exclude={"refused", "reasons", "file_reasons", "fields_not_read", "notes"}))
     for sentence in card.report.sentences():
         say(sentence)

@@ -10,6 +10,7 @@ from ui.cli.job_progress import submit
 from ui.cli.options import RunOptions, takes
 from ui.cli.output import print_rows, print_table, say
 from ui.cli.questions import add_questions, prints_answer
+from ui.cli.verbs import add_job, add_jobs
 from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
 from ui.present.text.correlations import affinity_words
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
@@ -30,9 +31,7 @@ from ui.present.text.token_comparison import contrast_words
 from workbench.analysis.perplexity_tables import PerplexityTable
 from workbench.formatting.number_format import weight
 from workbench.formatting.shell_command import evaluate_command
-from workbench.kinds.analysis.classify import Classify
-from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import Classify, Evaluate
 from workbench.questions.affinity import Affinity, AffinityRequest
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
 from workbench.questions.forgetting import Forgetting, ForgettingRequest
@@ -45,11 +44,7 @@ from workbench.questions.token_comparison import ContrastRequest, TokenCompariso
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 
-@app.command("run")
-@takes(Evaluate, "mixture")
-def run(spec: Evaluate, run_options: RunOptions) -> None:
-    """Score every expert of a mixture on every domain, and store each token's log-likelihood."""
-    submit(spec, run_options)
+add_job(app, "run MIXTURE", Evaluate)
 
 
 @app.command("show")
@@ -129,11 +124,7 @@ def removal(_: RemovalRequest, answer: RemovalTable) -> None:
         say(sentence)
 
 
-@app.command("overlap")
-@takes(MeasureOverlap)
-def overlap(spec: MeasureOverlap, run_options: RunOptions) -> None:
-    """Measure the bigram overlap of every two domains."""
-    submit(spec, run_options)
+add_jobs(app, "evaluate")
 
 
 @app.command("classify")

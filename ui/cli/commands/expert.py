@@ -7,26 +7,23 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
+from ui.cli.commands.report import print_report
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import InProcess, Json, RunOptions, Wait, build, split_commas, takes
-from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
-from ui.cli.printing.report import print_report
+from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of, split_commas
+from ui.cli.output import day, print_fields, print_note, print_table, say
 from ui.cli.questions import prints_answer
-from ui.cli.things import add_list
+from ui.cli.verbs import Column, Outcome, add_jobs, add_list, created_column, get_card, name_column, read, verb, write
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
+from workbench.analysis.changes.additions import additions_of, worse_than_before
+from workbench.answers.cards import ExpertCard, ReportCard
+from workbench.exports.facts import old_masks
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.analysis.certify_addition import CertifyAddition
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
-from workbench.kinds.training.export_expert import ExportExpert
-from workbench.kinds.training.import_expert import ImportExpert
-from workbench.kinds.training.pack_expert import PackExpert
-from workbench.kinds.training.push_expert import PushExpert
-from workbench.kinds.training.unpack_expert import UnpackExpert
+from workbench.kinds.training.exchange import ImportExpert
 from workbench.questions.parent_proposal import NearestRequest, ParentProposal
-from workbench.registry.cards import ExpertCard, ReportCard
+from workbench.questions.removal import removal_reports
+from workbench.registry import experts
+from workbench.store.storage import get_storage
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -56,76 +53,60 @@ add_list(
     app,
     "expert",
     _COLUMNS,
-    noun="expert",
-    help="List experts. A stale expert was trained on a cluster whose documents have changed.",
-    empty="There is no expert yet. Train some with: workbench train joint NAME --seed-model S --domains A,B",
+    "List experts. A stale expert was trained on a cluster whose documents have changed.",
+    "Train some with: workbench train joint NAME --seed-model S --domains A,B",
 )
 
 
-@app.command("show")
-def show(name: ExpertName, as_json: Json = False) -> None:
+@verb(app)
+def show(name: ExpertName) -> Outcome:
     """Show an expert with its parents and its training."""
-    from workbench.analysis.changes.training_outcome import worse_than_before
-    from workbench.exports.old_masks import old_masks
-    from workbench.registry.database import reading
-    from workbench.registry.experts import get_expert
-    from workbench.settings import get_settings
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        card = get_expert(session, name)
-        warning = "" if as_json else old_masks(session, get_storage(get_settings()), name)
-    if as_json:
-        print_json(card)
-    else:
-        readable = {"size": size(card.size_bytes), "created": day(card.created_at)}
-        print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | readable)
-        if worse := worse_than_before(card.metrics):
-            print_note(worse)
-        if warning:
-            say(warning)
+    return Outcome(get_card("expert", name), _print)
 
 
-@app.command("enable")
-def enable(names: ExpertNames, as_json: Json = False) -> None:
+def _print(card: ExpertCard) -> None:
+    readable = {"size": size(card.size_bytes), "created": day(card.created_at)}
+    print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | readable)
+    if worse := worse_than_before(card.metrics):
+        print_note(worse)
+    if warning := read(old_masks, get_storage(), card.name):
+        say(warning)
+
+
+def _switch(names: list[str], enabled: bool) -> Outcome:
+    write(experts.set_enabled, names, enabled)
+    cards = [get_card("expert", name) for name in names]
+    return Outcome(cards, f"{', '.join(names)}: {'enabled' if enabled else 'disabled'}.")
+
+
+@verb(app)
+def enable(names: ExpertNames) -> Outcome:
     """Enable experts that were disabled."""
-    _switch(names, True, as_json)
+    return _switch(names, True)
 
 
-@app.command("disable")
-def disable(names: ExpertNames, as_json: Json = False) -> None:
+@verb(app)
+def disable(names: ExpertNames) -> Outcome:
     """Disable experts in every mixture, without deleting them."""
-    _switch(names, False, as_json)
+    return _switch(names, False)
 
 
-@app.command("rename")
-def rename(name: ExpertName, new_name: str = typer.Argument(help="The new name."), as_json: Json = False) -> None:
+@verb(app)
+def rename(name: ExpertName, new_name: str = typer.Argument(help="The new name.")) -> Outcome:
     """Rename an expert; its id and files stay the same."""
-    from workbench.registry import experts
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        experts.rename(session, name, new_name)
-        card = experts.get_expert(session, new_name)
-    print_done(card, f"“{name}” is now called “{card.name}”.", as_json)
+    card = get_card("expert", write(experts.rename, name, new_name).name)
+    return Outcome(card, f"“{name}” is now called “{card.name}”.")
 
 
-@app.command("note")
+@verb(app)
 def note(
     name: ExpertName,
     notes: str = typer.Option(None, help="Notes about the expert; they replace the old ones."),
     tags: str = typer.Option(None, help="Tags, separated by commas; they replace the old ones."),
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Set the notes or tags of an expert."""
-    from ui.cli.options import split_commas
-    from workbench.registry import experts
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        experts.describe(session, name, notes=notes, tags=None if tags is None else split_commas([tags]))
-        card = experts.get_expert(session, name)
-    print_done(card, f"The notes and tags of “{name}” are saved.", as_json)
+    write(experts.describe, name, notes=notes, tags=None if tags is None else split_commas([tags]))
+    return Outcome(get_card("expert", name), f"The notes and tags of “{name}” are saved.")
 
 
 @app.command("nearest")
@@ -136,48 +117,22 @@ def nearest(_: NearestRequest, answer: ParentProposal) -> None:
     say(proposal_words(answer))
 
 
-@app.command("certify")
-@takes(CertifyAddition, "expert")
-def certify(spec: CertifyAddition, run_options: RunOptions) -> None:
-    """Certify that adding an expert changed no other file, and measure each domain's gain; exit code 1 if it fails.
+add_jobs(
+    app,
+    "expert",
+    certify="The exit code is 1 if it fails. Show the certificate with: workbench expert additions NAME.",
+    certify_removal="The exit code is 1 if it fails. Show the certificate with: workbench expert removals NAME.",
+    push="It is private unless --public is given. The token is that of HF_TOKEN or of `hf auth login`.",
+)
 
-    Show the certificate with: workbench expert additions NAME.
-    """
-    submit(spec, run_options)
 
-
-@app.command("additions")
-def additions(name: ExpertName, as_json: Json = False) -> None:
+@verb(app)
+def additions(name: ExpertName) -> Outcome:
     """Show the newest certificate of an expert's addition; with --json, all of them."""
-    from workbench.analysis.changes.additions import additions_of
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        certificates = additions_of(session, name)
-    if as_json:
-        print_json(certificates)
-    elif certificates:
-        _print_newest(certificates)
-    else:
-        line = shell_command("expert", "certify", name, "--mixture", "MIXTURE")
-        say(f"The addition of “{name}” is not certified yet. Certify it with: {line}")
-
-
-@app.command("export")
-@takes(ExportExpert, "expert", "folder")
-def export(spec: ExportExpert, run_options: RunOptions) -> None:
-    """Export an expert with a model card as a new folder, for transformers (hf), PEFT (peft) or llama.cpp (gguf)."""
-    submit(spec, run_options)
-
-
-@app.command("push")
-@takes(PushExpert, "expert", "repository")
-def push(spec: PushExpert, run_options: RunOptions) -> None:
-    """Upload an expert with a model card to a repository of the Hugging Face hub, private unless --public is given.
-
-    The token is that of HF_TOKEN or of `hf auth login`.
-    """
-    submit(spec, run_options)
+    line = shell_command("expert", "certify", name, "--mixture", "MIXTURE")
+    missing = f"The addition of “{name}” is not certified yet. Certify it with: {line}"
+    certificates = read(additions_of, name)
+    return Outcome(certificates, _print_newest if certificates else missing)
 
 
 @app.command("import")
@@ -209,50 +164,16 @@ def import_(
     submit(build(ImportExpert, given, ("source",)), RunOptions(in_process, wait, as_json))
 
 
-@app.command("pack")
-@takes(PackExpert, "expert", "file")
-def pack(spec: PackExpert, run_options: RunOptions) -> None:
-    """Pack an expert into one verified file for another workbench."""
-    submit(spec, run_options)
-
-
-@app.command("unpack")
-@takes(UnpackExpert, "file")
-def unpack(spec: UnpackExpert, run_options: RunOptions) -> None:
-    """Unpack the file of an expert that another workbench packed."""
-    submit(spec, run_options)
-
-
-@app.command("certify-removal")
-@takes(CertifyRemoval, "expert")
-def certify_removal(spec: CertifyRemoval, run_options: RunOptions) -> None:
-    """Certify a mixture without an expert, and try to extract its training text; exit code 1 if it fails.
-
-    Show the certificate with: workbench expert removals NAME.
-    """
-    submit(spec, run_options)
-
-
-@app.command("removals")
+@verb(app)
 def removals(
     name: Annotated[
         str, typer.Argument(help="Name of an expert, which may be deleted.", autocompletion=names_of("expert"))
     ],
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Show the newest certificate of an expert's removal; with --json, all of them."""
-    from workbench.questions.removal import removal_reports
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        certificates = removal_reports(session, name)
-    if as_json:
-        print_json(certificates)
-        return
-    if not certificates:
-        say(f"The removal of “{name}” is not certified yet. Certify it with: {_certify_line(name, 'MIXTURE')}")
-        return
-    _print_newest(certificates)
+    missing = f"The removal of “{name}” is not certified yet. Certify it with: {_certify_line(name, 'MIXTURE')}"
+    certificates = read(removal_reports, name)
+    return Outcome(certificates, _print_newest if certificates else missing)
 
 
 def _print_newest(certificates: Sequence[ReportCard]) -> None:
@@ -261,32 +182,15 @@ def _print_newest(certificates: Sequence[ReportCard]) -> None:
         say(f"{pluralize(len(certificates) - 1, 'older certificate')}: --json prints them all.")
 
 
-@app.command("delete")
-def delete(name: ExpertName, as_json: Json = False) -> None:
+@verb(app)
+def delete(name: ExpertName) -> Outcome:
     """Delete an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it."""
-    from workbench.questions.removal import removal_reports
-    from workbench.registry.database import transaction
-    from workbench.registry.experts import delete_expert, get_expert
-
-    with transaction() as session:
-        mixtures = get_expert(session, name).mixtures
-        if mixtures and not removal_reports(session, name):
-            print_note(
-                f"The removal is not certified. To certify it before deleting: {_certify_line(name, mixtures[0])}"
-            )
-        delete_expert(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted, with its weights and scores.", as_json)
+    mixtures = get_card("expert", name).mixtures
+    if mixtures and not read(removal_reports, name):
+        print_note(f"The removal is not certified. To certify it before deleting: {_certify_line(name, mixtures[0])}")
+    write(experts.delete_expert, name)
+    return Outcome({"deleted": name}, f"“{name}” is deleted, with its weights and scores.")
 
 
 def _certify_line(name: str, mixture: str) -> str:
     return shell_command("expert", "certify-removal", name, "--mixture", mixture)
-
-
-def _switch(names: list[str], enabled: bool, as_json: bool) -> None:
-    from workbench.registry import experts
-    from workbench.registry.database import transaction
-
-    with transaction() as session:
-        experts.set_enabled(session, names, enabled)
-        cards = [experts.get_expert(session, name) for name in names]
-    print_done(cards, f"{', '.join(names)}: {'enabled' if enabled else 'disabled'}.", as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,6 @@ import typer
 
 from engine.config import SamplingConfig
 from engine.events import BACKBONE, GateWeights
-from ui.cli.completion import names_of
 from ui.cli.mix_options import (
     NO_CHANGES,
     Experts,
@@ -29,20 +28,19 @@ from ui.cli.mix_options import (
     mix_request,
     takes_gate,
 )
-from ui.cli.options import Json
+from ui.cli.options import Json, names_of
 from ui.cli.output import print_json, print_note, print_painted, print_painted_note
-from ui.errors import ServerDown, ServerRefused
+from ui.errors import ServerDownError, ServerRefusedError
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.charts.colours import Looks, marked, read_looks
 from ui.present.terminal import harmless
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import share
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.client import Client
-    from workbench.answers.posteriors import Manifest
 
 
 @dataclass(frozen=True)
@@ -54,28 +52,12 @@ class Piece:
     gates: Mapping[str, GateWeights] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Ending:
-    """Why a text ended, and which files made it."""
-
-    finish_reason: str
-    manifest: Manifest | None
-
-
-@dataclass(frozen=True)
-class MeanGates:
-    """Mean weights inside an expert of MoDE, over all tokens and blocks."""
-
-    backbone: float
-    parts: dict[str, float]
-
-
 @dataclass
 class Generated:
-    """The text so far, with the weights behind it."""
+    """The text so far, with the weights behind it; once it has ended also why, and which files made it."""
 
     pieces: list[Piece] = field(default_factory=list)
-    end: Ending | None = None
+    end: dict[str, Any] = field(default_factory=dict)
 
     def mean_weights(self) -> dict[str, float]:
         """The mean weight of each expert over all tokens, the greatest first."""
@@ -84,13 +66,13 @@ class Generated:
         means = {name: sum(weights.get(name, 0.0) for weights in weighed) / len(weighed) for name in names}
         return dict(sorted(means.items(), key=lambda pair: -pair[1]))
 
-    def mean_gates(self) -> dict[str, MeanGates]:
-        """The mean weights inside each expert of MoDE."""
+    def mean_gates(self) -> dict[str, dict[str, Any]]:
+        """The mean weights inside each expert of MoDE, over all tokens and blocks: of its backbone and of its parts."""
         gates = [piece.gates for piece in self.pieces]
         by_expert = {}
         for expert, parts in parts_inside(gates).items():
             backbone, *others = means(rows_inside(gates, expert, parts))
-            by_expert[expert] = MeanGates(backbone, dict(zip(parts, others, strict=True)))
+            by_expert[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
         return by_expert
 
 
@@ -131,8 +113,7 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
         tokens = [asdict(piece) for piece in generated.pieces]
         text = "".join(piece.text for piece in generated.pieces)
         average = {"mean_weights": generated.mean_weights(), "mean_gates": generated.mean_gates()}
-        end = {} if generated.end is None else vars(generated.end)
-        print_json({"text": text, "tokens": tokens, **average, **end})
+        print_json({"text": text, "tokens": tokens, **average, **generated.end})
         return
     print_painted("\n")
     legend = ", ".join(f"{palette.name(name)} {share(mean)}" for name, mean in generated.mean_weights().items())
@@ -140,7 +121,9 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
         f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text."
     )
     for expert, gates in generated.mean_gates().items():
-        inside = ", ".join(f"{name} {share(mean)}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
+        inside = ", ".join(
+            f"{name} {share(mean)}" for name, mean in [(BACKBONE, gates["backbone"]), *gates["parts"].items()]
+        )
         print_note(f"Inside {expert}: {inside}.")
 
 
@@ -154,11 +137,11 @@ def _pieces(
     with Client(settings) as client:
         try:
             client.health()
-        except ServerDown:
+        except ServerDownError:
             print_note(
                 "The API server is not running: loading the model in this process. `workbench up` keeps models loaded."
             )
-        except ServerRefused as refusal:
+        except ServerRefusedError as refusal:
             print_note(f"{refusal.problem} Loading the model in this process.")
         else:
             yield from _from_server(client, request, prompt, sampling, generated)
@@ -176,14 +159,11 @@ def _from_server(
             for choice in chunk.choices:
                 yield Piece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
                 if choice.finish_reason:
-                    generated.end = Ending(choice.finish_reason, chunk.manifest)
-                    _note_precision(chunk.manifest)
-
-
-def _note_precision(manifest: Manifest | None) -> None:
-    """Says what the server held the weights in, if it was not the stored precision."""
-    if manifest is not None and manifest.precision != "stored":
-        print_note(f"The server holds these weights in {manifest.precision}: its WORKBENCH_SERVE_PRECISION decides.")
+                    generated.end = {"finish_reason": choice.finish_reason, "manifest": chunk.manifest}
+                    precision = chunk.manifest.precision if chunk.manifest else "stored"
+                    if precision != "stored":
+                        reason = "its WORKBENCH_SERVE_PRECISION decides"
+                        print_note(f"The server holds these weights in {precision}: {reason}.")
 
 
 def _from_host(
@@ -200,7 +180,8 @@ def _from_host(
             if isinstance(one, Token):
                 yield Piece(one.text, dict(one.weights), one.gates)
             else:
-                generated.end = Ending(one.reason, Manifest.of(plan, sampling).after([one.drafting]))
+                manifest = Manifest.of(plan, sampling).after([one.drafting])
+                generated.end = {"finish_reason": one.reason, "manifest": manifest}
                 yield Piece(one.text, {})
 
 
@@ -212,22 +193,17 @@ def request_of(request: MixtureRequest) -> dict[str, Any]:
         body["experts"] = [{"id": name, "weight": request.weights.get(name, 1.0)} for name in names]
     elif request.active is not None:
         body["active"] = list(request.active)
-    if request.parts:
-        _put_parts(body, request.parts)
+    if "experts" in body:
+        for expert in body["experts"]:
+            if expert["id"] in request.parts:
+                expert["parts"] = list(request.parts[expert["id"]])
+    elif request.parts:
+        body["parts"] = {expert: list(names) for expert, names in request.parts.items()}
     if request.prior is not None:
         body["prior"] = request.prior
     if request.gate:
         body["gate"] = dict(request.gate)
     return body
-
-
-def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
-    """Adds active parts: to each expert if experts are given with weights, else as a field of their own."""
-    for one in body.get("experts", ()):
-        if one["id"] in parts:
-            one["parts"] = list(parts[one["id"]])
-    if "experts" not in body:
-        body["parts"] = {expert: list(names) for expert, names in parts.items()}
 
 
 class Palette:
@@ -241,7 +217,8 @@ class Palette:
     def colour(self, expert: str) -> str:
         """The ANSI code of an expert's colour, or of the nearest that there is."""
         colour = self._looks.expert(expert).colour
-        red, green, blue = (_level(int(colour[place : place + 2], 16)) for place in (1, 3, 5))
+        channels = [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
+        red, green, blue = (min(range(6), key=lambda level: abs(_LEVELS[level] - channel)) for channel in channels)
         return "" if self._plain else f"\x1b[38;5;{16 + 36 * red + 6 * green + blue}m"
 
     def name(self, expert: str) -> str:
@@ -258,8 +235,3 @@ class Palette:
 
 
 _LEVELS = (0, 95, 135, 175, 215, 255)  # of each channel, on a terminal of 256 colours
-
-
-def _level(channel: int) -> int:
-    """The place of the nearest level of a channel, 0 to 255."""
-    return min(range(len(_LEVELS)), key=lambda place: abs(_LEVELS[place] - channel))

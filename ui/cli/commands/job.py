@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from engine.config import MOST
-from ui.cli.completion import names_of
-from ui.cli.job_progress import card_of, follow, report, watch_line
-from ui.cli.listing import Column, created_column, lists
-from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_fields, print_json, say
-from ui.errors import BadUsage
+from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as, follow, report, watch_line
+from ui.cli.options import Json, names_of
+from ui.cli.output import day, print_fields, print_json, print_note, print_table, print_text, say, shown
+from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
+from ui.errors import BadUsageError
 from ui.present.jobs.job_status import percent_of
+from ui.present.terminal import harmless_json
 from ui.present.text.formatting import duration
-from workbench.registry.cards import JobCard
-from workbench.schema.job_states import ShownState
+from workbench.answers.cards import JobCard
+from workbench.schema.job_states import STOPPED, ShownState
+
+if TYPE_CHECKING:
+    from workbench.analysis.training_curves import MetricValue
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.", autocompletion=names_of("job"))]
 
 _NEWEST = 200
+Style = Literal["text", "csv", "json"]
 _COLUMNS = (
     Column("ID", lambda job: job.id, lambda id: id[:8]),
     Column("Job", lambda job: job.title),
@@ -43,37 +49,33 @@ def list_all(
 ) -> list[JobCard]:
     """List jobs, the newest first."""
     from workbench.job_records.jobs import list_jobs
-    from workbench.registry.database import reading
 
-    with reading() as session:
-        return list_jobs(session, state=status, kind=kind or None, limit=MOST)
+    cards: list[JobCard] = read(list_jobs, state=status, kind=kind or None, limit=MOST)
+    return cards
 
 
-@app.command("show")
-def show(job: JobId, as_json: Json = False) -> None:
+@verb(app)
+def show(job: JobId) -> Outcome:
     """Show a job's spec, its progress and its events."""
-    from workbench.job_records import jobs
-    from workbench.registry.database import reading
+    from workbench.job_records.jobs import events
 
     job_id = _find(job)
-    with reading() as session:
-        card, events = jobs.get_job(session, job_id), jobs.events(session, job_id)
-    if as_json:
-        print_json({"job": card, "events": events})
-        return
-    print_fields(card.model_dump(exclude={"created_at", "started_at", "finished_at"}))
-    for event in events:
+    return Outcome({"job": card_of(job_id), "events": read(events, job_id)}, _print)
+
+
+def _print(shown: dict[str, Any]) -> None:
+    print_fields(shown["job"].model_dump(exclude={"created_at", "started_at", "finished_at"}))
+    for event in shown["events"]:
         say(f"{day(event.at)}  attempt {event.attempt}  {event.message}")
 
 
-@app.command("log")
+@verb(app)
 def log(
     job: JobId,
     lines: int = typer.Option(
         50, min=1, max=MOST, help="Lines to print, from the end; of another machine's log, of its last MiB."
     ),
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Print the end of the log of a job's process, on whichever machine it runs."""
     from jobs.attempt.job_log import is_newest_here, last_lines
     from jobs.attempt.work import log_path
@@ -81,11 +83,8 @@ def log(
 
     settings, job_id = get_settings(), _find(job)
     text = last_lines(settings, job_id, lines)
-    if as_json:
-        is_here = is_newest_here(settings, job_id)
-        print_json({"path": log_path(settings, job_id) if is_here else None, "lines": text})
-    else:
-        say("\n".join(text) or "The log of this job is empty.")
+    path = log_path(settings, job_id) if is_newest_here(settings, job_id) else None
+    return Outcome({"path": path, "lines": text}, "\n".join(text) or "The log of this job is empty.")
 
 
 @app.command("wait")
@@ -107,67 +106,104 @@ def metrics(
     as_json: Json = False,
 ) -> None:
     """Print a job's curves: losses, gate weights and speeds by step; with --follow until the job ends."""
-    from ui.cli.printing.metrics import follow_metrics, print_metrics, style_named
+    if as_json and as_csv:
+        raise BadUsageError("The options --json and --csv exclude each other.", "Give one of them.")
+    show = _follow_metrics if follow else _print_metrics
+    show(_find(job), metric, "json" if as_json else "csv" if as_csv else "text")
 
-    style = style_named(as_json, as_csv)
-    if follow:
-        follow_metrics(_find(job), metric, style)
+
+def _text_line(point: MetricValue) -> str:
+    return f"step {point.step:,} · {point.metric} {shown(point.value)} {point.unit}".rstrip() + "\n"
+
+
+def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
+    from ui.present.metrics_csv import HEADER, csv_rows
+    from workbench.analysis.training_curves import job_metrics
+
+    answer = read(job_metrics, job_id, names)
+    if style == "json":
+        print_json(answer)
+    elif style == "csv":
+        print_text(HEADER + csv_rows(answer.points))
     else:
-        print_metrics(_find(job), metric, style)
+        rows = [(one.metric, one.step, one.value, one.unit) for one in answer.points]
+        print_table(["Metric", "Step", "Value", "Unit"], rows, empty="There are no points.")
 
 
-@app.command("cancel")
-def cancel(job: JobId, as_json: Json = False) -> None:
+def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
+    """Prints a line for each new point until the job has stopped, then ends as `workbench job wait` does."""
+    from ui.present.metrics_csv import HEADER, csv_rows
+    from workbench.analysis.training_curves import MetricTail
+
+    lines: dict[Style, Callable[[MetricValue], str]] = {
+        "text": _text_line,
+        "csv": lambda point: csv_rows([point]),
+        "json": lambda point: harmless_json(point.model_dump_json()) + "\n",
+    }
+    if style == "csv":
+        print_text(HEADER)
+    tail, state = MetricTail(job_id, names), ""
+    while state not in STOPPED:
+        if state:
+            time.sleep(REDRAW_SECONDS)
+        answer = read(tail.read)
+        print_text("".join(map(lines[style], answer.points)))
+        state = answer.state
+    card = card_of(job_id)
+    if state == "paused":
+        print_note(f"{card.title} is paused. Resume it with: workbench job resume {job_id}")
+    exit_as(card)
+
+
+@verb(app)
+def cancel(job: JobId) -> Outcome:
     """Stop a job. Its checkpoints are kept: `workbench job retry` continues from the last one."""
     from jobs.queue.submit import request_stop
 
-    _change(job, lambda job_id: request_stop(job_id, "cancel"), as_json)
+    return _change(job, partial(request_stop, how="cancel"))
 
 
-@app.command("pause")
-def pause(job: JobId, as_json: Json = False) -> None:
+@verb(app)
+def pause(job: JobId) -> Outcome:
     """Stop a job at a checkpoint from which it can be resumed."""
     from jobs.queue.submit import request_stop
 
-    _change(job, lambda job_id: request_stop(job_id, "pause"), as_json)
+    return _change(job, partial(request_stop, how="pause"))
 
 
-@app.command("resume")
-def resume_job(job: JobId, as_json: Json = False) -> None:
+@verb(app, "resume")
+def resume_job(job: JobId) -> Outcome:
     """Resume a paused job."""
     from jobs.queue.submit import resume
 
-    _change(job, resume, as_json)
+    return _change(job, resume)
 
 
-@app.command("retry")
-def retry_job(job: JobId, as_json: Json = False) -> None:
+@verb(app, "retry")
+def retry_job(job: JobId) -> Outcome:
     """Start a failed or cancelled job again, from its last checkpoint."""
     from jobs.queue.submit import retry
 
-    _change(job, retry, as_json)
+    return _change(job, retry)
 
 
-@app.command("priority", context_settings={"ignore_unknown_options": True})  # else -1 would be an option
+@verb(app, context_settings={"ignore_unknown_options": True})  # else -1 would be an option
 def priority(
     job: JobId,
     number: int = typer.Argument(
         min=-1000, max=1000, help="The default is 0. The queued job with the highest number starts first."
     ),
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Set the priority of a queued job; running jobs are not interrupted."""
     from workbench.job_records.jobs import set_priority
-    from workbench.registry.database import transaction
 
     job_id = _find(job)
-    with transaction() as session:
-        set_priority(session, job_id, number)
-    print_done({"job": job_id, "priority": number}, f"{card_of(job_id).title}: priority {number}.", as_json)
+    write(set_priority, job_id, number)
+    return Outcome({"job": job_id, "priority": number}, f"{card_of(job_id).title}: priority {number}.")
 
 
-@app.command("delete")
-def delete(job: JobId, as_json: Json = False) -> None:
+@verb(app)
+def delete(job: JobId) -> Outcome:
     """Delete an ended job with its log and checkpoints; its results are kept."""
     from jobs.queue.submit import delete as delete_job
 
@@ -175,36 +211,30 @@ def delete(job: JobId, as_json: Json = False) -> None:
     title = card_of(job_id).title
     is_gone = delete_job(job_id)
     kept = "" if is_gone else " The job stays in the list, because one of its results or a later job refers to it."
-    print_done(
-        {"deleted": job_id, "in_list": not is_gone}, f"{title}: its log and checkpoints are deleted.{kept}", as_json
-    )
+    sentence = f"{title}: its log and checkpoints are deleted.{kept}"
+    return Outcome({"deleted": job_id, "in_list": not is_gone}, sentence)
 
 
-def _change(job: str, act: Callable[[str], None], as_json: bool) -> None:
+def _change(job: str, act: Callable[[str], None]) -> Outcome:
     job_id = _find(job)
     act(job_id)
     card = card_of(job_id)
-    if as_json:
-        print_json(card)
-    elif card.stop_requested and card.state == "running":
-        say(f"{card.title}: {card.stop_requested} requested, still running.\n{watch_line(job_id)}")
-    else:
-        say(f"{card.title}: {card.state}.")
+    if card.stop_requested and card.state == "running":
+        return Outcome(card, f"{card.title}: {card.stop_requested} requested, still running.\n{watch_line(job_id)}")
+    return Outcome(card, f"{card.title}: {card.state}.")
 
 
 def _find(start: str) -> str:
     """The id of the one job whose id begins so."""
     if len(start) == 32:
         return start
-    from workbench.errors import NotFound
+    from workbench.errors import NotFoundError
     from workbench.job_records.jobs import ids_from
-    from workbench.registry.database import reading
 
-    with reading() as session:
-        ids = ids_from(session, start)
-        if not ids:
-            raise NotFound("job", start, (id[:8] for id in ids_from(session, "")))
+    ids: list[str] = read(ids_from, start)
+    if not ids:
+        raise NotFoundError("job", start, (id[:8] for id in read(ids_from, "")))
     if len(ids) > 1:
         known = ", ".join(id[: len(start) + 4] for id in ids)
-        raise BadUsage(f"Job id “{start}” is ambiguous: {known}.", "Give more digits.")
+        raise BadUsageError(f"Job id “{start}” is ambiguous: {known}.", "Give more digits.")
     return ids[0]

@@ -12,9 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from engine.text.split_names import HeldOutSplit
-from ui.cli.completion import names_of
-from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, name_column
 from ui.cli.mix_options import (
     NO_CHANGES,
     Experts,
@@ -24,31 +21,49 @@ from ui.cli.mix_options import (
     members_of,
     mix_request,
     number,
+    parse_weight,
     takes_gate,
-    weight_of,
 )
-from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
-from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
-from ui.cli.printing.clustering import say_temperature
-from ui.cli.questions import prints_answer
-from ui.cli.things import add_list, get_card
+from ui.cli.options import HeldOut, names_of, split_commas
+from ui.cli.output import day, print_rows, print_table, say, shown
+from ui.cli.questions import prints_answer, say_temperature
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_job,
+    add_jobs,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+    write,
+)
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
+from ui.present.missing_scores import gap_words
 from ui.present.text.calibration import how_to_read, proposal_words, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
+from workbench.answers.cards import MixtureCard
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.exports.serve_config import SCRIPT, write_serve_config
 from workbench.formatting.shell_command import evaluate_command, shell_command
-from workbench.kinds.training.average_experts import AverageExperts
-from workbench.kinds.training.export_mixture import ExportMixture
-from workbench.questions.calibration import CalibrationRequest
+from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.training.mixtures import AverageExperts
+from workbench.questions.calibration import CalibrationRequest, NewMixture, make_mixture, names_evidence
 from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
 from workbench.questions.perplexities import MixedScores, mix_scores
 from workbench.questions.question import ask
-from workbench.registry.cards import MixtureCard
-from workbench.specs.base import Spec
+from workbench.registry import mixtures
+from workbench.registry.clusters.cluster_routing import clustering_names
+from workbench.registry.database import transaction
+from workbench.specs.gates import changed_gate, load_gate
 from workbench.specs.requests import MixtureSpec
+from workbench.store.storage import get_storage
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -74,36 +89,31 @@ _COLUMNS = (
 )
 
 
-def _sentence(spec: type[Spec], field: str) -> str:
-    return spec.model_fields[field].description or ""
+def _sentence(field: str) -> str:
+    return MixtureSpec.model_fields[field].description or ""
 
 
 add_list(
     app,
     "mixture",
     _COLUMNS,
-    noun="mixture",
-    help="List mixtures.",
-    empty="There is no mixture yet. Train one with: workbench train joint NAME --seed-model S --domains A,B",
+    "List mixtures.",
+    "Train one with: workbench train joint NAME --seed-model S --domains A,B",
 )
 
 
-@app.command("show")
-def show(name: MixtureName, as_json: Json = False) -> None:
+@verb(app)
+def show(name: MixtureName) -> Outcome:
     """Show a mixture: its experts, their weights and its gate."""
-    card = get_card("mixture", name)
-    _print(card, as_json)
-    if not as_json:
-        say_temperature(card)
-        say(f"Version {card.version}.")
+    return Outcome(get_card("mixture", name), _print_with_version)
 
 
-@app.command("create")
+@verb(app)
 @takes_gate
 def create(
-    name: Annotated[str, typer.Argument(help=_sentence(MixtureSpec, "name"))],
-    experts: Annotated[list[str], typer.Option(help=_sentence(MixtureSpec, "experts"))],
-    weights: Annotated[str, typer.Option(help=_sentence(MixtureSpec, "weights"))] = "",
+    name: Annotated[str, typer.Argument(help=_sentence("name"))],
+    experts: Annotated[list[str], typer.Option(help=_sentence("experts"))],
+    weights: Annotated[str, typer.Option(help=_sentence("weights"))] = "",
     gate: GateOptions = NO_CHANGES,
     calibrate: Annotated[
         bool | None,
@@ -113,46 +123,31 @@ def create(
             show_default=False,
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Create a mixture of experts that have the same tokenizer; where dev text is scored, evidence is proposed."""
-    from ui.cli.options import parse_mixture
-    from workbench.questions.new_mixtures import make_mixture, names_evidence
+    given = {"name": name, "experts": split_commas(experts), "gate": with_clustering_id(gate)}
+    spec = parse_as(MixtureSpec, {**given, "weights": [number(one) for one in split_commas([weights])] or None})
+    return Outcome(make_mixture(spec, calibrate=calibrate, has_evidence=names_evidence(gate)), _print_new)
 
-    numbers = [number(one) for one in split_commas([weights])] or None
-    spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=with_clustering_id(gate))
-    made = make_mixture(spec, calibrate=calibrate, has_evidence=names_evidence(gate))
-    if as_json:
-        print_json(made)
-        return
+
+def _print_new(made: NewMixture) -> None:
     _print_members(made)
     say_temperature(made)
     if words := proposal_words(made):
         say(words)
 
 
-@app.command("gate")
+@verb(app, "gate")
 @takes_gate
-def change_gate(
-    name: MixtureName,
-    gate: GateOptions = NO_CHANGES,
-    if_version: IfVersion = "",
-    as_json: Json = False,
-) -> None:
+def change_gate(name: MixtureName, gate: GateOptions = NO_CHANGES, if_version: IfVersion = "") -> Outcome:
     """Change a mixture's gate settings; settings that are not given stay the same."""
-    from workbench.registry.mixtures import get_mixture, set_gate
-    from workbench.specs.gates import changed_gate, load_gate
-
     changes = with_clustering_id(gate)
     with _changing(name, if_version) as session:
-        before = load_gate(get_mixture(session, name).gate)
-        card = set_gate(session, name, changed_gate(before, changes))
-    _print(card, as_json)
-    if not as_json:
-        say_temperature(card)
+        before = load_gate(mixtures.get_mixture(session, name).gate)
+        return Outcome(mixtures.set_gate(session, name, changed_gate(before, changes)), _print_with_temperature)
 
 
-@app.command("add")
+@verb(app)
 def add(
     name: MixtureName,
     expert: Annotated[
@@ -160,28 +155,21 @@ def add(
     ],
     weight: Annotated[float | None, typer.Option(help="Its weight. Default: the mean weight of the others.")] = None,
     if_version: IfVersion = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Add an expert to a mixture."""
-    from workbench.registry.mixtures import add_member
-
     with _changing(name, if_version) as session:
-        card = add_member(session, name, expert, weight)
-    _print(card, as_json)
+        return Outcome(mixtures.add_member(session, name, expert, weight), _print)
 
 
-@app.command("remove")
-def remove(name: MixtureName, expert: Member, if_version: IfVersion = "", as_json: Json = False) -> None:
+@verb(app)
+def remove(name: MixtureName, expert: Member, if_version: IfVersion = "") -> Outcome:
     """Remove an expert from a mixture; the expert itself is kept."""
-    from workbench.registry import mixtures
-
     with _changing(name, if_version) as session:
-        members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
-        card = mixtures.remove_member(session, name, find_member(members, expert))
-    _print(card, as_json)
+        member = find_member(_domains(mixtures.get_mixture(session, name)), expert)
+        return Outcome(mixtures.remove_member(session, name, member), _print)
 
 
-@app.command("toggle")
+@verb(app)
 def toggle(
     name: MixtureName,
     expert: Member,
@@ -190,39 +178,32 @@ def toggle(
         typer.Option("--on/--off", help="On or off. Default: the opposite of now.", show_default=False),
     ] = None,
     if_version: IfVersion = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Enable or disable an expert of a mixture."""
-    from workbench.registry import mixtures
-
     with _changing(name, if_version) as session:
-        before = {one.expert: one for one in mixtures.get_mixture(session, name).members}
-        expert_name = find_member({one.expert: one.domain for one in before.values()}, expert)
-        mixtures.set_active(session, name, expert_name, not before[expert_name].active if on is None else on)
-        card = mixtures.get_mixture(session, name)
-    _print(card, as_json)
+        before = mixtures.get_mixture(session, name)
+        expert_name = find_member(_domains(before), expert)
+        is_active = any(member.active for member in before.members if member.expert == expert_name)
+        mixtures.set_active(session, name, expert_name, not is_active if on is None else on)
+        return Outcome(mixtures.get_mixture(session, name), _print)
 
 
-@app.command("weights")
+@verb(app)
 def weights(
     name: MixtureName,
     pairs: Annotated[list[str], typer.Argument(help="New weights, such as python=2 headers=1.")],
     if_version: IfVersion = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Set the prior (or fixed) weights of a mixture's experts."""
-    from workbench.registry import mixtures
-
-    new_weights = [weight_of(pair) for pair in split_commas(pairs)]
+    new_weights = [parse_weight(pair) for pair in split_commas(pairs)]
     with _changing(name, if_version) as session:
-        members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
+        members = _domains(mixtures.get_mixture(session, name))
         for expert, weight in new_weights:
             mixtures.set_weight(session, name, find_member(members, expert), weight)
-        card = mixtures.get_mixture(session, name)
-    _print(card, as_json)
+        return Outcome(mixtures.get_mixture(session, name), _print)
 
 
-@app.command("perplexity")
+@verb(app)
 @takes_gate
 def perplexity(
     name: MixtureName,
@@ -231,13 +212,12 @@ def perplexity(
     gate: GateOptions = NO_CHANGES,
     prior: Prior = None,
     split: HeldOut = "test",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Compute a mixture's perplexity on every domain from stored scores, without a forward pass."""
     members = members_of(name)
     request = mix_request(name, members, experts, off, gate, prior)
     answer = ask(partial(mix_scores, request=request, split=split))
-    print_json(answer) if as_json else _print_scores(answer, name, request.active or members.active, split)
+    return Outcome(answer, lambda _: _print_scores(answer, name, request.active or members.active, split))
 
 
 @app.command("inference-modes")
@@ -260,28 +240,26 @@ def inference_modes(question: InferenceModesRequest, answer: InferenceModeCompar
         say(words)
 
 
-@app.command("calibrate")
+@verb(app)
 def calibrate(
     name: MixtureName,
     save: Annotated[
         bool, typer.Option("--save/--no-save", help="Save the fitted evidence in the mixture if it lowers perplexity.")
     ] = True,
     if_version: IfVersion = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Fit how much evidence counts in a mixture's posterior, its decay and power, from stored scores.
 
     It reads dev text of the training domains alone, each with all experts and without its own, as if it were novel.
     """
-    from workbench.registry.mixtures import save_calibration
-
     answer = ask(CalibrationRequest(mixture=name).answer)
     if save:
         with _changing(name, if_version) as session:
-            save_calibration(session, answer)
-    if as_json:
-        print_json(answer)
-        return
+            mixtures.save_calibration(session, answer)
+    return Outcome(answer, partial(_print_calibration, name=name, save=save))
+
+
+def _print_calibration(answer: EvidenceCalibration, name: str, save: bool) -> None:
     print_rows(surface_rows(answer), empty="")
     for sentence in (how_to_read(answer), text_words(answer), verdict_words(answer)):
         say(sentence)
@@ -298,98 +276,75 @@ def cost(_: CostRequest, answer: MixtureCosts) -> None:
     say(counted_as(answer))
 
 
-@app.command("average")
-@takes(AverageExperts, "name")
-def average(spec: AverageExperts, run_options: RunOptions) -> None:
-    """Average the parameters of several experts, with weights, into one model."""
-    submit(spec, run_options)
+add_job(app, "average NAME", AverageExperts)
+add_jobs(app, "mixture")
 
 
-@app.command("export")
-@takes(ExportMixture, "mixture", "folder")
-def export(spec: ExportMixture, run_options: RunOptions) -> None:
-    """Export the experts of a mixture as one model: their average (hf, gguf), or a mixture of experts (moe)."""
-    submit(spec, run_options)
-
-
-@app.command("serve-config")
+@verb(app)
 def serve_config(
-    name: MixtureName,
-    folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
-    as_json: Json = False,
-) -> None:
+    name: MixtureName, folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")]
+) -> Outcome:
     """Write what vLLM needs to serve the experts of a mixture one by one: a script that exports and starts; JSON."""
-    from workbench.exports.serve_config import SCRIPT, write_serve_config
-    from workbench.registry.database import transaction
-    from workbench.store.storage import get_storage
-
-    with transaction() as session:
-        config = write_serve_config(session, get_storage(), name, folder)
-    if as_json:
-        print_json(config)
-        return
-    for server in config.servers:
-        say(f"Port {server.port}: {', '.join([server.model, *(one.name for one in server.adapters)])}")
-    for one in config.left_out:
-        say(f"Left out: {one.expert} {one.because}.")
-    say(f"{config.lost} Start them: sh {shlex.quote(str(folder / SCRIPT))}")
+    config = write(write_serve_config, get_storage(), name, folder)
+    names = {server.port: [server.model, *(adapter.name for adapter in server.adapters)] for server in config.servers}
+    lines = [f"Port {port}: {', '.join(served)}" for port, served in names.items()]
+    lines += [f"Left out: {member.expert} {member.because}." for member in config.left_out]
+    return Outcome(config, "\n".join([*lines, f"{config.lost} Start them: sh {shlex.quote(str(folder / SCRIPT))}"]))
 
 
-@app.command("copy")
+@verb(app)
 def copy(
     name: MixtureName,
     new_name: Annotated[str, typer.Argument(help="Name of the copy; left out: the next free one, as in NAME.2.")] = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Copy a mixture as it is now: its experts, weights, switches and gate."""
-    from workbench.registry.database import transaction
-    from workbench.registry.mixtures import copy_mixture
-
-    with transaction() as session:
-        card = copy_mixture(session, name, new_name)
-    print_done(card, f"“{card.name}” is a copy of “{name}”.", as_json)
+    card = write(mixtures.copy_mixture, name, new_name)
+    return Outcome(card, f"“{card.name}” is a copy of “{name}”.")
 
 
-@app.command("delete")
-def delete(name: MixtureName, if_version: IfVersion = "", as_json: Json = False) -> None:
+@verb(app)
+def delete(name: MixtureName, if_version: IfVersion = "") -> Outcome:
     """Delete a mixture; its experts are kept."""
-    from workbench.registry.mixtures import delete_mixture
-
     with _changing(name, if_version) as session:
-        delete_mixture(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted; its experts are kept.", as_json)
+        mixtures.delete_mixture(session, name)
+    return Outcome({"deleted": name}, f"“{name}” is deleted; its experts are kept.")
 
 
 @contextmanager
 def _changing(name: str, version: str) -> Iterator[Any]:
-    """A transaction that changes a mixture. Raises ChangedMeanwhile if a version is given and is not its own."""
-    from workbench.registry.database import transaction
-    from workbench.registry.mixtures import require_version
-
+    """A transaction that changes a mixture. Raises ChangedMeanwhileError if a version is given and is not its own."""
     with transaction() as session:
         if version:
-            require_version(session, name, [version])
+            mixtures.require_version(session, name, [version])
         yield session
 
 
-def _print(card: MixtureCard, as_json: bool) -> None:
-    if as_json:
-        print_json(card)
-        return
+def _domains(card: MixtureCard) -> dict[str, str]:
+    """The domain of each of its experts."""
+    return {member.expert: member.domain for member in card.members}
+
+
+def _print(card: MixtureCard) -> None:
     _print_members(card)
     if words := calibration_words(card):
         say(words)
+
+
+def _print_with_temperature(card: MixtureCard) -> None:
+    _print(card)
+    say_temperature(card)
+
+
+def _print_with_version(card: MixtureCard) -> None:
+    _print_with_temperature(card)
+    say(f"Version {card.version}.")
 
 
 def _named_settings(card: MixtureCard) -> dict[str, Any]:
     """The settings of its gate, with the name of the clustering that the gate knows by its id."""
     settings = {name: value for name, value in card.gate.items() if name != "kind" and value is not None}
     if "clustering" in settings:
-        from workbench.registry.clusters.cluster_routing import clustering_names
-        from workbench.registry.database import reading
-
-        with reading() as session:
-            settings["clustering"] = clustering_names(session).get(settings["clustering"], settings["clustering"])
+        settings["clustering"] = read(clustering_names).get(settings["clustering"], settings["clustering"])
     return settings
 
 
@@ -403,8 +358,6 @@ def _print_members(card: MixtureCard) -> None:
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: HeldOutSplit) -> None:
-    from ui.present.missing_scores import gap_words
-
     if not answer.domains:
         say(f"{gap_words(experts, split)} Create them with: {evaluate_command(mixture, split)}")
         return

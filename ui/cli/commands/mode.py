@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.job_progress import submit
-from ui.cli.options import Json, RunOptions, takes
-from ui.cli.output import print_json, print_table
-from workbench.analysis.curves.training_history import TrainingHistory
+from ui.cli.options import names_of
+from ui.cli.output import print_table
+from ui.cli.verbs import Outcome, add_job, read, verb
+from workbench.analysis.training_curves import TrainingHistory, training_history
 from workbench.formatting.number_format import number, weight
 from workbench.kinds.training.compose_mode import ComposeMode
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 
-@app.command("compose")
-@takes(ComposeMode, "name")
-def compose(spec: ComposeMode, run_options: RunOptions) -> None:
-    """Compose trained experts and train their gates together; or add experts to a composition, or remove some.
+add_job(
+    app,
+    "compose NAME",
+    ComposeMode,
+    "Compose trained experts and train their gates together; or add experts to a composition, or remove some.\n\n"
+    "Without --domains nothing is trained. The experts themselves stay unchanged.",
+)
 
-    Without --domains nothing is trained. The experts themselves stay unchanged.
-    """
-    submit(spec, run_options)
 
-
-@app.command("history")
+@verb(app)
 def history(
     experts: Annotated[
         list[str],
@@ -36,26 +34,18 @@ def history(
             help="Experts of any method, which may still be in training.", autocompletion=names_of("expert")
         ),
     ],
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Show held-out losses and mean gate weights during training: every evaluation of one expert.
 
     Of several experts, only the first and the last evaluation are shown.
     """
-    from workbench.analysis.curves.training_history import training_history
-    from workbench.registry.database import reading
+    return Outcome([read(training_history, name) for name in experts], _print)
 
-    with reading() as session:
-        histories = [training_history(session, name) for name in experts]
-    if as_json:
-        print_json(histories)
-        return
+
+def _print(histories: Sequence[TrainingHistory]) -> None:
     rows = [row for history in histories for row in _rows(history, step_by_step=len(histories) == 1)]
-    print_table(
-        ["Expert", "Domain", "", "Step", "Held-out loss", "Mean gate weights"],
-        rows,
-        empty="There is no evaluation yet.",
-    )
+    columns = ["Expert", "Domain", "", "Step", "Held-out loss", "Mean gate weights"]
+    print_table(columns, rows, empty="There is no evaluation yet.")
 
 
 def _rows(history: TrainingHistory, step_by_step: bool) -> Iterator[tuple[Any, ...]]:

@@ -6,21 +6,22 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import Json
+from ui.cli.mix_options import chosen
+from ui.cli.options import names_of
 from ui.cli.output import day, print_json, print_table, say, shown
 from ui.cli.questions import takes_question
-from ui.cli.things import add_delete, add_list, get_card
+from ui.cli.verbs import Column, Outcome, add_delete, add_list, created_column, get_card, name_column, verb, write
+from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PriorSource
 from workbench.questions.prior_estimate import PriorRequest
 from workbench.questions.question import ask
-from workbench.registry.cards import PriorCard
+from workbench.registry.database import transaction
+from workbench.registry.experts import list_experts
+from workbench.registry.priors import give_prior, keep_estimate
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 PriorName = Annotated[str, typer.Argument(help="Name of a prior.", autocompletion=names_of("prior"))]
-
 
 _COLUMNS = (
     name_column(),
@@ -34,9 +35,8 @@ add_list(
     app,
     "prior",
     _COLUMNS,
-    noun="prior",
-    help="List priors with the domains that they were estimated on.",
-    empty="There is no prior yet. Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
+    "List priors with the domains that they were estimated on.",
+    "Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
 )
 
 
@@ -44,16 +44,11 @@ add_list(
 @takes_question(PriorRequest, "name", "mixture", "domain")
 def estimate(question: PriorRequest, as_json: bool) -> None:
     """Estimate a cached prior: the mean posterior over held-out blocks of a domain, from stored scores."""
-    from workbench.registry.database import transaction
-    from workbench.registry.priors import keep_estimate
-
-    shares = ask(question.answer)
-    with transaction() as session:
-        card = keep_estimate(session, question.name, shares)
-    _print(card, as_json)
+    card = write(keep_estimate, question.name, ask(question.answer))
+    print_json(card) if as_json else _print(card)
 
 
-@app.command("set")
+@verb(app, "set")
 def set_prior(
     name: PriorName,
     pairs: Annotated[
@@ -62,34 +57,24 @@ def set_prior(
             help="Experts with their weights, such as duo/python=2 duo/law=1.", autocompletion=names_of("expert")
         ),
     ],
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Create a prior with given weights, which need not sum to one."""
-    from ui.cli.mix_options import chosen
-    from workbench.registry.database import transaction
-    from workbench.registry.experts import list_experts
-    from workbench.registry.priors import give_prior
-
     with transaction() as session:
-        members = {one.name: one.domain for one in list_experts(session)}
+        members = {expert.name: expert.domain for expert in list_experts(session)}
         _, weights = chosen(members, ",".join(pairs))
-        card = give_prior(session, name, weights or {})
-    _print(card, as_json)
+        return Outcome(give_prior(session, name, weights or {}), _print)
 
 
-@app.command("show")
-def show(name: PriorName, as_json: Json = False) -> None:
+@verb(app)
+def show(name: PriorName) -> Outcome:
     """Show a prior: the share of each expert, and its source."""
-    _print(get_card("prior", name), as_json)
+    return Outcome(get_card("prior", name), _print)
 
 
 add_delete(app, "prior", PriorName, "Delete a prior; the weights of mixtures stay the same.")
 
 
-def _print(card: PriorCard, as_json: bool) -> None:
-    if as_json:
-        print_json(card)
-        return
+def _print(card: PriorCard) -> None:
     say(f"{card.name}: {shown(card.source.model_dump()) if isinstance(card.source, PriorSource) else 'set by hand'}")
     print_table(
         ["Expert", "Share"],

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, created_column, lists
-from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_json
-from ui.cli.printing.report import print_report
-from ui.cli.things import get_card
-from workbench.registry.cards import ReportCard
+from ui.cli.options import names_of
+from ui.cli.output import day, print_json, print_rows, say
+from ui.cli.verbs import Column, Outcome, created_column, get_card, lists, read, verb, write
+from ui.reports.catalog import report_sentence, report_type
+from workbench.answers.cards import ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 ReportId = Annotated[
     str, typer.Argument(help="Id of a report, or its first digits.", autocompletion=names_of("report"))
 ]
-
-
-def _summary(report: ReportCard) -> str:
-    from ui.reports.catalog import report_sentence
-
-    return report_sentence(report)
 
 
 _PASSED = {True: "yes", False: "NO", None: ""}
@@ -34,7 +27,7 @@ _COLUMNS = (
     Column("Report", lambda report: report.title),
     Column("Passed", lambda report: report.findings.get("ok"), _PASSED.get),
     created_column(day),
-    Column("Summary", _summary),
+    Column("Summary", report_sentence),
 )
 
 
@@ -48,29 +41,37 @@ def list_all(
     kind: Annotated[str, typer.Option(help="Only reports of this kind, as the column Kind names it.")] = "",
 ) -> list[ReportCard]:
     """List reports, the newest first."""
-    from workbench.registry.database import reading
     from workbench.registry.reports import list_reports
 
-    with reading() as session:
-        return list_reports(session, kind=kind or None)
+    cards: list[ReportCard] = read(list_reports, kind=kind or None)
+    return cards
 
 
-@app.command("show")
-def show(report: ReportId, as_json: Json = False) -> None:
+@verb(app)
+def show(report: ReportId) -> Outcome:
     """Show a report with its numbers."""
-    card = get_card("report", report)
-    if as_json:
-        print_json(card)
-    else:
-        print_report(card)
+    return Outcome(get_card("report", report), print_report)
 
 
-@app.command("delete")
-def delete(report: ReportId, as_json: Json = False) -> None:
+def print_report(card: ReportCard) -> None:
+    """Prints a report's title, its sentence and what its sort describes."""
+    report = report_type(card)
+    say(f"{card.title} ({day(card.created_at)}, report {card.id[:8]})")
+    if sentence := report.sentence(card.findings):
+        say(sentence)
+    for part in report.describe(card.findings):
+        if isinstance(part, str):
+            say(part)
+        elif isinstance(part, Mapping):
+            print_json(part)
+        else:
+            print_rows(part, empty="No rows.")
+
+
+@verb(app)
+def delete(report: ReportId) -> Outcome:
     """Delete a report with its pages; the experts and mixtures it is about are kept."""
-    from workbench.registry.database import transaction
     from workbench.registry.things import THINGS
 
-    with transaction() as session:
-        card = THINGS["report"].delete_one(session, report)
-    print_done({"deleted": card.id}, f"“{card.title}” ({card.id[:8]}) is deleted.", as_json)
+    card = write(THINGS["report"].delete_one, report)
+    return Outcome({"deleted": card.id}, f"“{card.title}” ({card.id[:8]}) is deleted.")

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.listing import Column, created_column, name_column
-from ui.cli.options import InProcess, Json, RunOptions, Wait, build, takes
-from ui.cli.output import day, print_fields, print_json
-from ui.cli.things import add_delete, add_list
-from ui.errors import BadUsage
+from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of
+from ui.cli.output import day, print_fields
+from ui.cli.verbs import (
+    Column,
+    Outcome,
+    add_delete,
+    add_job,
+    add_list,
+    created_column,
+    get_card,
+    name_column,
+    read,
+    verb,
+)
+from ui.errors import BadUsageError
 from ui.present.text.formatting import size
 from workbench.kinds.training.make_seed import MakeSeed
+
+if TYPE_CHECKING:
+    from workbench.answers.cards import SeedCard
+    from workbench.registry.seeds import SeedText
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -31,11 +44,15 @@ _COLUMNS = (
 )
 
 
-@app.command("make")
-@takes(MakeSeed, "name", source="fresh", location="", expert=None)
-def make(spec: MakeSeed, run_options: RunOptions) -> None:
-    """Create a small model with random weights and a tokenizer trained on your domains."""
-    submit(spec, run_options)
+add_job(
+    app,
+    "make NAME",
+    MakeSeed,
+    "Create a small model with random weights and a tokenizer trained on your domains.",
+    source="fresh",
+    location="",
+    expert=None,
+)
 
 
 @app.command("add")
@@ -56,32 +73,24 @@ def add(
     )
     given = [source for source, place in zip(sources, (folder, hub, expert), strict=True) if place]
     if len(given) != 1:
-        raise BadUsage("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
+        raise BadUsageError("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
     submit(build(MakeSeed, {"name": name, **given[0]}, ("name",)), RunOptions(in_process, wait, as_json))
 
 
-add_list(
-    app,
-    "seed",
-    _COLUMNS,
-    noun="seed model",
-    help="List seed models.",
-    empty="There is no seed model yet. Create one with: workbench seed make NAME --domains A,B",
-)
+add_list(app, "seed", _COLUMNS, "List seed models.", "Create one with: workbench seed make NAME --domains A,B")
 
 
-@app.command("show")
-def show(name: SeedName, as_json: Json = False) -> None:
+@verb(app)
+def show(name: SeedName) -> Outcome:
     """Show a seed model: its context, stop tokens, chat template and source; with --json, all of its configuration."""
-    from workbench.registry.database import reading
-    from workbench.registry.seeds import get_seed, seed_text
+    from workbench.registry.seeds import seed_text
     from workbench.store.storage import get_storage
 
-    with reading() as session:
-        card, text = get_seed(session, name), seed_text(session, get_storage(), name)
-    if as_json:
-        print_json(card.model_dump() | {"text": asdict(text)})
-        return
+    card, text = get_card("seed", name), read(seed_text, get_storage(), name)
+    return Outcome(card.model_dump() | {"text": asdict(text)}, lambda _: _print(card, text))
+
+
+def _print(card: SeedCard, text: SeedText) -> None:
     fields = card.model_dump(include={"name", "source", "family", "num_parameters"})
     print_fields(
         fields

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ui.cli.job_progress import queue, report, run_in_process, submit
 from ui.cli.options import Forecast, RunOptions, takes
-from ui.cli.output import print_json, print_note, say
+from ui.cli.output import print_json, print_note, print_table, say
+from ui.cli.verbs import add_job
 from ui.present.text.formatting import pluralize
-from workbench.kinds.analysis.certify_addition import CertifyAddition
+from workbench.formatting.number_format import share
+from workbench.kinds.analysis import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.specs.requests import TrainClusters
+
+if TYPE_CHECKING:
+    from jobs.plans.clusterings import Branch
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -24,11 +30,7 @@ Certificate = Annotated[
 ]
 
 
-@app.command("joint")
-@takes(TrainJoint, "name")
-def joint(spec: TrainJoint, run_options: RunOptions) -> None:
-    """Train experts of several domains together (DEMix), or a baseline such as dense, LoRA or MoE: see --method."""
-    submit(spec, run_options)
+add_job(app, "joint NAME", TrainJoint)
 
 
 @app.command("expert")
@@ -40,11 +42,7 @@ def expert(spec: TrainExpert, run_options: RunOptions, *, certificate: Certifica
         _certify(spec.certificate, run_options, card.id)
 
 
-@app.command("mode")
-@takes(TrainMode, "name")
-def mode(spec: TrainMode, run_options: RunOptions) -> None:
-    """Train an expert of transformer layers beside a frozen seed model, which stays unchanged (MoDE stage 1)."""
-    submit(spec, run_options)
+add_job(app, "mode NAME", TrainMode)
 
 
 @app.command("clusters")
@@ -65,13 +63,13 @@ def clusters(
     """
     from jobs.plans.clusterings import forecast_training, plan_training, submit_training
     from jobs.queue.local_runner import cards_of
-    from ui.cli.plan_progress import show_progress
-    from ui.cli.printing.clustering import print_branches, say_temperature
+    from ui.cli.job_progress import show_progress
+    from ui.cli.questions import say_temperature
     from workbench.registry.database import reading
     from workbench.registry.mixtures import get_mixture
 
     if forecast:
-        from ui.cli.printing.forecast import print_forecast
+        from ui.cli.job_progress import print_forecast
 
         print_forecast(forecast_training(spec), TrainClusters, run_options.json)
         return
@@ -101,6 +99,39 @@ def clusters(
         say_temperature(mixture)
     else:
         say("The others wait for a worker (`workbench up`). Run the same command again to see the progress.")
+
+
+def print_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
+    """Prints a row for each cluster: its existing model, or what a new one starts from and its number of steps."""
+    rows = [
+        (
+            one.cluster,
+            one.num_documents,
+            one.expert,
+            *(
+                ("exists", "")
+                if one.is_there
+                else (_start(one, spec), share(one.shares[one.parent]) if one.parent else "")
+            ),
+            one.num_steps,
+        )
+        for one in branches
+    ]
+    columns = ["Cluster", "Documents", "Model", "Starts from", "Parent trained on", "Steps"]
+    print_table(columns, rows, empty="The clustering has no clusters.")
+    existing, new = ([branch.num_steps for branch in branches if branch.is_there is exists] for exists in (True, False))
+    if existing and new:
+        say(f"Existing models were trained for {_span(existing)} steps each; new ones will be for {_span(new)}:")
+        say(f"{spec.training.num_steps} steps are divided among {pluralize(len(branches), 'cluster')}.")
+
+
+def _span(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _start(branch: Branch, spec: TrainClusters) -> str:
+    return branch.parent or spec.seed_model or f"the nearest of {spec.branch_from}, by its posterior"
 
 
 def _certify(spec: CertifyAddition, run_options: RunOptions, after: str) -> None:

@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.listing import Column, name_column
-from ui.cli.options import Json
-from ui.cli.output import day, print_done
-from ui.cli.things import add_list
+from ui.cli.options import names_of
+from ui.cli.output import day
+from ui.cli.verbs import Column, Outcome, add_list, name_column, verb, write
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -23,36 +21,26 @@ _COLUMNS = (
 
 
 add_list(
-    app,
-    "view",
-    _COLUMNS,
-    noun="view",
-    help="List saved views with their addresses.",
-    empty="There is no saved view yet. Save one with: workbench view save NAME /experts",
+    app, "view", _COLUMNS, "List saved views with their addresses.", "Save one with: workbench view save NAME /experts"
 )
 
 
-@app.command("save")
+@verb(app)
 def save(
     name: ViewName,
     address: Annotated[str, typer.Argument(help="Address in the studio, such as /experts?method=lora.")],
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Save the address of a page with all that is chosen on it; a view of this name is replaced."""
-    from workbench.registry.database import transaction
     from workbench.registry.views import save_view
 
-    with transaction() as session:
-        card = save_view(session, name, address)
-    print_done(card, f"“{card.name}” is saved: {card.address}", as_json)
+    card = write(save_view, name, address)
+    return Outcome(card, f"“{card.name}” is saved: {card.address}")
 
 
-@app.command("delete")
-def delete(name: ViewName, as_json: Json = False) -> None:
+@verb(app)
+def delete(name: ViewName) -> Outcome:
     """Delete a saved view."""
-    from workbench.registry.database import transaction
     from workbench.registry.views import delete_view
 
-    with transaction() as session:
-        card = delete_view(session, name)
-    print_done(card, f"“{card.name}” is deleted.", as_json)
+    card = write(delete_view, name)
+    return Outcome(card, f"“{card.name}” is deleted.")

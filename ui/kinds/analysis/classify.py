@@ -10,7 +10,7 @@ from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import Offers
 from ui.present.pages import REPORTS
 from ui.widgets.job_form import show_job_form
-from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis import Classify
 from workbench.kinds.kind import ResultLink, stored_sentence
 
 _COUNTS = ("top_k", "num_shots", "num_validation", "num_seeds", "max_examples", "normalise", "newest_weight")

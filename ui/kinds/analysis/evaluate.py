@@ -11,7 +11,7 @@ from ui.present.forms.questions import Offers
 from ui.present.pages import EVALUATION, SPECIALIZATION
 from ui.present.text.formatting import pluralize
 from ui.widgets.job_form import show_job_form
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.kind import Result, ResultLink
 
 _command = partial(command_line, "evaluate run", Evaluate, ("mixture",))

@@ -15,7 +15,7 @@ from ui.present.pages import EXPERTS
 from ui.present.text.formatting import pluralize
 from ui.widgets.averaging_form import show_average_form
 from workbench.kinds.kind import ResultLink
-from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.mixtures import AverageExperts
 
 _command = partial(command_line, "mixture average", AverageExperts, ("name",))
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from ui.kinds.screen import Screen, TrainForm
 from ui.kinds.train_form_parts import MODE_EXPERT
-from ui.kinds.training.mode_sentence import mode_sentence
+from ui.kinds.training.train_mode import describe_parts
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import backbones, offers_for_composition
 from ui.present.forms.questions import Offers
@@ -47,7 +47,7 @@ def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 SCREEN = Screen(
     command=_command,
-    sentence=mode_sentence,
+    sentence=describe_parts,
     link=ResultLink(EXPERTS.address, "See the composition", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title=COMPOSITION,

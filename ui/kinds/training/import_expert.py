@@ -11,7 +11,7 @@ from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.kind import ResultLink
-from workbench.kinds.training.import_expert import ImportExpert
+from workbench.kinds.training.exchange import ImportExpert
 
 _command = partial(command_line, "expert import", ImportExpert, ("source",))
 

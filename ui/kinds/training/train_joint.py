@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
 from engine.methods.base import Method
-from engine.methods.registry import joint_methods
+from engine.methods.registry import get_method, joint_methods
 from ui.kinds.screen import Outcome, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED
+from ui.kinds.training.method_choice import choose_method, option_widgets
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import is_untrained
-from ui.present.forms.number_faults import number_faults
-from ui.present.forms.questions import Offers, changed, config_questions
+from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
 from ui.present.text.formatting import pluralize
-from ui.widgets.fields import Answers, draw_widget
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.kind import ResultLink
 from workbench.kinds.training.train_joint import TrainJoint
-
-_FROZEN = "lora"  # the method that leaves the seed model as it is
 
 _command = partial(command_line, "train joint", TrainJoint, ("name",))
 
 
 def _draw(offers: Offers) -> None:
-    methods = joint_methods()
-    name = st.selectbox(
-        "Method", list(methods), format_func=lambda name: f"{name}: {methods[name].sentence}", key="train-joint.method"
-    )
-    method = methods[name]
-    if name == _FROZEN and is_untrained(st.session_state.get("train-joint.seed_model", offers["seed_model"][0])):
+    method, form = choose_method("train-joint", joint_methods())
+    seed_model = st.session_state.get("train-joint.seed_model", offers["seed_model"][0])
+    if method.base_is_frozen and is_untrained(seed_model):
         st.warning(UNTRAINED)
-    groups = {other.config_field for other in methods.values()} - {method.config_field}
-    skip = {"method", "options", *groups}
     if not method.only_expert:
-        skip.add("retain")  # it is measured under a single expert
-    given: Answers = {("method",): name}
-    options, faults = _method_options(method)
-    if options:
-        given["options",] = options
-    show_job_form("train-joint", offers, _label(method), command=_command, skip=skip, given=given, complaints=faults)
+        form["skip"].add("retain")  # it is measured under a single expert
+    show_job_form("train-joint", offers, _label(method), command=_command, **form)
 
 
 def _label(method: Method) -> str:
@@ -53,27 +39,9 @@ def _label(method: Method) -> str:
     return "Train the expert" if is_one else "Train the experts"
 
 
-def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The widgets of the settings of a method that has no group of its own."""
-    return {f"train-joint.{spec['method']}.{name}": value for name, value in spec["options"].items()}
-
-
-def _method_options(method: Method) -> tuple[dict[str, Any], list[str]]:
-    """The settings of a method that has no group of its own in the spec, where they differ from its defaults.
-
-    With them what is wrong with their numbers.
-    """
-    if method.config is None or method.config_field != "options":
-        return {}, []
-    questions = config_questions(method.name, method.config())
-    answers = {question.path: draw_widget("train-joint", question) for question in questions}
-    options = {path[-1]: value for path, value in changed(questions, answers).items()}
-    return options, number_faults(questions, answers)
-
-
 def _outcome(label: str, position: int, title: str, about: str, others: str = "new base") -> Outcome:
-    method = label.lower()
-    return Outcome(title, about, label, others, lambda _: {("method",): method}, position, method == _FROZEN)
+    method = get_method(label.lower())
+    return Outcome(title, about, label, others, lambda _: {("method",): method.name}, position, method.base_is_frozen)
 
 
 SCREEN = Screen(
@@ -85,7 +53,8 @@ SCREEN = Screen(
         about="DEMix and LoRA train one expert for each domain; the experts make a mixture. MoE and dense train one "
         "model on all domains: the baselines that the DEMix paper compares with (§4.2).",
         draw=_draw,
-        widgets_of=_widgets_of,
+        widgets_of=partial(option_widgets, "train-joint"),
+        methods=joint_methods,
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
             _outcome("LoRA", 20, "A cheaper expert", "a low-rank change of a frozen seed model", "bit-identical"),

@@ -8,7 +8,7 @@ from engine.mixing.evidence import EvidenceRule
 from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart
 from ui.present.text.calibration import how_to_read, setting_words, surface_rows, verdict_words
-from workbench.answers.calibrations import EvidenceCalibration
+from workbench.answers.posteriors import EvidenceCalibration
 
 _NAMES = {0.0: "0 (last token)", 1.0: "1 (prefix)"}
 

@@ -9,9 +9,8 @@ from ui.present.charts.cells import new_heatmap
 from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
-from workbench.formatting.chart_label import full_label
-from workbench.formatting.number_format import number, share
-from workbench.registry.cards import ClusterCard, ClusteringCard
+from workbench.answers.cards import ClusterCard, ClusteringCard
+from workbench.formatting.number_format import full_label, number, share
 
 
 def sizes_picture(card: ClusteringCard, looks: Looks) -> Chart:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.mixing.papers import PAPER_TEMPERATURE
+from engine.config import PAPER_TEMPERATURE
 from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
 from workbench.formatting.number_format import percent

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from workbench.answers.cards import ClusterCard, ExpertCard, ExpertLook
 from workbench.formatting.palette import Look, free_number, look_of
-from workbench.registry.cards import ClusterCard, ExpertCard, ExpertLook
 
 if TYPE_CHECKING:
     from workbench.settings import Settings

@@ -12,10 +12,10 @@ from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, perplexity_rows
 from ui.present.text.removal import change as removal_change
+from workbench.answers.cards import EvaluationCard, ExpertCard, MetricPoint
 from workbench.formatting.number_format import change, nats, perplexity
 from workbench.formatting.palette import Look
 from workbench.questions.removal import DomainRemoval
-from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
 PERPLEXITY = "perplexity per token"
 

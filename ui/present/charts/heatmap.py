@@ -14,10 +14,8 @@ from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.analysis.perplexity_tables import own_expert
-from workbench.formatting.chart_label import full_label
-from workbench.formatting.number_format import percent, perplexity, ratio
-from workbench.formatting.palette import Look
-from workbench.formatting.ratio_scale import Cells, as_text, colour_bar, logs
+from workbench.formatting.number_format import full_label, percent, perplexity, ratio
+from workbench.formatting.palette import Cells, Look, as_text, colour_bar, logs
 
 _TOOLBAR = 34  # pixels above the cells
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.colours import NO_LOOK, Looks, marked
-from workbench.registry.cards import ExpertCard
+from workbench.answers.cards import ExpertCard
 
 Lineage = Mapping[str, Sequence[Mapping[str, Any]]]  # nodes {id, kind, name} and edges {source, target}
 

@@ -9,8 +9,7 @@ from ui.present.charts.cells import add_frames, add_targets, frame, new_heatmap
 from ui.present.charts.chart import Chart, baseline, line_of, named, new_subplots
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.posteriors import stable_words
-from workbench.formatting.chart_label import full_label, shorten
-from workbench.formatting.number_format import weight
+from workbench.formatting.number_format import full_label, shorten, weight
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 
 _COLUMNS = 2

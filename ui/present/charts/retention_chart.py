@@ -13,7 +13,7 @@ from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
 from ui.present.text.retention import Placed, method_words, placed, retention_rows, retention_words
-from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import label
 from workbench.questions.retention import Metric, Retention
 
 _UNITS = {"accuracy": "accuracy (%), higher is better", "perplexity": "perplexity, lower is better (axis turned)"}

@@ -8,8 +8,7 @@ from typing import Any
 from ui.present.charts.chart import Chart, named, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.correlations import numbers
-from workbench.formatting.chart_label import full_label
-from workbench.formatting.number_format import ratio, weight
+from workbench.formatting.number_format import full_label, ratio, weight
 from workbench.questions.affinity import Affinity, AffinityCell
 
 

@@ -9,8 +9,7 @@ from itertools import pairwise
 from ui.present.charts.chart import Chart, fill_of, line_of, name_axis, name_line_ends, named, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
-from workbench.formatting.chart_label import label
-from workbench.formatting.number_format import share, weight
+from workbench.formatting.number_format import label, share, weight
 from workbench.formatting.palette import Look
 
 Weights = Sequence[Sequence[float]]

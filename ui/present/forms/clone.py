@@ -9,8 +9,8 @@ from typing import Any
 
 from ui.present.forms.questions import Offers, Question, questions_of
 from ui.present.forms.text_in_hand import free_name
+from workbench.answers.cards import JobCard
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.cards import JobCard
 
 _NUMBER = re.compile(r"-\d+$")  # of a clone's name
 
@@ -29,7 +29,7 @@ class Clone:
 
 
 def clone_of(job: JobCard, offers: Offers, taken: Collection[str]) -> Clone:
-    """The clone of a job; `taken` are names that it may not have. Raises BadSpec where the spec cannot be read."""
+    """The clone of a job; `taken` are names that it may not have. Raises BadSpecError where the spec cannot be read."""
     spec = parse_spec(job.spec)
     content = spec.model_dump(mode="json")
     offers = {**_own_values(type(spec), content, offers), **offers}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from engine.methods.parts import method
 from engine.models.flops import Shape
 from ui.present.forms.questions import Offers, Question
-from ui.present.text.formatting import pluralize
-from workbench.analysis import mode_parts
-from workbench.registry import corpora, experts, mixtures, priors, seeds
-from workbench.registry.cards import ExpertCard
+from workbench.answers.cards import ExpertCard
+from workbench.registry import corpora, expert_parts, experts, mixtures, priors, seeds
 from workbench.registry.clusters import cluster_routing
 from workbench.registry.database import reading
 
@@ -85,15 +84,15 @@ def with_clusterings(questions: Iterable[Question]) -> list[Question]:
 
 
 def offers_for_composition(backbone: str, chosen: Sequence[str]) -> dict[str, list[str]]:
-    """The MoDE experts on a backbone, and the parts of those that are chosen."""
+    """The experts with parts on a backbone, and the parts of those that are chosen."""
     available = backbones()[backbone]
     with reading() as session:
-        parts = mode_parts.part_names(session, [name for name in chosen if name in available])
+        parts = expert_parts.part_names(session, [name for name in chosen if name in available])
     return {"experts": available, "without": parts}
 
 
 def backbones() -> dict[str, list[str]]:
-    """The MoDE experts by their backbone, a seed model in a number of blocks; the largest group first."""
+    """The experts with parts by their backbone, such as a seed model in 3 blocks; the largest group first."""
     groups: dict[str, list[str]] = {}
     with reading() as session:
         for card in experts.list_experts(session):
@@ -103,8 +102,9 @@ def backbones() -> dict[str, list[str]]:
 
 
 def backbone_of(card: ExpertCard) -> str:
-    """The backbone of a MoDE expert, as a label."""
-    return f"{card.seed} in {pluralize(card.config['shape']['num_blocks'], 'block')}"
+    """The backbone of an expert with parts, as a label."""
+    seed, described = card.seed or "a seed model", method.backbone_of(card.method, card.config)
+    return f"{seed} in {described}" if described else seed
 
 
 def num_layers(seed_model: str) -> int:

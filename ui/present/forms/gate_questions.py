@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.mixing.gate_registry import gate_type, gate_types
+from engine.mixing.gate_type import gate_type, gate_types
 from ui.present.forms.questions import Question, config_questions
 
 GROUP = "gate"

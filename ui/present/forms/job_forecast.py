@@ -13,7 +13,7 @@ from ui.present.forms.questions import assemble, changed, questions_of
 from ui.present.jobs.throughput import operations
 from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.parse_spec import parse_spec
 from workbench.settings import get_settings
@@ -27,7 +27,7 @@ Options = Mapping[tuple[str, ...], Any]
 Command = Callable[[Options], str]  # of a Screen: the command line with these options
 
 
-def not_measured_words(bad: BadSpec) -> str:
+def not_measured_words(bad: BadSpecError) -> str:
     """Why there is no forecast of a form: the first complaint."""
     complaint = bad.complaints[0]
     return f"Not measured yet. {complaint[:1].upper()}{complaint[1:]}"
@@ -38,7 +38,7 @@ def forecast_of(
 ) -> Generator[str, None, Forecast]:
     """Yields what the probe is at, and returns the forecast with command line and HTTP call.
 
-    `beside` are options of the command that are not in the spec. Raises BadSpec.
+    `beside` are options of the command that are not in the spec. Raises BadSpecError.
     """
     from jobs.probe.forecast import forecast
 
@@ -65,7 +65,7 @@ def spec_json(spec: Any) -> dict[str, Any]:
     short = {"kind": spec.kind, **assemble(_changes(spec))}
     try:
         is_same = parse_spec(short) == spec
-    except BadSpec:
+    except BadSpecError:
         is_same = False
     return short if is_same else dict(spec.model_dump(mode="json"))
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from jobs.uploads import uploads_folder
 from ui.present.text.formatting import listed
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.settings import Settings, get_settings
 
 
 def require_readable(paths: Iterable[str | Path], settings: Settings | None = None) -> None:
-    """Raises BadSpec with every path that leads elsewhere, be it through a link."""
+    """Raises BadSpecError with every path that leads elsewhere, be it through a link."""
     settings = settings or get_settings()
     unreadable = [path for path in paths if not is_readable(Path(path), settings)]
     if unreadable:
-        raise BadSpec([_complaint(path, settings) for path in unreadable], _NEXT_STEP)
+        raise BadSpecError([_complaint(path, settings) for path in unreadable], _NEXT_STEP)
 
 
 def _complaint(path: str | Path, settings: Settings) -> str:

@@ -16,7 +16,7 @@ from engine.errors import Problem
 from engine.mixing.evidence import changed as changed_evidence
 from engine.mixing.evidence import named
 from ui.present.text.formatting import listed
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import complaints_of
 from workbench.specs.gates import AnyGate, changed_gate, dump_gate, load_gate, require_settings
 
@@ -98,7 +98,7 @@ def read_gate(
     and for a value out of its bounds.
     """
     if others := [value for value in values if only and value.partition(":")[0].partition(".")[0] not in only]:
-        raise BadSpec([f"“{others[0]}” cannot be set here, where {listed(only)} can."])
+        raise BadSpecError([f"“{others[0]}” cannot be set here, where {listed(only)} can."])
     given, rule = _given(values)
     kind = str(given.get("kind", saved["kind"]) or "")
     usual = dump_gate(changed_gate(load_gate(saved), {"kind": kind}))
@@ -111,9 +111,9 @@ def read_gate(
     try:
         gate = dump_gate(_GATE.validate_python(usual | given))
     except ValidationError as error:
-        raise BadSpec([str(one).removeprefix(f"{kind}.") for one in complaints_of(error)]) from None
+        raise BadSpecError([str(one).removeprefix(f"{kind}.") for one in complaints_of(error)]) from None
     if gate.get("clustering") not in {None, saved.get("clustering"), *clusterings}:
-        raise BadSpec([f"There is no clustering “{gate['clustering']}”."])
+        raise BadSpecError([f"There is no clustering “{gate['clustering']}”."])
     return gate
 
 
@@ -124,7 +124,7 @@ def _given(values: Iterable[str]) -> tuple[dict[str, Any], dict[str, float]]:
         name, _, text = value.partition(":")
         part = name.removeprefix(f"{_EVIDENCE}.")
         if name in given or part in rule or (given.get(_EVIDENCE) and part != name) or (rule and name == _EVIDENCE):
-            raise BadSpec([f"“{value}” is a second value for the same setting."])
+            raise BadSpecError([f"“{value}” is a second value for the same setting."])
         if part == name:
             given[name] = text or None
         else:
@@ -136,7 +136,7 @@ def _number(value: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadSpec([f"“{value}” is not a number."]) from None
+        raise BadSpecError([f"“{value}” is not a number."]) from None
 
 
 def part_values(parts: Mapping[str, Sequence[str]], on: Mapping[str, Sequence[str]]) -> list[str]:
@@ -158,5 +158,5 @@ def not_used(faults: Sequence[str]) -> str:
 
 def gate_fault(problem: Problem) -> str:
     """Why the gate of an address is not used."""
-    complaints = problem.complaints if isinstance(problem, BadSpec) else [problem.problem]
+    complaints = problem.complaints if isinstance(problem, BadSpecError) else [problem.problem]
     return f"The gate settings of the address cannot be used, so those that are saved are shown. {' '.join(complaints)}"

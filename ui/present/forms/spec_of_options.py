@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from ui.present.forms.option_names import groups_of, option_of, option_of_path
-from workbench.errors import BadSpec, Complaint
+from workbench.errors import BadSpecError, Complaint
 from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.specs.base import Sane
 
@@ -15,12 +15,13 @@ from workbench.specs.base import Sane
 def spec_of_options(spec: type[Sane], values: Mapping[str, Any]) -> Any:
     """A spec with these values; the others keep their defaults. The knobs of its configs are options, too.
 
-    Raises BadSpec with every complaint, also about names that are no option. The complaints name options, not fields.
+    Raises BadSpecError with every complaint, also about names that are no option. The complaints name options, not
+    fields.
     """
     try:
         return _parse(spec, values)
-    except BadSpec as bad:
-        raise BadSpec([_in_options(spec, one) for one in bad.given], bad.next_step) from None
+    except BadSpecError as bad:
+        raise BadSpecError([_in_options(spec, one) for one in bad.given], bad.next_step) from None
 
 
 def _in_options(spec: type[Sane], complaint: str | Complaint) -> str | Complaint:

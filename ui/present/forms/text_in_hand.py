@@ -36,7 +36,7 @@ def proposed_answers(
 
 
 def proposed_spec(spec: type[Spec], answers: Answers) -> Any:
-    """The spec of these answers. Raises BadSpec where they are not enough."""
+    """The spec of these answers. Raises BadSpecError where they are not enough."""
     return parse_spec({"kind": spec.model_fields["kind"].default, **assemble(answers)})
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ui.present.forms.uploads import own_names
 from ui.present.next_step_text import next_step_text, with_options
+from workbench.answers.cards import JobCard
 from workbench.kinds.parse_spec import paths_read
-from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
 
 LEAVE_OUT = (

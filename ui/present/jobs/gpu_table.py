@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ui.present.text.formatting import size
-from workbench.registry.cards import DeviceCard
+from workbench.answers.cards import DeviceCard
 
 
 def gpu_row(device: DeviceCard) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ui.present.text.formatting import duration, listed, pluralize
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 from workbench.schema.job_states import FINISHED, ShownState
 
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]

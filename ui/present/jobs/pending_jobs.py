@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ui.present.jobs.job_status import is_over, time_left
 from ui.present.text.formatting import pluralize
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
+from workbench.kinds.kind import FirstStep, known_kinds
 from workbench.schema.job_states import UNFINISHED
 
 
@@ -20,6 +21,17 @@ def coming(jobs: Sequence[JobCard], kind: str, mixture: str | None = None) -> Jo
     """The unfinished job of a kind, and of a mixture if one is given, whose turn is first; None if there is none."""
     of_kind = (job for job in by_turn(jobs) if job.kind == kind)
     return next((job for job in of_kind if mixture is None or job.spec.get("mixture") == mixture), None)
+
+
+def bringing(jobs: Sequence[JobCard], step: FirstStep) -> JobCard | None:
+    """The unfinished job whose turn is first, of a kind that brings what a new workbench lacks."""
+    return next((job for job in by_turn(jobs) if step_of(job) == step), None)
+
+
+def step_of(job: JobCard) -> FirstStep:
+    """What a job brings of what a new workbench lacks; empty also where its kind is not installed."""
+    kind = known_kinds().get(job.kind)
+    return kind.first_step if kind else ""
 
 
 def coming_words(job: JobCard, jobs: Sequence[JobCard]) -> str:

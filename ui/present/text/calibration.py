@@ -7,10 +7,10 @@ from typing import Any
 from engine.mixing.evidence import EvidenceRule, named
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.posteriors import evidence_words
-from workbench.answers.calibrations import Change, EvidenceCalibration
+from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.formatting.number_format import change as formatted
 from workbench.formatting.shell_command import shell_command
-from workbench.questions.new_mixtures import NewMixture
+from workbench.questions.calibration import NewMixture
 
 _CELLS = "Each cell is the change of perplexity in % against the setting of now, on dev text of the training domains"
 

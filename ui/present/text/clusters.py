@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ui.present.text.formatting import listed, pluralize
-from workbench.answers.documents import TextChanges
+from workbench.answers.cards import ClusterCard, ClusteringCard
+from workbench.answers.posteriors import TextChanges
 from workbench.formatting.clustering_warnings import clustering_warnings
-from workbench.registry.cards import ClusterCard, ClusteringCard
 
 SHOWN_TERMS = 8
 _METHODS = {"balanced": "balanced k-means", "unbalanced": "k-means", "random": "at random"}

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from ui.present.text.formatting import pluralize
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
+from workbench.answers.cards import EvaluationCard, ExpertCard
 from workbench.formatting.shell_command import evaluate_command
-from workbench.registry.cards import EvaluationCard, ExpertCard
 
 
 def measure_words(rows: Sequence[DomainMeasure]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ui.present.text.formatting import listed
+from workbench.answers.cards import MixtureCard
 from workbench.formatting.shell_command import evaluate_command
-from workbench.registry.cards import MixtureCard
 
 SINGLE_EXPERT = "One expert takes part, so all gates give the same result: that expert's own perplexity."
 

@@ -16,7 +16,7 @@ from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.notices import empty, explained
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
-from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis import MeasureOverlap
 from workbench.questions.affinity import Affinity, AffinityRequest
 from workbench.questions.question import ask
 

@@ -9,7 +9,7 @@ from ui.present.text.classification import cluster_rows, method_words, task_rows
 from ui.present.text.formatting import plain
 from ui.widgets.data_table import show_table
 from ui.widgets.show_chart import show_chart
-from workbench.registry.cards import ReportCard
+from workbench.answers.cards import ReportCard
 
 
 def show_classification(report: ReportCard) -> None:

@@ -10,11 +10,11 @@ from ui.studio.analysis.posterior_words import show_words
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from workbench.analysis.sample_texts import passages
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.questions.posteriors import PosteriorMap
 from workbench.registry.database import reading
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 DOMAIN, PASSAGE = "posteriors.domain", "posteriors.passage"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.chart import Chart
@@ -22,9 +22,9 @@ from ui.widgets.background import ask_scores
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import clicked, show_chart
 from ui.widgets.split_choice import choose_split
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
+from workbench.specs.requests import MixtureRequest
 
 _TITLES = {True: "Training domains", False: "Novel domains"}  # of the experts that take part
 _KEYS = {True: "training", False: "novel"}

@@ -19,9 +19,9 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
+from workbench.answers.cards import ExpertCard
 from workbench.questions.question import ask
 from workbench.questions.retention import Metric, Retention, RetentionRequest, suggest_defaults
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
 COMPARED = "specialization.compared"  # the names of the experts

@@ -20,7 +20,7 @@ from ui.studio.shared.examples import show_example_clusters
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.page_head import show_head
-from workbench.registry.cards import ClusteringCard
+from workbench.answers.cards import ClusteringCard
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.database import reading
 

@@ -18,8 +18,8 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.numbers import draw_number
 from ui.widgets.page_head import show_head, show_next_step
+from workbench.answers.cards import DomainCard
 from workbench.registry import corpora
-from workbench.registry.cards import DomainCard
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage

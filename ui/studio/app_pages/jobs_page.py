@@ -18,10 +18,9 @@ from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.actor import Role, may
 from workbench.access.audit import list_entries
-from workbench.answers.team import AuditCard
+from workbench.answers.cards import AuditCard, JobCard
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.schema.job_states import SHOWN_STATES
 

@@ -24,11 +24,11 @@ from ui.widgets.address import choose_one
 from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
 from ui.widgets.split_choice import choose_split
-from workbench.answers.mixture_request import MixtureRequest
-from workbench.errors import NotFound
+from workbench.answers.cards import MixtureCard
+from workbench.errors import NotFoundError
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
+from workbench.specs.requests import MixtureRequest
 
 _NOBODY = "none"
 _PRIORS = "mixture.priors"
@@ -93,7 +93,7 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
     try:
         with reading() as session:  # not of the cards, which are of the page's last run: others may have saved since
             mixture = mixtures.get_mixture(session, name)
-    except NotFound:
+    except NotFoundError:
         st.rerun()
     saved = saved_request(mixture)
     controls, effect = st.columns([5, 8])

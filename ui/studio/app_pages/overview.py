@@ -32,7 +32,7 @@ from ui.studio.shared.health import API_SERVER, signs_of_health
 from ui.widgets.elements.components import show_cards, show_picture
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head, show_next_step
-from workbench.registry.cards import MixtureCard
+from workbench.answers.cards import MixtureCard
 from workbench.settings import get_settings
 
 __all__ = ["holdings", "is_fresh_failure", "show"]

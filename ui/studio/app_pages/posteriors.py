@@ -27,12 +27,12 @@ from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
 from workbench.analysis.sample_texts import example
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 _VIEWS = ("One text", "All domains")

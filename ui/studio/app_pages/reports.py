@@ -21,8 +21,8 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep
 from ui.widgets.page_head import show_head, show_next_step
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import ReportCard
 from workbench.registry import reports
-from workbench.registry.cards import ReportCard
 from workbench.registry.database import reading, transaction
 
 

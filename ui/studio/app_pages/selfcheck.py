@@ -18,9 +18,9 @@ from ui.widgets.data_table import as_csv
 from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
-from workbench.kinds.analysis.selfcheck import SelfCheck, summary
-from workbench.registry.cards import JobCard
+from workbench.kinds.analysis import SelfCheck, summary
 from workbench.registry.database import reading
 
 KIND = "selfcheck"

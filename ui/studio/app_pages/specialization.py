@@ -29,10 +29,10 @@ from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
 from ui.widgets.split_choice import choose_split
 from workbench.analysis import perplexity_tables
-from workbench.analysis.in_domain_scores import scored_domains
+from workbench.analysis.perplexity_tables import scored_domains
+from workbench.answers.cards import ExpertCard
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
 ALL = "All experts"

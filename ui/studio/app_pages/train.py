@@ -10,7 +10,6 @@ from typing import Any
 
 import streamlit as st
 
-from engine.methods.registry import joint_methods
 from ui.kinds.catalog import train_forms
 from ui.kinds.screen import Need, TrainForm
 from ui.kinds.train_form_parts import SEED
@@ -30,12 +29,11 @@ from ui.widgets.job_form import last_job
 from ui.widgets.notices import keep, show_problem
 from ui.widgets.page_head import show_head
 from workbench.job_records.jobs import get_job
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.registry.database import reading
 
 _KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget
 _CLONE = "train.clone"  # the job that the open form is filled in from
-_METHOD = "train-joint.method"  # the widget of that form
 _LINK = "train.what"  # the title of a form, which a link on another page leaves
 _TEXT_FIELDS = (("domain",), ("domains",))  # of a form
 _HAVE, _WANT, _CHECK = "What do you have?", "What do you want?", "Check and start"
@@ -50,7 +48,7 @@ def show() -> None:
     kind, domains = st.session_state.get(_KIND, ""), st.session_state.get(_TEXT, [])
     note("kind", [kind] if kind else [])
     note("domain", domains)
-    note("method", _method_of_address(kind))
+    note("method", _method_of_address(kind, forms))
     note("clone", [clone.job_id] if kind and (clone := _clone()) else [])
     if kind:
         _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", _go_back_to_have)
@@ -76,8 +74,9 @@ def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
         st.session_state[_TEXT] = [name for name in known if name in offers["domain"]]
     if (given := fresh("kind")) is not None:
         st.session_state[_KIND] = given[-1] if given and given[-1] in forms else ""
-    if (given := fresh("method")) and given[-1] in joint_methods():
-        st.session_state[_METHOD] = given[-1]
+    kind = st.session_state.get(_KIND, "")
+    if (given := fresh("method")) and given[-1] in _methods_of(kind, forms):
+        st.session_state[f"{kind}.method"] = given[-1]
     if known and (kind := st.session_state.get(_KIND)):
         _fill_in_text(kind, offers)
     if linked:
@@ -95,11 +94,16 @@ def _show_unknown(forms: Mapping[str, TrainForm]) -> None:
         show_problem(f"There is no training of the kind “{plain(kind)}”.", "Choose what you have, then what you want.")
 
 
-def _method_of_address(kind: str) -> list[str]:
-    """The method of the open form of joint training, unless it is the usual one."""
-    methods = list(joint_methods())
-    method = st.session_state.get(_METHOD, methods[0])
-    return [method] if kind == "train-joint" and method != methods[0] else []
+def _methods_of(kind: str, forms: Mapping[str, TrainForm]) -> list[str]:
+    """The methods that a form offers."""
+    return list(forms[kind].methods()) if kind in forms else []
+
+
+def _method_of_address(kind: str, forms: Mapping[str, TrainForm]) -> list[str]:
+    """The method of the open form, unless it is the usual one."""
+    methods = _methods_of(kind, forms)
+    method = st.session_state.get(f"{kind}.method")
+    return [method] if method in methods[1:] else []
 
 
 def _open_clone(job_id: str, offers: Offers) -> None:
@@ -121,8 +125,9 @@ def _title_of(kind: str, forms: Mapping[str, TrainForm], offers: Offers) -> str:
     """What the open form makes, in the words of step 2 where its method is one of the rows there."""
     if kind not in forms:
         return known_kinds()[kind].title
-    method = st.session_state.get(_METHOD, next(iter(joint_methods()))) if kind == "train-joint" else None
-    rows = (row for row in forms[kind].outcomes if method is None or row.answers(offers).get(("method",)) == method)
+    usual = next(iter(_methods_of(kind, forms)), None)
+    method = st.session_state.get(f"{kind}.method", usual)
+    rows = (row for row in forms[kind].outcomes if row.answers(offers).get(("method",), usual) == method)
     return next((row.title for row in rows), forms[kind].title)
 
 
@@ -179,10 +184,10 @@ def _go_back_to_want() -> None:
 
 def _show_have() -> None:
     chosen = show_have()
-    if isinstance(chosen, str):
-        _open(chosen, {("source",): "folder"} if chosen == "make-seed" else {})
-        if chosen == "make-seed":
-            st.session_state["seed.source"] = "folder"
+    if isinstance(chosen, tuple):
+        kind, widgets = chosen
+        _open(kind, {})
+        st.session_state.update(widgets)
         st.rerun()
     if chosen:
         st.session_state[_TEXT] = chosen

@@ -10,7 +10,7 @@ from ui.studio.forms.job_form import show_form_and_job
 from ui.widgets.fields import Answers
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
-from workbench.registry.cards import ClusteringCard
+from workbench.answers.cards import ClusteringCard
 from workbench.registry.clusters.clusterings import delete_clustering
 from workbench.registry.database import transaction
 

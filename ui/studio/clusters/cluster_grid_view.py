@@ -15,9 +15,9 @@ from ui.widgets.background import ask_scores
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
 from ui.widgets.split_choice import choose_split
+from workbench.answers.cards import ClusteringCard
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
 from workbench.registry import mixtures
-from workbench.registry.cards import ClusteringCard
 from workbench.registry.database import reading
 
 _ALL = "All of it"

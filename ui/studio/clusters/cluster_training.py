@@ -26,11 +26,11 @@ from ui.widgets.job_form import UNNAMED
 from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import ClusteringCard, ExpertCard
 from workbench.answers.forecasts import Forecast
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import parse_as
 from workbench.registry import experts
-from workbench.registry.cards import ClusteringCard, ExpertCard
 from workbench.registry.database import reading
 from workbench.specs.requests import TrainClusters
 
@@ -99,27 +99,27 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
         )
     if starts:
         with explained():
-            if isinstance(parsed, BadSpec):
+            if isinstance(parsed, BadSpecError):
                 raise parsed
             ids = st.session_state[f"{_FORM}.jobs"] = submit_training(parsed)
             st.session_state[f"{_FORM}.job"] = ids[-1]  # the mixture of them all
 
 
-def _parse(spec_json: dict[str, Any]) -> TrainClusters | BadSpec:
+def _parse(spec_json: dict[str, Any]) -> TrainClusters | BadSpecError:
     try:
         return parse_as(TrainClusters, spec_json)
-    except BadSpec as bad:
+    except BadSpecError as bad:
         return bad
 
 
-def _expect(spec_json: dict[str, Any], parsed: TrainClusters | BadSpec, faults: Sequence[str]) -> Forecast | None:
+def _expect(spec_json: dict[str, Any], parsed: TrainClusters | BadSpecError, faults: Sequence[str]) -> Forecast | None:
     """What all models together will take, measured on one of them; None as long as that is not known."""
     st.markdown("**What it will take**")
     if faults:
         st.caption(plain(f"Not measured yet. {faults[0]}"))
         return None
     spec = parsed if spec_json.get("name") else _parse({**spec_json, "name": UNNAMED})
-    if isinstance(spec, BadSpec):
+    if isinstance(spec, BadSpecError):
         st.caption(plain(not_measured_words(spec)))
         return None
     expected = measure(spec)

@@ -15,8 +15,8 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
-from workbench.answers.documents import TextChanges
-from workbench.registry.cards import ClusterCard, ClusteringCard
+from workbench.answers.cards import ClusterCard, ClusteringCard
+from workbench.answers.posteriors import TextChanges
 from workbench.registry.clusters import cluster_documents
 from workbench.registry.clusters.clusterings import describe_cluster
 from workbench.registry.database import reading, transaction

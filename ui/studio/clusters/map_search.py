@@ -10,7 +10,7 @@ import streamlit as st
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.address import write_text
 from ui.widgets.background import fetch_in_background
-from workbench.registry.cards import ClusteringCard
+from workbench.answers.cards import ClusteringCard
 from workbench.registry.clusters.cluster_documents import DocumentMatches, search_documents
 from workbench.registry.database import reading
 from workbench.settings import get_settings

@@ -17,11 +17,11 @@ from ui.widgets.fields import drop_unknown
 from ui.widgets.notices import explained
 from ui.widgets.numbers import draw_number
 from ui.widgets.rights import cannot_change
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.answers.cards import ClusteringCard
+from workbench.kinds.data import MakeDomain
 from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.registry.cards import ClusteringCard
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading
 
@@ -107,7 +107,7 @@ def _offer_training(fields: dict[str, Any]) -> None:
 def _training(
     expert: str, domain: str, mixture: str, num_steps: int, seed_models: Sequence[str]
 ) -> TrainExpert | TrainJoint:
-    """A copy of the nearest expert of a mixture, or the first expert of a seed model. Raises BadSpec."""
+    """A copy of the nearest expert of a mixture, or the first expert of a seed model. Raises BadSpecError."""
     if mixture == _NO_MIXTURE:
         spec = parse_spec(
             {

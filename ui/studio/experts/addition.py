@@ -12,8 +12,8 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.rights import cannot_change
 from workbench.analysis.changes.additions import additions_of, can_be_certified
-from workbench.kinds.analysis.certify_addition import CertifyAddition
-from workbench.registry.cards import ExpertCard, ReportCard
+from workbench.answers.cards import ExpertCard, ReportCard
+from workbench.kinds.analysis import CertifyAddition
 from workbench.registry.database import reading
 
 

@@ -19,10 +19,10 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
 from workbench.analysis import perplexity_tables
+from workbench.answers.cards import EvaluationCard, ExpertCard
 from workbench.job_records import jobs
 from workbench.questions.question import ask
 from workbench.questions.retention import RetentionRequest
-from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading
 
 _SHOWN_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the config

@@ -9,8 +9,8 @@ import streamlit as st
 from ui.present.text.formatting import pluralize
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import ExpertCard
 from workbench.registry import experts
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import transaction
 
 

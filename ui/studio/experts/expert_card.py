@@ -32,14 +32,13 @@ from ui.widgets.notices import explained, keep
 from ui.widgets.parents import show_posterior
 from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.additions import additions_of
-from workbench.analysis.changes.training_outcome import worse_than_before
-from workbench.analysis.in_domain_scores import in_domain_scores
-from workbench.exports.old_masks import old_masks
+from workbench.analysis.changes.additions import additions_of, worse_than_before
+from workbench.analysis.perplexity_tables import in_domain_scores
+from workbench.answers.cards import ExpertCard
+from workbench.exports.facts import old_masks
 from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs as rows
 from workbench.registry import experts
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage

@@ -30,10 +30,10 @@ from ui.studio.overview.curves import curves_of
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.elements.components import show_cards
-from workbench.analysis.changes.additions import KIND as ADDITION
-from workbench.analysis.in_domain_scores import in_domain_scores, scored_domains
+from workbench.analysis.changes.additions import ADDITIONS as ADDITION
+from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
+from workbench.answers.cards import ExpertCard
 from workbench.registry import aliases, corpora, experts, reports, seeds
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
 CARDS, TABLE, LINEAGE = "Cards", "Table", "Lineage"
@@ -179,7 +179,7 @@ def _show_table(registry: Registry, here: Sequence[ExpertCard], page: int) -> No
 
 def _show_lineage(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
     with reading() as session:
-        copied = seeds.copied_experts(session)
+        copied = seeds.names_of_copied_experts(session)
     lineage = registry_lineage(here, copied)
     rows = edge_rows(lineage)
     words = f"Lineage of {pluralize(len(here), 'expert')} with {pluralize(len(rows), 'edge')}; the table lists them."

@@ -16,13 +16,12 @@ from ui.widgets.background import ask_scores
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import Answers
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.changes.retrained_baselines import candidates
-from workbench.analysis.changes.unlearning import what_stays
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.analysis.changes.retrained_baselines import candidates, what_stays
+from workbench.answers.cards import ExpertCard, MixtureCard, ReportCard
+from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions import removal
 from workbench.questions.removal import DomainRemoval, RemovalRequest, RemovalTable
 from workbench.registry import mixtures
-from workbench.registry.cards import ExpertCard, MixtureCard, ReportCard
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 

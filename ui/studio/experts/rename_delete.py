@@ -8,9 +8,9 @@ from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
+from workbench.answers.cards import ExpertCard
 from workbench.questions import removal
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 
 

@@ -11,7 +11,7 @@ from ui.studio.forms.job_form import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.job_views.plan_view import show_plan
 from ui.widgets.notices import empty
-from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters import FindClusters
 
 _KIND = "find-clusters"
 _SELDOM = (

@@ -16,7 +16,7 @@ from ui.studio.forms.job_form import show_form_and_job, show_last
 from ui.widgets.fields import Answers
 from ui.widgets.notices import explained
 from ui.widgets.rights import cannot_change
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.data import ImportCorpus
 from workbench.settings import get_settings
 
 _SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad", "leave_out")

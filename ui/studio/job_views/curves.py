@@ -10,8 +10,8 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves
 from ui.present.text.formatting import plain
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.curves.training_baseline import TrainingBaseline
-from workbench.registry.cards import MetricPoint
+from workbench.analysis.training_curves import TrainingBaseline
+from workbench.answers.cards import MetricPoint
 
 ALL_DOMAINS = "all domains"
 _HELD_OUT = "Held-out loss"

@@ -20,11 +20,11 @@ from ui.widgets.background import ask_scores
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
+from workbench.answers.cards import ExpertCard, JobCard, MetricPoint
 from workbench.formatting.number_format import change, perplexity
 from workbench.formatting.palette import Look
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.questions.forgetting import Forgetting, ForgettingRequest
-from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
 
 _PREFIX = "dev_loss/"
 _NOTICEABLE = 1.0  # per cent of perplexity

@@ -15,9 +15,9 @@ from ui.widgets.address import open_link
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import CorpusCard, JobCard, RefusedRecord
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora
-from workbench.registry.cards import CorpusCard, JobCard, RefusedRecord
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 

@@ -24,9 +24,9 @@ from ui.widgets.job_form import last_job
 from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
 from ui.widgets.rights import cannot_change
-from workbench.analysis.curves.training_baseline import training_baseline
+from workbench.analysis.training_curves import training_baseline
+from workbench.answers.cards import EventCard, JobCard, MetricPoint
 from workbench.job_records import jobs as rows
-from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import reading
 from workbench.schema.job_states import REQUIREMENTS
 from workbench.settings import get_settings

@@ -11,9 +11,9 @@ from ui.present.charts.chart import Chart, line_of, named, new_subplots
 from ui.present.charts.colours import in_order
 from ui.present.text.formatting import listed
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.curves.training_history import gate_names
+from workbench.analysis.training_curves import gate_names
+from workbench.answers.cards import JobCard, MetricPoint
 from workbench.formatting.number_format import weight
-from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading
 
 _PREFIX = "gate/"

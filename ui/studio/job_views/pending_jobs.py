@@ -13,8 +13,8 @@ from ui.present.pages import EVALUATION, JOBS, TRAIN
 from ui.present.text.formatting import plain
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.notices import empty, explained
+from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
 _LOOK_AGAIN = 2.0  # seconds

@@ -12,9 +12,9 @@ from ui.present.pages import JOBS
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.notices import explained, show_problem
-from workbench.errors import NotFound
+from workbench.answers.cards import JobCard
+from workbench.errors import NotFoundError
 from workbench.job_records import jobs as rows
-from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.schema.job_states import UNSUCCESSFUL
 
@@ -52,7 +52,7 @@ def _read(ids: Sequence[str]) -> list[JobCard]:
         for id in ids:
             try:
                 cards.append(rows.get_job(session, id))
-            except NotFound:
+            except NotFoundError:
                 continue
     return cards
 

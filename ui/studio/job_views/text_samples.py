@@ -11,8 +11,8 @@ import streamlit as st
 from ui.present.text.formatting import plain
 from ui.widgets.address import choose_one
 from ui.widgets.scroll_box import scroll_box
+from workbench.answers.cards import EventCard, JobCard, MetricPoint
 from workbench.formatting.number_format import nats
-from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.schema.job_states import SAMPLES
 
 _HEIGHT = 360  # pixels of the list at most

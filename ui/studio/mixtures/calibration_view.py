@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from engine.mixing.gate_registry import gate_type
+from engine.mixing.gate_type import gate_type
 from jobs.queue.submit import submit
 from ui.present.charts.calibration import calibration_picture
 from ui.present.text.calibration import how_to_read, setting_words, text_words, verdict_words
@@ -16,13 +16,13 @@ from ui.widgets.background import ask_scores
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
-from workbench.answers.calibrations import EvidenceCalibration
-from workbench.answers.mixture_request import MixtureRequest
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.answers.cards import MixtureCard
+from workbench.answers.posteriors import EvidenceCalibration
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.calibration import CalibrationRequest, missing_scores
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 

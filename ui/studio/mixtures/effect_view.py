@@ -18,14 +18,14 @@ from ui.widgets.background import ask_scores
 from ui.widgets.data_table import as_csv
 from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.cards import MixtureCard
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions.costs import expert_costs
 from workbench.questions.perplexities import MixedScores, MixRequest
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
 from workbench.registry.experts import get_expert
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 

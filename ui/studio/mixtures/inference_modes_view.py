@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import streamlit as st
 
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.oracle_gap import oracle_gap
@@ -33,9 +33,9 @@ from ui.widgets.address import choose_number
 from ui.widgets.background import ask_scores
 from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import perplexity
 from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison, InferenceModesRequest
+from workbench.specs.requests import MixtureRequest
 
 
 def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:

@@ -14,9 +14,9 @@ from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.widgets.address import fresh, note, note_fault, show_fault
 from ui.widgets.fields import faults_of
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.cards import MemberCard, MixtureCard
 from workbench.formatting.palette import Look
-from workbench.registry.cards import MemberCard, MixtureCard
+from workbench.specs.requests import MixtureRequest
 
 HEAVIEST = 5.0
 MOST_DRAWN = 24  # rows of a mixture with more experts

@@ -17,15 +17,14 @@ from ui.widgets.fields import faults_of
 from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
-from workbench.answers.mixture_request import MixtureRequest
-from workbench.errors import BadSpec
+from workbench.answers.cards import MixtureCard
+from workbench.errors import BadSpecError
 from workbench.kinds.parse_spec import complaints_of
-from workbench.questions.new_mixtures import EVIDENCE, can_be_calibrated
+from workbench.questions.calibration import EVIDENCE, can_be_calibrated
 from workbench.registry import experts, mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
 from workbench.specs.gates import default_gate, dump_gate, load_gate
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 _NEW = "mixture.new_one"  # an expander
 _FORM = "mixture.new"
@@ -70,7 +69,7 @@ def _make(data: dict[str, Any]) -> None:
     try:
         spec = MixtureSpec.model_validate(data)
     except ValidationError as error:
-        raise BadSpec(complaints_of(error)) from None
+        raise BadSpecError(complaints_of(error)) from None
     with transaction() as session:
         card = mixtures.create_mixture(session, spec)
     if can_be_calibrated(card) and card.gate[EVIDENCE] == PosteriorGateConfig.evidence:  # the default, not a choice

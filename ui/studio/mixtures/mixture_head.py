@@ -17,11 +17,11 @@ from ui.studio.shared.use_it import show_use
 from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.cards import MixtureCard
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import transaction
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 
 _ELSEWHERE, _USE = "mixture.elsewhere", "mixture.use"  # popovers
 

@@ -15,8 +15,8 @@ from ui.present.text.formatting import plain, pluralize
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
 from ui.widgets.address import fresh, note, note_fault
 from ui.widgets.show_chart import show_chart
+from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
-from workbench.registry.cards import MixtureCard
 
 _ALL = "All, on average"
 

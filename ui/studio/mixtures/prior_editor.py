@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from engine.mixing.papers import PAPER_BLOCKS
+from engine.config import PAPER_BLOCKS
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.posteriors import evidence_words
@@ -13,12 +13,12 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.numbers import draw_number
 from ui.widgets.rights import cannot_change
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.cards import GivenByHand, MixtureCard, PriorCard
 from workbench.answers.posteriors import PriorSource
 from workbench.registry import corpora, priors
-from workbench.registry.cards import GivenByHand, MixtureCard, PriorCard
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 
 
 def show_priors(mixture: MixtureCard, choice: MixtureRequest) -> None:

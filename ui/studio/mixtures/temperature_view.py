@@ -10,12 +10,12 @@ from ui.studio.mixtures.mixture_controls import reset
 from ui.widgets.background import ask_scores
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.answers.cards import MixtureCard
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest, TemperatureProposal
 from workbench.registry import mixtures
-from workbench.registry.cards import MixtureCard
 from workbench.registry.database import transaction
 from workbench.specs.gates import changed_gate, load_gate
+from workbench.specs.requests import MixtureRequest
 
 
 def show_temperature(mixture: MixtureCard, saved: MixtureRequest) -> None:

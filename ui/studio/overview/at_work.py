@@ -15,7 +15,7 @@ from ui.serving.login import LOGOUT_PATH
 from ui.studio.job_views.job_view import show_line
 from ui.studio.shared.health import Sign
 from workbench.access.home_token import needs_token
-from workbench.registry.cards import JobCard
+from workbench.answers.cards import JobCard
 from workbench.settings import get_settings
 
 MOST_RUNNING, MOST_RECENT = 4, 5

@@ -12,11 +12,11 @@ from ui.present.headlines import takes_part, trained_domains
 from ui.present.next_steps import Holdings
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.additions import KIND as ADDITION
+from workbench.analysis.changes.additions import ADDITIONS as ADDITION
+from workbench.answers.cards import AliasCard, DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
 from workbench.job_records import jobs as rows
 from workbench.questions.removal import KIND as REMOVAL
 from workbench.registry import aliases, corpora, experts, mixtures, reports, seeds
-from workbench.registry.cards import AliasCard, DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
 from workbench.registry.database import reading
 from workbench.schema.job_states import FINISHED, UNFINISHED
 from workbench.settings import get_settings

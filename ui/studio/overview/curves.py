@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from workbench.answers.cards import ExpertCard
 from workbench.job_records import jobs as rows
-from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
 _KEY = "overview.curves"

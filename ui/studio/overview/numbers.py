@@ -11,8 +11,8 @@ from ui.present.headlines import Baseline, Headline, MixtureMean
 from ui.present.text.formatting import plain
 from ui.studio.overview.contents import Contents
 from ui.widgets.background import kept_client, poll
+from workbench.answers.cards import MixtureCard
 from workbench.questions.perplexities import MixRequest
-from workbench.registry.cards import MixtureCard
 from workbench.settings import get_settings
 
 MOST_MIXTURES = 8  # that are measured: the most useful

@@ -13,8 +13,8 @@ from ui.present.text.formatting import plain, pluralize
 from ui.widgets.background import forget, kept_client, poll
 from ui.widgets.elements.components import show_reading
 from ui.widgets.notices import explained
+from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
-from workbench.registry.cards import MixtureCard
 from workbench.settings import get_settings
 
 _FIELD, _KEPT, _CALL = "overview.text", "overview.kept_text", "overview.reading"

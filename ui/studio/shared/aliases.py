@@ -9,8 +9,8 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import AliasCard
 from workbench.registry import aliases
-from workbench.registry.cards import AliasCard
 from workbench.registry.database import reading, transaction
 from workbench.schema.names import ALIAS_SIGN
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from ui.errors import ServerDown, ServerRefused
+from ui.errors import ServerDownError, ServerRefusedError
 from ui.present.text.formatting import duration, pluralize, size
-from ui.serving.disks import ENOUGH_BYTES, least_free, trashed_bytes
-from ui.serving.doctor import Finding, check_artifacts
+from ui.serving.doctor import ENOUGH_BYTES, Finding, check_artifacts, least_free, trashed_bytes
 from ui.serving.processes import WORKER, runs
 from ui.widgets.background import kept_client
+from workbench.answers.cards import JobCard
 from workbench.answers.server import Health
-from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 
 API_SERVER = "API server"
@@ -42,7 +41,7 @@ def api_signs(settings: Settings) -> tuple[Sign, Sign]:
     """The health of the API server, and of the device that it computes on."""
     try:
         answer = kept_client(settings).health()
-    except (ServerDown, ServerRefused) as problem:
+    except (ServerDownError, ServerRefusedError) as problem:
         away = Sign(API_SERVER, False, problem.problem, problem.next_step)
         return away, Sign("Device", None, f"requested “{settings.device}”; known once the API server answers")
     held = f"{pluralize(len(answer.loaded), 'model')} in memory" if answer.loaded else "no model in memory yet"

@@ -11,8 +11,8 @@ from ui.present.text.formatting import plain
 from ui.widgets.address import reopen
 from ui.widgets.notices import explained, keep
 from ui.widgets.rights import cannot_change
+from workbench.answers.cards import ViewCard
 from workbench.registry import views
-from workbench.registry.cards import ViewCard
 from workbench.registry.database import reading, transaction
 
 

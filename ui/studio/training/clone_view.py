@@ -11,8 +11,8 @@ from ui.present.pages import JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.widgets.job_form import show_job_form
 from ui.widgets.notices import explained
+from workbench.answers.cards import JobCard
 from workbench.job_records.jobs import get_job
-from workbench.registry.cards import JobCard
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading

@@ -11,9 +11,9 @@ from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.studio.forms.import_form import show_import
 from ui.widgets.address import choose_one
 from ui.widgets.job_form import last_job
-from workbench.errors import NotFound
+from workbench.answers.cards import DomainCard
+from workbench.errors import NotFoundError
 from workbench.job_records.jobs import get_job
-from workbench.registry.cards import DomainCard
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading
@@ -24,8 +24,8 @@ _DOMAINS = "train.domains"  # the pills
 _SEEN = "train.imported"  # the import whose domains were chosen
 
 
-def show_have() -> list[str] | str | None:
-    """Domains to train on, the kind of job to go on with, or None as long as nothing is chosen."""
+def show_have() -> list[str] | tuple[str, dict[str, str]] | None:
+    """Domains to train on, the kind of job to go on with and its widgets' values, or None while nothing is chosen."""
     have = choose_one(
         st.segmented_control, "What do you have?", [TEXT, CLUSTER, CHAT, MODEL], default=TEXT, key="have", required=True
     )
@@ -76,7 +76,7 @@ def _choose_imported(names: Sequence[str]) -> None:
     try:
         with reading() as session:
             job = get_job(session, job_id)
-    except NotFound:
+    except NotFoundError:
         return
     made = [name for name in job.result.get("domains", []) if name in names] if job.state == "done" else []
     if made:
@@ -104,11 +104,11 @@ def _show_clusters() -> None:
     st.page_link(CLUSTERS.script, label="Train on clusters" if names else "Find clusters", icon=CLUSTERS.icon)
 
 
-def _show_models() -> str | None:
+def _show_models() -> tuple[str, dict[str, str]] | None:
     st.caption("A LoRA folder or a fine-tuned model becomes an expert; a causal LM becomes a seed model.")
     with st.container(horizontal=True):
         if st.button("Import an expert", key="train.import", type="primary"):
-            return "import-expert"
+            return "import-expert", {}
         if st.button("Make a seed model of a model", key="train.seed"):
-            return "make-seed"
+            return "make-seed", {"seed.source": "folder"}
     return None

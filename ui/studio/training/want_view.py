@@ -20,9 +20,9 @@ from ui.present.text.formatting import duration, plain, size
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.data_table import NO_VALUE
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
-from workbench.errors import BadSpec
+from workbench.errors import BadSpecError
 from workbench.formatting.number_format import DASH
-from workbench.kinds.catalog import known_kinds
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.database import reading
@@ -102,7 +102,7 @@ def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
     answers: Answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
     try:
         spec = parse_as(TrainClusters, {**assemble(answers), "seed_model": offers["seed_model"][0]})
-    except BadSpec as bad:
+    except BadSpecError as bad:
         return Row(CLUSTER_PLAN, _CLUSTERS, answers, None, problem=bad.complaints[0])
     return Row(CLUSTER_PLAN, _CLUSTERS, answers, spec)
 
@@ -124,7 +124,7 @@ def _row(kind: str, outcome: Outcome, form: TrainForm, domains: Sequence[str], o
     answers = proposed_answers(spec, domains, offers, taken, outcome.answers(offers))
     try:
         return Row(kind, outcome, answers, proposed_spec(spec, answers))
-    except BadSpec as bad:
+    except BadSpecError as bad:
         return Row(kind, outcome, answers, None, problem=bad.complaints[0])
 
 

@@ -10,11 +10,9 @@ from engine.config import (
     MOST_SEED,
     ModelConfig,
 )
-from workbench.errors import BadSpec
-from workbench.kinds.kind import Kind, named
-from workbench.kinds.probe import Probe
-from workbench.specs.base import ExpertName, Name, Spec, absolute
-from workbench.specs.hub_names import hub_name
+from workbench.errors import BadSpecError
+from workbench.kinds.kind import Kind, Probe, named
+from workbench.specs.base import ExpertName, Name, Spec, absolute, hub_name
 
 
 class MakeSeed(Spec):
@@ -59,13 +57,16 @@ class MakeSeed(Spec):
 
 def _probe(spec: MakeSeed) -> Probe[MakeSeed]:
     if spec.source == "hub":
-        raise BadSpec(["A model of the hub is measured after its download: make the seed model without a forecast."])
+        raise BadSpecError(
+            ["A model of the hub is measured after its download: make the seed model without a forecast."]
+        )
     return Probe(spec)
 
 
 KIND = Kind(
     spec=MakeSeed,
     title="Make seed",
+    first_step="seeds",
     creates=lambda spec: named("seed model", spec.name),
     requires=lambda spec: [*named("expert", spec.expert), *named("domain", *spec.domains)],
     reads=lambda spec: spec.location if spec.source == "folder" else "",

@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 from engine.config import (
     AdaptingConfig,
 )
-from workbench.kinds.analysis.certify_addition import CertifyAddition
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import training_probe
-from workbench.kinds.training.context import too_long_blocks
+from workbench.kinds.analysis import CertifyAddition
+from workbench.kinds.kind import Kind, named, no_path, training_probe
+from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, ExpertName, Name, Spec
 
 if TYPE_CHECKING:
@@ -103,5 +102,6 @@ KIND = Kind(
     complaints=_complaints,
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
     replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
+    first_step="experts",
     uses_gpu=True,
 )

@@ -32,7 +32,7 @@ class ParentCandidates:
 
 
 def parent_candidates(session: Session, storage: Storage, clustering: str, mixture: str) -> ParentCandidates:
-    """The folders to compare a clustering's documents with the experts of a mixture; raises NotFound."""
+    """The folders to compare a clustering's documents with the experts of a mixture; raises NotFoundError."""
     experts, _ = members_of(session, mixture)
     folders = {expert.name: domain_folders(session, storage, expert) for expert in experts}
     return ParentCandidates(storage.path(clustering_row(session, clustering).artifact_id), folders)
@@ -47,7 +47,7 @@ def domain_folders(session: Session, storage: Storage, expert: Expert) -> list[P
 def shared_documents(candidates: ParentCandidates) -> dict[int, Shares]:
     """The share of each cluster's documents that each expert was trained on, by content hash, by cluster number.
 
-    Held-out documents count, too: a cluster's domain has all of its documents. Clusters without documents are left out.
+    Held-out documents also count: a cluster's domain has all of its documents. Clusters without documents are left out.
     """
     import numpy as np
 

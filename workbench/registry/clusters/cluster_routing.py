@@ -1,7 +1,7 @@
 """The inputs of a gate that weighs by nearness: its clustering's files, and the cluster of each expert.
 
 An expert is of a cluster by its domain, which was made of that cluster's documents as they are or as they were: an
-edit takes no mixture down before its models are trained anew.
+edit takes no mixture down before its models are trained again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,50 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.loading.plan import Route
-from engine.mixing.gate_registry import gate_type
-from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig, gate_type
 from engine.text.split_names import HeldOutSplit
-from workbench.registry.clusters.cluster_domains import former_domains
-from workbench.schema.tables import Artifact, Cluster, Clustering, Evaluation, Expert
+from workbench.schema.names import free_name
+from workbench.schema.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
 from workbench.store.storage import Storage
+
+_FORMER = "former_domains"  # of Clustering.metrics
+
+
+def former_domains(row: Clustering) -> dict[str, str]:
+    """The id of each former domain's cluster, or of the cluster that it was merged into, by the domain's id."""
+    return dict(row.metrics.get(_FORMER, {}))
+
+
+def keep_former(row: Clustering, former: Mapping[str, str], merged: Sequence[tuple[Cluster, Cluster]] = ()) -> None:
+    """Stores the former domains; those of merged clusters go to the clusters that they were merged into.
+
+    `merged` has pairs of a removed cluster and the one it was merged into.
+    """
+    into = {gone.id: cluster.id for gone, cluster in merged}
+    own = {str(gone.domain_id): cluster.id for gone, cluster in merged if gone.domain_id}
+    updated = {domain: into.get(cluster, cluster) for domain, cluster in former.items()} | own
+    row.metrics = {**row.metrics, _FORMER: updated}
+
+
+def set_domains(session: Session, row: Clustering, domain_ids: dict[int, str]) -> None:
+    """Stores the domains made of clusters' documents, by cluster number; keeps former ones."""
+    wanted = [cluster for cluster in row.clusters if cluster.number in domain_ids]
+    keep_former(row, former_domains(row) | {cluster.domain_id: cluster.id for cluster in wanted if cluster.domain_id})
+    for cluster in wanted:
+        cluster.domain, cluster.stale = session.get_one(Domain, domain_ids[cluster.number]), False
+    session.flush()
+
+
+def domain_names(session: Session, row: Clustering) -> dict[int, str]:
+    """A free name CLUSTERING/NUMBER for the domain of each cluster that has none, or an outdated one."""
+    taken = set(session.scalars(select(Domain.name).where(Domain.name.startswith(f"{row.name}/", autoescape=True))))
+    wanted = [cluster for cluster in row.clusters if cluster.domain_id is None or cluster.stale]
+    return {cluster.number: free_name(f"{row.name}/{cluster.number}", ".", taken) for cluster in wanted}
+
+
+def corpus_name(session: Session, row: Clustering) -> str:
+    """A free name for the corpus of these domains: that of the clustering, later with a number."""
+    return free_name(row.name, " ", set(session.scalars(select(Corpus.name))))
 
 
 def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Sequence[Expert]) -> Route | None:
@@ -91,19 +129,19 @@ def clustering_names(session: Session) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class ClusterWords:
+class ClusterLabel:
     """The name of a cluster, and its terms, the strongest first."""
 
     name: str
     terms: tuple[str, ...]
 
 
-def cluster_words(session: Session, gate: GateConfig) -> dict[int, ClusterWords]:
+def describe_clusters(session: Session, gate: GateConfig) -> dict[int, ClusterLabel]:
     """The name and terms of each cluster that a gate looks at, by its number; none for a gate that looks at none."""
     if not isinstance(gate, ClusteringGateConfig):
         return {}
     rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == gate.clustering)
-    return {number: ClusterWords(name, tuple(terms)) for number, name, terms in session.execute(rows)}
+    return {number: ClusterLabel(name, tuple(terms)) for number, name, terms in session.execute(rows)}
 
 
 def distances_key(

@@ -10,10 +10,10 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.files import ArtifactRef
-from workbench.errors import BadSpec, JobError, NotFound
-from workbench.formatting.chart_label import shorten
-from workbench.registry.cards import ClusterCard, ClusteringCard
-from workbench.registry.clusters.cluster_domains import former_domains, keep_former
+from workbench.answers.cards import ClusterCard, ClusteringCard
+from workbench.errors import BadSpecError, JobError, NotFoundError
+from workbench.formatting.number_format import shorten
+from workbench.registry.clusters.cluster_routing import former_domains, keep_former
 from workbench.registry.database import plain
 from workbench.registry.experts import changed_domains
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
@@ -66,16 +66,13 @@ class ClusteringFiles:
     numbers: dict[str, int]  # by name
 
     def number(self, cluster: str) -> int:
-        """The number of a cluster given by number or name; raises NotFound with the existing names."""
+        """The number of a cluster given by number or name; raises NotFoundError with the existing names."""
         if cluster in self.numbers:
             return self.numbers[cluster]
         if cluster.isdecimal() and int(cluster) < len(self.numbers):
             return int(cluster)
         known = [f"{number} ({name})" for name, number in self.numbers.items()]
-        raise NotFound("cluster", cluster, known, where=f"in “{self.name}”")
-
-
-# reading ------------------------------------------------------------------------------------------
+        raise NotFoundError("cluster", cluster, known, where=f"in “{self.name}”")
 
 
 def list_clusterings(session: Session) -> list[ClusteringCard]:
@@ -92,8 +89,8 @@ def get_clustering(session: Session, name: str) -> ClusteringCard:
 
 
 def clustering_row(session: Session, name: str) -> Clustering:
-    """The row of a clustering; raises NotFound with the existing names."""
-    return by_name(session, Clustering, "clustering", name)
+    """The row of a clustering; raises NotFoundError with the existing names."""
+    return by_name(session, Clustering, name)
 
 
 def clustering_files(session: Session, storage: Storage, name: str) -> ClusteringFiles:
@@ -128,38 +125,16 @@ def pieces_key(domain_id: str, data_sha256: str, length: int) -> str:
     return f"pieces:{domain_id}:{data_sha256}:{length}"
 
 
-# registering --------------------------------------------------------------------------------------
-
-
 def register_clustering(
-    session: Session,
-    *,
-    id: str,
-    name: str,
-    config: dict[str, Any],
-    sources: list[Any],
-    num_fitted: int,
-    metrics: dict[str, Any],
-    clusters: Sequence[ClusterFacts],
-    artifact: Artifact,
-    seed_id: str | None = None,
-    job_id: str | None = None,
+    session: Session, *, name: str, clusters: Sequence[ClusterFacts], **columns: Any
 ) -> ClusteringCard:
-    """Registers a clustering whose files are stored already; each cluster is named after its first terms."""
-    ensure_free(session, Clustering, "clustering", name)
-    row = Clustering(
-        id=id,
-        name=name,
-        config=config,
-        sources=sources,
-        num_fitted=num_fitted,
-        metrics=metrics,
-        artifact=artifact,
-        num_documents=sum(facts.num_documents for facts in clusters),
-        seed_id=seed_id,
-        job_id=job_id,
-    )
-    row.clusters = _clusters({}, clusters)
+    """Registers a clustering whose files are stored already; each cluster is named after its first terms.
+
+    `columns` are the others of `Clustering`.
+    """
+    ensure_free(session, Clustering, name)
+    num_documents = sum(facts.num_documents for facts in clusters)
+    row = Clustering(name=name, num_documents=num_documents, clusters=_clusters({}, clusters), **columns)
     session.add(row)
     session.flush()
     return _card(session, row)
@@ -227,13 +202,10 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
     return free_name(f"{name} #{number}".strip(), ".", taken)
 
 
-# editing rows only --------------------------------------------------------------------
-
-
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
     """Renames a cluster; nothing else changes, and no expert becomes stale.
 
-    Raises InUse while an unfinished job refers to it.
+    Raises InUseError while an unfinished job refers to it.
     """
     row = clustering_row(session, clustering)
     _rename(session, row, cluster_row(row, cluster), new_name)
@@ -242,14 +214,14 @@ def rename_cluster(session: Session, clustering: str, cluster: str, new_name: st
 
 
 def describe_cluster(session: Session, id: str, name: str, notes: str) -> ClusteringCard:
-    """Sets the name and notes of a cluster given by id; raises BadSpec when it no longer exists.
+    """Sets the name and notes of a cluster given by id; raises BadSpecError when it no longer exists.
 
-    By id, since an edit may have given its number to another cluster. Raises InUse for a new name while an unfinished
-    job refers to it.
+    By id, since an edit may have given its number to another cluster. Raises InUseError for a new name while an
+    unfinished job refers to it.
     """
     cluster = session.get(Cluster, id)
     if cluster is None:
-        raise BadSpec(
+        raise BadSpecError(
             [f"The cluster to rename to “{name}” no longer exists: it was merged into another one."],
             "Reload the clusters.",
         )
@@ -262,9 +234,9 @@ def describe_cluster(session: Session, id: str, name: str, notes: str) -> Cluste
 def _rename(session: Session, row: Clustering, cluster: Cluster, new_name: str) -> None:
     new_name = clean_name("cluster", new_name)
     if new_name.isdecimal():
-        raise BadSpec([f"A cluster's name must not be a number: “{new_name}”."], "Choose a word.")
+        raise BadSpecError([f"A cluster's name must not be a number: “{new_name}”."], "Choose a word.")
     if any(other.name == new_name and other is not cluster for other in row.clusters):
-        raise BadSpec([f"Another cluster of “{row.name}” is already called “{new_name}”."], "Choose another name.")
+        raise BadSpecError([f"Another cluster of “{row.name}” is already called “{new_name}”."], "Choose another name.")
     if new_name != cluster.name:
         fields = ["cluster", "clusters"]
         refuse_renaming("cluster", cluster.name, unfinished_jobs(session, fields, [cluster.name], row.name))
@@ -280,23 +252,20 @@ def note_cluster(session: Session, clustering: str, cluster: str, notes: str) ->
 
 
 def cluster_row(row: Clustering, cluster: str) -> Cluster:
-    """A cluster by its name or number; raises NotFound with the existing names."""
+    """A cluster by its name or number; raises NotFoundError with the existing names."""
     for existing in row.clusters:
         if existing.name == cluster:
             return existing
     if cluster.isdecimal() and int(cluster) < len(row.clusters):
         return row.clusters[int(cluster)]
     known = [f"{existing.number} ({existing.name})" for existing in row.clusters]
-    raise NotFound("cluster", cluster, known, where=f"in “{row.name}”")
-
-
-# deleting -----------------------------------------------------------------------------------------
+    raise NotFoundError("cluster", cluster, known, where=f"in “{row.name}”")
 
 
 def delete_clustering(session: Session, name: str) -> None:
     """Deletes a clustering with its map; its domains stay.
 
-    Raises InUse when an expert was trained on a cluster, or a mixture's gate or a job needs the clustering.
+    Raises InUseError when an expert was trained on a cluster, or a mixture's gate or a job needs the clustering.
     """
     row = clustering_row(session, name)
     trained = select(Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
@@ -315,15 +284,11 @@ def delete_clustering(session: Session, name: str) -> None:
     session.delete(artifact)
 
 
-# cards --------------------------------------------------------------------------------------------
-
-
 def _card(session: Session, row: Clustering) -> ClusteringCard:
-    trained = _trained(session, row)
+    trained = _experts_by_domain(session, row)
     changed = changed_domains(session)
-    same = ("id", "name", "config", "num_documents", "num_fitted", "metrics", "job_id", "created_at")
-    return ClusteringCard(
-        **{name: getattr(row, name) for name in same},
+    return ClusteringCard.from_fields(
+        row,
         sources=[source["name"] for source in row.sources],
         seed=row.seed.name if row.seed else None,
         clusters=[_cluster_card(cluster, trained.get(cluster.domain_id or "", [])) for cluster in row.clusters],
@@ -333,14 +298,11 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
 
 
 def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
-    same = ("id", "number", "name", "num_documents", "representatives", "stale", "notes")
-    values = {name: getattr(row, name) for name in same}
-    values["terms"] = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
-    return ClusterCard(**values, domain=row.domain.name if row.domain else None, experts=experts)
+    terms = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
+    return ClusterCard.from_fields(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
 
 
-def _trained(session: Session, row: Clustering) -> dict[str, list[str]]:
-    """The names of the experts trained on each domain of this clustering, by the domain's id."""
+def _experts_by_domain(session: Session, row: Clustering) -> dict[str, list[str]]:
     query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
     names_by_domain: dict[str, list[str]] = {}
     for domain_id, name in session.execute(query.order_by(Expert.name)):

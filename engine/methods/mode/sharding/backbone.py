@@ -198,7 +198,7 @@ class RemoteBranch(nn.Module):
 def connected(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
     """Adds the experts of all other processes, which must run `serve`, to the first process's model.
 
-    On success it ends those processes' service; after an error this process must end, and theirs raise LostRank.
+    On success it ends those processes' service; after an error this process must end, and theirs raise LostRankError.
     Raises ModelError where an expert is of another backbone or does not fit.
     """
     group = control_group()
@@ -217,6 +217,6 @@ def _connect(wire: Peer, model: ModeModel, base_sha256: str) -> Shard:
         )
     shard = Shard(wire, list(message["experts"]))
     for key, shape in message["experts"].items():
-        branches = [RemoteBranch(shard, key, number, model.num_blocks) for number in range(model.num_blocks)]
+        branches = {f"blocks.{n}": RemoteBranch(shard, key, n, model.num_blocks) for n in range(model.num_blocks)}
         model.put_expert(key, ModeConfig(**shape), branches)
     return shard

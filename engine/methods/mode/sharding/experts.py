@@ -24,10 +24,10 @@ from transformers import DynamicCache
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.methods.mode.block import Branch
-from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.folders import expert_folder
 from engine.methods.mode.sharding.messages import Peer, control_group, unpacked
+from engine.methods.parts.method import Learning
 from engine.training.autocast import in_training_precision
 from engine.training.checkpoint import (
     best_weights,
@@ -38,9 +38,9 @@ from engine.training.checkpoint import (
     save_checkpoint,
     training_state,
 )
+from engine.training.data import step_seed
 from engine.training.distributed import ProcessGroup
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
-from engine.training.step_seed import step_seed
 
 
 def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> bool:
@@ -49,7 +49,7 @@ def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> boo
     The model's own backbone is not used, and may be freed; its hash identifies the backbone of the experts. Each
     expert's checkpoints go into its own folder in `folder`, which may also hold a checkpoint of all experts from a
     single process. Afterwards the model's experts are trained; after a finished training they have the weights that
-    early stopping chose. Raises LostRank if the first process is gone, and what an update raises.
+    early stopping chose. Raises LostRankError if the first process is gone, and what an update raises.
     """
     wire = Peer(0, control_group())
     shapes = {key: asdict(model.shape_of(key)) for key in model.keys}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from engine.config import TrainingConfig
 from engine.files import new_folder, verify_folder
-from engine.methods.mode.files import save_part
 from engine.methods.mode.model import ModeModel
+from engine.methods.parts.files import save_part
 from engine.training.checkpoint import evaluation_history_at, has_checkpoint, newest_step, save_checkpoint, state_at
 
 _EXPERTS, _MADE, _PART = "experts", "made", "part.safetensors"
@@ -31,7 +31,7 @@ def save_trained(model: ModeModel, key: str, folder: Path) -> None:
 
 
 def made_file(folder: Path, key: str) -> Path:
-    """The verified file that `save_trained` wrote; raises DamagedFile."""
+    """The verified file that `save_trained` wrote; raises DamagedFileError."""
     made = expert_folder(folder, key) / _MADE
     verify_folder(made)
     return made / _PART

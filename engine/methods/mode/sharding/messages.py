@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 from transformers import Cache
 
-from engine.errors import LostRank
+from engine.errors import LostRankError
 
 _PATIENCE = timedelta(days=7)
 
@@ -29,7 +29,7 @@ def control_group() -> Any:
 
 
 class Peer:
-    """The connection to another process. Raises LostRank if that process is gone."""
+    """The connection to another process. Raises LostRankError if that process is gone."""
 
     def __init__(self, peer: int, group: Any) -> None:
         self.peer, self._group = peer, group
@@ -85,7 +85,7 @@ class Peer:
         try:
             yield
         except RuntimeError as error:
-            raise LostRank(
+            raise LostRankError(
                 f"Process {self.peer} is gone ({str(error).splitlines()[0]}).",
                 "See that process's log.",
                 rank=self.peer,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.clusters.describe import label_overlap
 from engine.clusters.documents import ClusteredDocuments
 from engine.clusters.edits import Edited
-from engine.clusters.fitting import Fitted
+from engine.clusters.fitting import Fitted, label_overlap
 from workbench.registry.clusters.clusterings import ClusterFacts
 
 

@@ -8,8 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.analysis.fewshot.comparison import ROUTINGS, Answered, Nearness, RoutingVariant, compare_routings
-from engine.analysis.fewshot.routing import Answers, divisors, fixed_by_performance, keep_best, updating_by_performance
+from engine.analysis.fewshot.routing import (
+    ROUTINGS,
+    Answered,
+    Answers,
+    Nearness,
+    RoutingVariant,
+    compare_routings,
+    divisors,
+    fixed_by_performance,
+    keep_best,
+    updating_by_performance,
+)
 
 NUM_EXAMPLES, NUM_OPTIONS, LENGTHS = 60, 3, torch.tensor([1, 2, 2])
 KNOWS = 2  # the expert that knows the answers

@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 from engine.config import LoraConfig
-from engine.errors import DamagedFile, ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.loading.loaded_base import LoadedBase, load_base
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.files import read_parts, save_parts
 from engine.methods.mode.model import ModeModel
+from engine.methods.multi_expert_files import new_placement
 from engine.methods.multi_expert_files import save_expert as save_demix_expert
-from engine.methods.row_registry import new_placement
+from engine.methods.parts.files import read_parts, save_parts
 from engine.models.composite import CompositeModel
 from engine.models.expert_model import ExpertModel
 from engine.models.multi_expert import MultiExpertModel
@@ -155,7 +155,7 @@ def test_a_truncated_folder_is_detected_before_use(tmp_path: Path, victim: str) 
     base, experts = save(tmp_path, ONE_EACH)
     file = tmp_path / victim
     file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(DamagedFile, match="bytes changed"):
+    with pytest.raises(DamagedFileError, match="bytes changed"):
         load_base(base, experts)
 
 
@@ -164,7 +164,7 @@ def test_an_expert_without_a_card_that_can_be_read_is_damaged(tmp_path: Path, ca
     base, _ = save(tmp_path, ONE_EACH)
     with new_folder(tmp_path / "odd") as folder:
         (folder / "expert.json").write_text(card)
-    with pytest.raises(DamagedFile, match=r"no valid expert\.json"):
+    with pytest.raises(DamagedFileError, match=r"no valid expert\.json"):
         read_parts(kept(tmp_path / "odd"), str(base.sha256))
 
 
@@ -182,7 +182,7 @@ def test_an_expert_of_another_method_is_refused(tmp_path: Path) -> None:
     with new_folder(tmp_path / "ffn") as folder:
         model = MultiExpertModel(backbone(), ["a"], new_placement())
         save_demix_expert(model, "a", folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
-    with pytest.raises(ModelError, match="not a MoDE expert: its method is “demix”"):
+    with pytest.raises(ModelError, match="has no parts: its method is “demix”"):
         read_parts(kept(tmp_path / "ffn"), str(base.sha256))
 
 

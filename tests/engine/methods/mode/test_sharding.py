@@ -24,13 +24,13 @@ from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
 from engine.inference.mixing import Mixing
 from engine.inference.watched_losses import losses_of
-from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.backbone import Shard, _Caches
 from engine.methods.mode.sharding.folders import gather_checkpoints
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
-from engine.mixing.fixed import FixedGate
+from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.method import Learning
+from engine.mixing.base import FixedGate
 from engine.models.rows import Rows
 from engine.text.eval_sample import EvalSample, eval_sample
 from engine.training.autocast import autocast_for
@@ -128,7 +128,7 @@ def test_experts_elsewhere_compute_in_bf16_where_the_backbone_does(tmp_path: Pat
 
 def inspected(model: ModeModel, shards: list[Shard], texts: dict[str, EvalSample]) -> dict[str, Tensor]:
     """The held-out losses of texts, in either precision; experts elsewhere are asked one thing after another."""
-    active, losses = ActiveExperts(model, ["law", "code"], "both"), {}
+    active, losses = ActiveParts(model, ["law", "code"], "both"), {}
     for precision in get_args(Precision):
         with autocast_for(precision, model.device):
             shown = losses_of(active, "both", texts, in_turn=bool(shards))
@@ -191,7 +191,7 @@ class Assignment:
 
 def learnt(model: ModeModel, shards: list[Shard], training_data: Assignment) -> dict[str, Tensor]:
     """The losses, and how many tensors of experts the first process has."""
-    active = ActiveExperts(model, training_data.active, "chosen", training_data.learning)
+    active = ActiveParts(model, training_data.active, "chosen", training_data.learning)
     team = ShardedProcessGroup(shards, active, training_data.config) if shards else SINGLE_PROCESS
     texts = [replace(text, expert="chosen") for text in training_data.texts]
     events = train(active, texts, training_data.config, training_data.folder, only_experts=active.keys, team=team)
@@ -327,7 +327,7 @@ def test_a_training_goes_on_in_another_number_of_processes(make_texts, tmp_path:
         plan = Plan(learnt, folder, held, replace(training_data, stop_after=stop_after), in_one_folder=ours)
         assert not any(together(plan).errors)
     last = mode_model(keys)
-    names = ActiveExperts(last, keys, "chosen").expert_parameters("chosen")
+    names = ActiveParts(last, keys, "chosen").expert_parameters("chosen")
     gather_checkpoints(ours, names, CONFIG)
     assert newest_step(ours, CONFIG) == 5
     shown = learnt(last, [], training_data)
@@ -342,7 +342,7 @@ def test_a_checkpoint_that_an_experts_process_lacks_is_named(make_texts, tmp_pat
     (tmp_path / "many/own-1/experts/law/step-00000003/parameters.safetensors").write_bytes(b"")
     shown = together(Plan(learnt, tmp_path / "many", [["law"]], training_data))
     assert "has no checkpoint of the expert “law” at step 3, where the first process resumes" in shown.errors[1]
-    assert shown.errors[0].startswith("LostRank: Process 1")
+    assert shown.errors[0].startswith("LostRankError: Process 1")
 
 
 def test_the_first_process_may_lose_its_checkpoint_twice_before_it_has_it(make_texts, tmp_path: Path) -> None:
@@ -359,9 +359,9 @@ def test_the_first_process_may_lose_its_checkpoint_twice_before_it_has_it(make_t
 @pytest.mark.parametrize("held", [[["law"]], [["law"], ["code"]]], ids=str)
 def test_a_process_that_dies_ends_all_with_an_error_that_names_it(tmp_path: Path, held) -> None:
     shown = together(Plan(passes, tmp_path / "many", held, [key for keys in held for key in keys], dies=1))
-    assert shown.errors[0].startswith("LostRank: Process 1 is gone")
+    assert shown.errors[0].startswith("LostRankError: Process 1 is gone")
     assert shown.errors[1] == "gone"
-    assert all(error.startswith("LostRank: Process 0 is gone") for error in shown.errors[2:])
+    assert all(error.startswith("LostRankError: Process 0 is gone") for error in shown.errors[2:])
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_experts_that_do_not_belong_together_are_refused_before_anything_is_read
 ) -> None:
     shown = together(Plan(passes, tmp_path / "many", held, another=another))
     assert problem in shown.errors[0]
-    assert all(error.startswith("LostRank: Process 0 is gone") for error in shown.errors[1:])
+    assert all(error.startswith("LostRankError: Process 0 is gone") for error in shown.errors[1:])
 
 
 def death(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
@@ -384,12 +384,12 @@ def death(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, T
 def test_experts_do_not_outlive_the_backbone(tmp_path: Path) -> None:
     shown = together(Plan(death, tmp_path / "many", [["law"]], ["law"]))
     assert shown.errors[0] == "gone"
-    assert shown.errors[1].startswith("LostRank: Process 0 is gone")
+    assert shown.errors[1].startswith("LostRankError: Process 0 is gone")
 
 
 def decoded(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
     """Two texts that are read on in turn from caches, one without the first expert; and generated text."""
-    active, fewer = ActiveExperts(model, keys, "both"), ActiveExperts(model, keys[1:], "fewer")
+    active, fewer = ActiveParts(model, keys, "both"), ActiveParts(model, keys[1:], "fewer")
     ids, answers = some_ids(1), []
     caches = [active.new_cache(), fewer.new_cache()]
     with torch.inference_mode():
@@ -421,7 +421,7 @@ def test_experts_elsewhere_go_on_with_a_text_from_their_own_caches(tmp_path: Pat
 
 def test_a_process_that_dies_while_text_is_generated_is_named_immediately(tmp_path: Path) -> None:
     shown = together(Plan(decoded, tmp_path / "many", [["law"], ["code"]], ["law", "code"], dies=1))
-    assert shown.errors[0].startswith("LostRank: Process 1 is gone")
+    assert shown.errors[0].startswith("LostRankError: Process 1 is gone")
 
 
 def test_a_text_that_has_ended_leaves_no_cache_in_another_process() -> None:

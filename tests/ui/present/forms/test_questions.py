@@ -12,9 +12,9 @@ from pydantic import Field
 from engine.config import Checked, knob
 from engine.methods.mode.config import ModeConfig
 from ui.present.forms.questions import Question, config_questions, questions_of
-from workbench.kinds.analysis.certify_removal import CertifyRemoval
-from workbench.kinds.catalog import known_kinds
-from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.analysis import CertifyRemoval
+from workbench.kinds.data import ImportCorpus
+from workbench.kinds.kind import known_kinds
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.base import Spec

@@ -10,8 +10,14 @@ from sqlalchemy import event
 
 from engine.errors import MixtureError
 from tests.workbench.conftest import World
-from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, candidates, retrained_without, sources_of
-from workbench.analysis.changes.unlearning import what_stays
+from workbench.analysis.changes.retrained_baselines import (
+    OF_BASE,
+    OWN,
+    candidates,
+    retrained_without,
+    sources_of,
+    what_stays,
+)
 from workbench.job_records import jobs
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from tests.workbench.conftest import World
-from workbench.errors import BadSpec, InUse, JobError, NotFound
+from workbench.answers.cards import ClusteringCard
+from workbench.errors import BadSpecError, InUseError, JobError, NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.clusters.merge_clusters import MergeClusters
-from workbench.kinds.clusters.split_cluster import SplitCluster
-from workbench.kinds.data.make_domain import MakeDomain
+from workbench.kinds.clusters import MergeClusters, SplitCluster
+from workbench.kinds.data import MakeDomain
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.cards import ClusteringCard
-from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains
-from workbench.registry.clusters.cluster_routing import cluster_numbers
+from workbench.registry.clusters.cluster_routing import cluster_numbers, corpus_name, domain_names, set_domains
 from workbench.registry.clusters.clusterings import (
     ClusterFacts,
     clustering_files,
@@ -90,16 +88,16 @@ def test_a_cluster_is_retrieved_by_number_and_name(world: World) -> None:
     assert [files.number(one) for one in ("0", "1", "vote party")] == [0, 1, 1]
     assert [one.name for one in files.sources] == ["law", "news"]
     for wrong in ("2", "-1", "moon", ""):
-        with pytest.raises(NotFound, match="Known: 0 \\(court judge law\\), 1 \\(vote party\\)"):
+        with pytest.raises(NotFoundError, match="Known: 0 \\(court judge law\\), 1 \\(vote party\\)"):
             files.number(wrong)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             note_cluster(world.session, "topics", wrong, "x")
 
 
 def test_a_name_must_be_a_word_that_no_other_cluster_has(world: World) -> None:
     clustering(world)
     for wrong in ("vote party", "7", "", "a,b"):
-        with pytest.raises(BadSpec):
+        with pytest.raises(BadSpecError):
             rename_cluster(world.session, "topics", "0", wrong)
     assert rename_cluster(world.session, "topics", "0", "the law").clusters[0].name == "the law"
 
@@ -108,9 +106,9 @@ def test_a_name_that_unfinished_jobs_know_a_cluster_by_stays(world: World) -> No
     first, second = clustering(world, facts("a"), facts("b")).clusters
     jobs.create_job(world.session, MakeDomain(clustering="others", name="x", clusters=["a", "b"]))
     jobs.create_job(world.session, SplitCluster(clustering="topics", cluster="a"))
-    with pytest.raises(InUse, match="The cluster “a” cannot be renamed: it is needed by job “Split a clus"):
+    with pytest.raises(InUseError, match="The cluster “a” cannot be renamed: it is needed by job “Split a clus"):
         rename_cluster(world.session, "topics", "0", "first")
-    with pytest.raises(InUse):
+    with pytest.raises(InUseError):
         describe_cluster(world.session, first.id, "first", "")
     assert describe_cluster(world.session, first.id, "a", "mine").clusters[0].notes == "mine"
     assert rename_cluster(world.session, "topics", "b", "second").clusters[1].id == second.id
@@ -121,9 +119,9 @@ def test_a_cluster_named_by_its_id_is_that_one_whatever_its_number_is_now(world:
     edit(world, facts("a", "b", before=0, changed=True), facts("c", before=2))
     card = describe_cluster(world.session, third.id, "third", "mine")
     assert [(one.id, one.name, one.notes) for one in card.clusters][1:] == [(third.id, "third", "mine")]
-    with pytest.raises(BadSpec, match="was merged into another one"):
+    with pytest.raises(BadSpecError, match="was merged into another one"):
         describe_cluster(world.session, second.id, "second", "")
-    with pytest.raises(BadSpec, match="is already called “third”"):
+    with pytest.raises(BadSpecError, match="is already called “third”"):
         describe_cluster(world.session, card.clusters[0].id, "third", "")
 
 
@@ -211,11 +209,11 @@ def test_a_clustering_in_use_says_who_needs_it(world: World) -> None:
     mixtures.create_mixture(world.session, MixtureSpec(name="m", experts=[expert.name]))
     mixtures.mixture_row(world.session, "m").gate = {"kind": "cluster", "clustering": "c" * 32}
     jobs.create_job(world.session, MergeClusters(clustering="topics", clusters=["0", "1"]))
-    with pytest.raises(InUse) as caught:
+    with pytest.raises(InUseError) as caught:
         delete_clustering(world.session, "topics")
     for user in ("expert “judge”", "mixture “m”", "job “Merge clusters of topics”"):
         assert user in caught.value.problem
-    with pytest.raises(InUse, match="clustering “topics”"):
+    with pytest.raises(InUseError, match="clustering “topics”"):
         corpora.delete_corpus(world.session, "library")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from ui.cli.listing import Column, lists
+from ui.cli.verbs import Column, lists, read
 from ui.present.text.formatting import clock
-from workbench.answers.team import AuditCard
+from workbench.answers.cards import AuditCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -26,7 +26,6 @@ _MOST = 1_000_000
 def list_all() -> list[AuditCard]:
     """List the entries of the audit log, the newest first."""
     from workbench.access.audit import list_entries
-    from workbench.registry.database import reading
 
-    with reading() as session:
-        return list_entries(session, limit=_MOST)
+    cards: list[AuditCard] = read(list_entries, limit=_MOST)
+    return cards

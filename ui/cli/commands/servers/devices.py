@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ui.cli.listing import Column, lists
+from ui.cli.verbs import Column, lists, read
 from ui.present.jobs.gpu_table import holders_of, status_of
 from ui.present.text.formatting import size
-from workbench.registry.cards import DeviceCard
+from workbench.answers.cards import DeviceCard
 
 
 def _short(ids: str) -> str:
@@ -27,7 +27,6 @@ _COLUMNS = (
 def devices() -> list[DeviceCard]:
     """List the GPUs that workers lease to jobs, and the jobs and API servers that use them."""
     from workbench.job_records.devices import list_devices
-    from workbench.registry.database import reading
 
-    with reading() as session:
-        return list_devices(session)
+    cards: list[DeviceCard] = read(list_devices)
+    return cards

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.options import Json
-from ui.cli.output import print_json, say
-from ui.errors import BadUsage
+from ui.cli.verbs import Outcome, prints, read
+from ui.errors import BadUsageError
 
 
+@prints
 def login_link(
     user: Annotated[str, typer.Option(help="Name of the user that it logs in; empty: the owner.")] = "",
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Print a login link for the studio. It works once, within ten minutes."""
     from ui.addresses import studio_address
     from ui.server_proof import PASSED_ON
@@ -23,24 +22,18 @@ def login_link(
     from workbench.access.actor import OWNER
     from workbench.access.home_token import needs_token
     from workbench.access.users import user_id_of
-    from workbench.registry.database import reading, require_registry
+    from workbench.registry.database import require_registry
     from workbench.settings import get_settings
 
     settings = get_settings()
     if not needs_token(settings):
-        raise BadUsage("The studio needs no login: WORKBENCH_NO_AUTH is set.", f"Open {studio_address(settings)}.")
+        raise BadUsageError("The studio needs no login: WORKBENCH_NO_AUTH is set.", f"Open {studio_address(settings)}.")
     require_registry(settings)  # a link made in a home without a workbench would open nothing
     if not settings.public_url and another_answers(settings):
-        raise BadUsage(
+        raise BadUsageError(
             f"Another program listens at {studio_address(settings)}: whoever opens the link there gives it the login.",
             f"Stop it, or set WORKBENCH_STUDIO_PORT to another port and start with `workbench up`. {PASSED_ON}",
         )
-    user_id = OWNER
-    if user:
-        with reading(settings) as session:
-            user_id = user_id_of(session, user)
+    user_id = read(user_id_of, user) if user else OWNER
     link = login.login_link(settings, user_id)
-    if as_json:
-        print_json({"login": link, "seconds": login.LINK_SECONDS})
-    else:
-        say(link)
+    return Outcome({"login": link, "seconds": login.LINK_SECONDS}, link)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ui.cli.commands.servers.verify import print_store_check, store_progress
+from ui.cli.job_progress import progress_bar
 from ui.cli.options import Json
-from ui.cli.output import day, print_json, say
-from ui.cli.progress_bar import progress_bar
+from ui.cli.output import day, say
+from ui.cli.verbs import Outcome, prints
 from ui.present.terminal import harmless
 from workbench.formatting.number_format import pluralize
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 MOST_NAMES = 10  # of what is left out
 
 
+@prints
 def restore(
     backup: Annotated[Path, typer.Argument(help="Folder that `workbench backup` made.")],
     keep_damaged: Annotated[
@@ -28,7 +31,7 @@ def restore(
     users: Annotated[bool, typer.Option("--users", help="Restore the users of a team and their tokens, too.")] = False,
     jobs: Annotated[bool, typer.Option("--jobs", help="Let unfinished jobs go on, instead of pausing them.")] = False,
     as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Restore a workbench from a backup into an empty home, and compare every file.
 
     Without --users its users have no access, and without --jobs its unfinished jobs are paused: they may be anybody's.
@@ -37,28 +40,21 @@ def restore(
     The exit code is 1 if an artifact is damaged.
     """
     from jobs.restore import restore as restore_home
-    from ui.cli.commands.servers.verify import print_store_check, store_progress
     from workbench.settings import get_settings
 
+    options = {"keep_damaged": keep_damaged, "with_users": users, "with_jobs": jobs}
     with progress_bar(as_json) as draw:
-        result = restore_home(
-            get_settings(),
-            backup,
-            keep_damaged=keep_damaged,
-            with_users=users,
-            with_jobs=jobs,
-            see=store_progress(draw),
-        )
-    if as_json:
-        print_json(result)
-    else:
-        print_store_check(result.check)
-        for title in result.requeued:
-            say(f"Queued again: {title}")
-        for sentence in _left_out(result):
-            say(sentence)
-        say(f"The workbench of {day(result.made_at)} is restored in {result.home}. Start it with `workbench up`.")
-    raise typer.Exit(0 if result.check.ok else 1)
+        result = restore_home(get_settings(), backup, **options, see=store_progress(draw))
+    return Outcome(result, _print, result.check.ok)
+
+
+def _print(result: RestoredWorkbench) -> None:
+    print_store_check(result.check)
+    for title in result.requeued:
+        say(f"Queued again: {title}")
+    for sentence in _left_out(result):
+        say(sentence)
+    say(f"The workbench of {day(result.made_at)} is restored in {result.home}. Start it with `workbench up`.")
 
 
 def _left_out(result: RestoredWorkbench) -> Iterator[str]:

@@ -6,19 +6,19 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from ui.cli.job_progress import progress_bar
 from ui.cli.options import Json
-from ui.cli.output import print_json, print_table, say
-from ui.cli.progress_bar import progress_bar
+from ui.cli.output import print_table, say
+from ui.cli.verbs import Outcome, prints
 from ui.present.text.verdicts import number, place, result
-from workbench.kinds.analysis.selfcheck import SelfCheck, summary
+from workbench.kinds.analysis import SelfCheck, summary
 
 if TYPE_CHECKING:
     from engine.selfcheck.law import Checked
 
 
-def selfcheck(as_json: Json = False) -> None:
+@prints
+def selfcheck(as_json: Json = False) -> Outcome:
     """Check the laws of mixing, caching and resuming on a tiny model, in less than a minute."""
     from engine.device import prepare_process
     from engine.selfcheck.report import report
@@ -28,19 +28,15 @@ def selfcheck(as_json: Json = False) -> None:
     prepare_process(settings.threads)
     outcome = asdict(report(_checked(settings.device, quiet=as_json), settings.device))
     _store(outcome)
-    if as_json:
-        print_json(outcome)
-    else:
-        _show(outcome)
-    raise typer.Exit(0 if outcome["ok"] else 1)
+    return Outcome(outcome, _print, outcome["ok"])
 
 
 def _store(outcome: dict[str, Any]) -> None:
     """Stores the verdicts for the page Self-check; without a registry, which no law needs, stores nothing."""
     from jobs.queue.submit import keep_done
-    from workbench.errors import NoRegistry
+    from workbench.errors import NoRegistryError
 
-    with suppress(NoRegistry):
+    with suppress(NoRegistryError):
         keep_done(SelfCheck(), outcome)
 
 
@@ -57,7 +53,7 @@ def _checked(device: str, quiet: bool) -> list[Checked]:
     return checks
 
 
-def _show(outcome: dict[str, Any]) -> None:
+def _print(outcome: dict[str, Any]) -> None:
     columns = ["Law", "Statement", "Tolerance", "Measured", "Result"]
     rows = [
         [law["law"], law["sentence"], law["tolerance"], number(law["measured"]), result(law["passed"])]

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.options import Json
-from ui.cli.output import print_json, say
-from ui.errors import BadUsage
+from ui.cli.verbs import Outcome, prints
+from ui.errors import BadUsageError
 
 
+@prints
 def token(
     new: Annotated[bool, typer.Option("--new", help="Make another token; the old one and all logins end.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Print the token that programs send to the API: WORKBENCH_TOKEN, or the one that the home folder keeps."""
     from workbench.access.home_token import ensure_token, needs_token, renew_token
     from workbench.registry.database import require_registry
@@ -22,12 +21,9 @@ def token(
 
     settings = get_settings()
     if not needs_token(settings):
-        raise BadUsage("The servers need no token: WORKBENCH_NO_AUTH is set.", "Leave that out to have one.")
+        raise BadUsageError("The servers need no token: WORKBENCH_NO_AUTH is set.", "Leave that out to have one.")
     if new and settings.token.get_secret_value():
-        raise BadUsage("The token is that of WORKBENCH_TOKEN.", "Set another one there, and restart the servers.")
+        raise BadUsageError("The token is that of WORKBENCH_TOKEN.", "Set another one there, and restart the servers.")
     require_registry(settings)  # a token made in a home without a workbench would be nobody's
     text = renew_token(settings) if new else ensure_token(settings)
-    if as_json:
-        print_json({"token": text})
-    else:
-        say(text)
+    return Outcome({"token": text}, text)

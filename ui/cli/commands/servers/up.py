@@ -27,9 +27,6 @@ def up(
     if no_auth:
         settings = servers.without_auth(settings)
     servers.check(settings)
-    if as_json:
-        print_json(servers.addresses(settings))
-    else:
-        say(servers.greeting(settings))
+    print_json(servers.addresses(settings)) if as_json else say(servers.greeting(settings))
     output = sys.stderr if as_json else sys.stdout
     raise typer.Exit(servers.run(settings, demo=demo, browse=not no_browser, output=output))

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_json, say
-from workbench.answers.team import UserCard
+from ui.cli.output import day
+from ui.cli.verbs import Column, Outcome, created_column, lists, name_column, verb
+from workbench.access import users
+from workbench.access.actor import Role
+from workbench.answers.cards import UserCard
 from workbench.formatting.number_format import DASH
+from workbench.registry.database import reading, transaction
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -34,40 +36,24 @@ class RoleName(StrEnum):
 @lists(_COLUMNS, empty="There is no user yet. Add one with: workbench user add NAME --role editor", noun="user")
 def list_all() -> list[UserCard]:
     """List users with their roles; the tokens themselves are not stored."""
-    from workbench.access.users import list_users
-    from workbench.registry.database import reading
-
     with reading() as session:
-        return list_users(session)
+        return users.list_users(session)
 
 
-@app.command("add")
+@verb(app)
 def add(
-    name: UserName,
-    role: Annotated[RoleName, typer.Option(help="What the user may do.")] = RoleName.VIEWER,
-    as_json: Json = False,
-) -> None:
+    name: UserName, role: Annotated[RoleName, typer.Option(help="What the user may do.")] = RoleName.VIEWER
+) -> Outcome:
     """Add a user, and print the user's token, which is shown this one time."""
-    from workbench.access.actor import Role
-    from workbench.access.users import add_user
-    from workbench.registry.database import transaction
-
     with transaction(needs=Role.ADMIN) as session:
-        new = add_user(session, name, role.value)
-    if as_json:
-        print_json({**new.card.model_dump(), "token": new.token})
-    else:
-        say(f"“{new.card.name}” has the role {role.value}. The token is shown this one time:")
-        say(new.token)
+        new = users.add_user(session, name, role.value)
+    sentence = f"“{new.card.name}” has the role {role.value}. The token is shown this one time:\n{new.token}"
+    return Outcome({**new.card.model_dump(), "token": new.token}, sentence)
 
 
-@app.command("revoke")
-def revoke(name: UserName, as_json: Json = False) -> None:
+@verb(app)
+def revoke(name: UserName) -> Outcome:
     """Revoke a user: the token and all logins end at once."""
-    from workbench.access.actor import Role
-    from workbench.access.users import revoke_user
-    from workbench.registry.database import transaction
-
     with transaction(needs=Role.ADMIN) as session:
-        card = revoke_user(session, name)
-    print_done(card, f"“{card.name}” is revoked.", as_json)
+        card = users.revoke_user(session, name)
+    return Outcome(card, f"“{card.name}” is revoked.")

@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.completion import names_of
-from ui.cli.options import Json
-from ui.cli.output import print_json, print_note, say
-from ui.cli.progress_bar import Draw, progress_bar
+from engine.device import prepare_process
+from ui.cli.job_progress import Draw, progress_bar
+from ui.cli.options import Json, names_of
+from ui.cli.output import print_note, say
+from ui.cli.verbs import Outcome, prints
 from ui.generation.model_host import ModelHost
 from ui.present.text.formatting import duration, pluralize, size
 
 if TYPE_CHECKING:
-    from workbench.answers.integrity import FaultyArtifact, StoreCheck
-    from workbench.answers.replays import PlannedReplay, Replay
+    from workbench.answers.integrity import FaultyArtifact, PlannedReplay, Replay, StoreCheck
     from workbench.requests.verification import Verification
     from workbench.settings import Settings
 
 _MOST_IDS = 8
 
 
+@prints
 def verify(
     answer: Annotated[
         Path | None, typer.Argument(help="File with an answer of the API, made with return_token_ids.")
@@ -39,7 +40,7 @@ def verify(
         ),
     ] = None,
     as_json: Json = False,
-) -> None:
+) -> Outcome:
     """Hash every stored file again and name what is damaged and what depends on it; or check an answer or an expert.
 
     Without an argument the whole workbench is checked, also while it runs. With the file of an answer, the answer is
@@ -52,30 +53,19 @@ def verify(
     if answer is not None and expert is not None:
         raise typer.BadParameter("give a file of an answer or --replay, not both")
     if expert is not None:
-        is_right = _verify_training(get_settings(), expert, as_json)
-    else:
-        is_right = _verify_store(get_settings(), as_json) if answer is None else _verify_answer(answer, as_json)
-    raise typer.Exit(0 if is_right else 1)
+        return _verify_training(get_settings(), expert, as_json)
+    return _verify_store(get_settings(), as_json) if answer is None else _verify_answer(get_settings(), answer)
 
 
 # the workbench ------------------------------------------------------------------------------------------
 
 
-def _verify_store(settings: Settings, as_json: bool) -> bool:
-    result = checked_store(settings, as_json)
-    if as_json:
-        print_json(result)
-    else:
-        print_store_check(result)
-    return result.ok
-
-
-def checked_store(settings: Settings, as_json: bool) -> StoreCheck:
-    """Checks all stored files, with progress on stderr."""
+def _verify_store(settings: Settings, as_json: bool) -> Outcome:
     from workbench.integrity.check import check_store
 
     with progress_bar(as_json) as draw:
-        return check_store(settings, store_progress(draw))
+        result = check_store(settings, store_progress(draw))
+    return Outcome(result, print_store_check, result.ok)
 
 
 def store_progress(draw: Draw, verb: str = "checked") -> Callable[[int, int, int, int], None]:
@@ -130,21 +120,14 @@ def _few(ids: list[str]) -> str:
 # an answer ----------------------------------------------------------------------------------------------
 
 
-def _verify_answer(answer: Path, as_json: bool) -> bool:
-    from engine.device import prepare_process
+def _verify_answer(settings: Settings, answer: Path) -> Outcome:
     from workbench.requests.verification import read_answer
     from workbench.requests.verification import verify as compare
-    from workbench.settings import get_settings
 
-    settings = get_settings()
     stored, generations = read_answer(answer), ModelHost(settings)
     prepare_process(settings.threads)
     result = compare(stored, generations.plan(stored.request()), generations.stream)
-    if as_json:
-        print_json(result)
-    else:
-        print_verification(result)
-    return result.agrees
+    return Outcome(result, print_verification, result.agrees)
 
 
 def print_verification(result: Verification) -> None:
@@ -161,9 +144,7 @@ def print_verification(result: Verification) -> None:
 # a training ---------------------------------------------------------------------------------------------
 
 
-def _verify_training(settings: Settings, expert: str, as_json: bool) -> bool:
-    from engine.device import prepare_process
-
+def _verify_training(settings: Settings, expert: str, as_json: bool) -> Outcome:
     prepare_process(settings.threads)
     from jobs.replay.replay import find_training, plan_replay, replay
 
@@ -174,11 +155,7 @@ def _verify_training(settings: Settings, expert: str, as_json: bool) -> bool:
         print_note(f"Not as in the training: {change}.")
     with progress_bar(as_json) as draw:
         result = replay(settings, training, _step_progress(draw))
-    if as_json:
-        print_json(result)
-    else:
-        print_replay(result)
-    return result.verdict == "equal"
+    return Outcome(result, print_replay, result.verdict == "equal")
 
 
 def _plan_words(plan: PlannedReplay) -> str:

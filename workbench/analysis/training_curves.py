@@ -1,0 +1,311 @@
+"""Curves of trainings: of a job, of the expert that it trained, and what to compare them with."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.events import BACKBONE
+from engine.methods.registry import method_of
+from workbench.answers.base import Answer
+from workbench.answers.cards import JobCard, MetricPoint
+from workbench.errors import WorkbenchError
+from workbench.job_records.jobs import events, get_job, metrics
+from workbench.job_records.preconditions import creates
+from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
+from workbench.registry.experts import domains_of
+from workbench.registry.mixtures import mixture_row
+from workbench.registry.seeds import seed_row
+from workbench.schema.job_states import ACTIVE, PARENT, PARTS, UNFINISHED
+from workbench.schema.names import not_found
+from workbench.schema.tables import Domain, Expert, Job
+from workbench.specs.base import Spec
+
+
+class DomainHistory(Answer):
+    """The evaluations of a training on one domain, step by step."""
+
+    domain: str
+    retained: bool = Field(description="Evaluated, but not trained on.")
+    steps: list[int]
+    losses: list[float] = Field(description="Held-out loss (nats per token).")
+    gates: list[dict[str, float]] = Field(description="Mean weights of backbone and parts; empty unless of MoDE.")
+
+
+class TrainingHistory(Answer):
+    """How the training of an expert went."""
+
+    expert: str
+    job: str
+    state: str
+    domains: list[DomainHistory]
+
+
+def training_history(session: Session, expert: str) -> TrainingHistory:
+    """The evaluations of an expert's training on each domain; it may still be in training.
+
+    Where several were trained at once, each was evaluated on its own domains only. Raises NotFoundError.
+    """
+    job = _job_of(session, expert)
+    spec = parse_spec(job.spec)
+    names = gate_names(session, job.id)
+    losses, gates = defaultdict[str, dict[int, float]](dict), defaultdict[str, dict[int, dict[str, float]]](dict)
+    for point in metrics(session, job.id):
+        kind, _, rest = point.name.partition("/")
+        if kind == "dev_loss" and rest:
+            losses[rest][point.step] = point.value
+        elif kind == "gate":
+            number, _, domain = rest.partition("/")
+            gates[domain].setdefault(point.step, {})[names[int(number)]] = point.value
+    others = _domains_of_other_experts(session, expert, spec)
+    retained = set(getattr(spec, "retain", ())) | set(getattr(spec, "watch", ()))
+    domains = [
+        DomainHistory(
+            domain=name,
+            retained=name in retained,
+            steps=list(by_step),
+            losses=list(by_step.values()),
+            gates=[gates[name].get(step, {}) for step in by_step],
+        )
+        for name, by_step in losses.items()
+        if name not in others
+    ]
+    return TrainingHistory(expert=expert, job=job.id, state=job.state, domains=domains)
+
+
+def _domains_of_other_experts(session: Session, expert: str, spec: Spec) -> set[str]:
+    """The domains of a joint training whose losses are of other experts; none where one expert is trained."""
+    if not isinstance(spec, TrainJoint) or len(spec.experts) == 1:
+        return set()
+    row = session.scalar(select(Expert).where(Expert.name == expert))
+    return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))
+
+
+def count_retained(session: Session, experts: Sequence[str]) -> Counter[str]:
+    """The number of these experts trained with each retained domain (`retain`)."""
+    of_experts = select(Job).join(Expert, Expert.job_id == Job.id).where(Expert.name.in_(experts))
+    return Counter(name for job in session.scalars(of_experts) for name in getattr(parse_spec(job.spec), "retain", ()))
+
+
+def _job_of(session: Session, expert: str) -> Job:
+    row = session.scalar(select(Expert).where(Expert.name == expert))
+    if row is not None and row.job_id is not None and (job := session.get(Job, row.job_id)):
+        return job
+    unfinished = select(Job).where(Job.state.in_(UNFINISHED)).order_by(Job.created_at.desc())
+    for job in session.scalars(unfinished):
+        if ("expert", expert) in creates(parse_spec(job.spec)):
+            return job
+    raise not_found(session, Expert, expert)
+
+
+def gate_names(session: Session, job_id: str) -> list[str]:
+    """The names behind a job's gate weights, the backbone first; none if the job is not of MoDE.
+
+    The parts of a composition from before their names were written down have only numbers, until it is done.
+    """
+    job = session.get_one(Job, job_id)
+    spec = parse_spec(job.spec)
+    if isinstance(spec, TrainMode):
+        return [BACKBONE, *spec.parts]
+    if not isinstance(spec, ComposeMode):
+        return []
+    parts = job.result["parts"] if job.state == "done" else _parts_in_events(session, job_id)
+    return [BACKBONE, *(parts or _part_numbers(session, job_id))]
+
+
+def _parts_in_events(session: Session, job_id: str) -> list[str]:
+    recorded = (event.data for event in reversed(events(session, job_id)) if event.kind == PARTS)
+    return next((list(data["parts"]) for data in recorded if data), [])
+
+
+def _part_numbers(session: Session, job_id: str) -> list[str]:
+    numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
+    return [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
+
+
+class MetricValue(Answer):
+    """One point of a curve."""
+
+    metric: str = Field(description="Such as loss, dev_loss/DOMAIN (held-out) or gate/PART/DOMAIN.")
+    step: int = Field(description="Optimizer updates so far.")
+    value: float
+    unit: str = Field(description="Unit of the value, such as nats per token; empty: none.")
+
+
+class JobMetrics(Answer):
+    """Points of a job's curves, and the state that the job had when they were read."""
+
+    job: str
+    state: str
+    points: list[MetricValue]
+
+
+_UNITS = {  # by the first part of the stored name
+    "loss": "nats per token",
+    "dev_loss": "nats per token",
+    "tokens_per_second": "tokens per second",
+    "flops_per_second": "FLOPs per second",
+    "gate": "weight",
+}
+
+
+def job_metrics(session: Session, job_id: str, names: Collection[str] = ()) -> JobMetrics:
+    """The points of a job by metric and step. `names` chooses metrics: `loss` also stands for `loss/DOMAIN`.
+
+    Raises NotFoundError.
+    """
+    state = get_job(session, job_id).state  # first: an ended job gets no more points
+    points = metrics(session, job_id)
+    parts = gate_names(session, job_id) if any(point.name.startswith("gate/") for point in points) else []
+    values = [_value(point, parts) for point in points]
+    return JobMetrics(job=job_id, state=state, points=[one for one in values if _is_chosen(one.metric, names)])
+
+
+def _value(point: MetricPoint, parts: list[str]) -> MetricValue:
+    kind, _, rest = point.name.partition("/")
+    name = point.name
+    if kind == "gate":
+        number, _, domain = rest.partition("/")
+        name = f"gate/{parts[int(number)]}/{domain}"
+    return MetricValue(metric=name, step=point.step, value=point.value, unit=_UNITS.get(kind, ""))
+
+
+def _is_chosen(metric: str, names: Collection[str]) -> bool:
+    return not names or any(metric == name or metric.startswith(f"{name}/") for name in names)
+
+
+class MetricTail:
+    """Reads the points of a job that were added since the last read."""
+
+    def __init__(self, job_id: str, names: Collection[str] = ()) -> None:
+        self._job_id, self._names = job_id, names
+        self._seen: set[tuple[str, int]] = set()
+
+    def read(self, session: Session) -> JobMetrics:
+        """The new points by step. A step that a resumed job repeats is left out. Raises NotFoundError."""
+        current = job_metrics(session, self._job_id, self._names)
+        added = [point for point in current.points if (point.metric, point.step) not in self._seen]
+        self._seen.update((point.metric, point.step) for point in added)
+        added.sort(key=lambda point: (point.step, point.metric))
+        return current.model_copy(update={"points": added})
+
+
+_PREFIX = "dev_loss/"
+_SAME = ("block_size", "evaluation_blocks", "separate_conversations")  # settings that choose what is measured
+
+
+@dataclass(frozen=True)
+class TrainingBaseline:
+    """The held-out losses (nats per token) of another training by domain, or why there are none."""
+
+    name: str = ""  # of the expert, with what it is to this training
+    points: tuple[MetricPoint, ...] = ()  # each named by its domain
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class _EvaluatedTraining:
+    """What a job's spec says of its evaluations."""
+
+    domains: tuple[str, ...]
+    config: Any
+
+
+def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
+    """The curve of the parent on the domains of this training; without one, that of a dense model.
+
+    Only curves of the same text in the same blocks are comparable. Empty for a job that trains nothing.
+    """
+    training = _training(job.spec)
+    if training is None:
+        return TrainingBaseline()
+    parent = _parent(session, job)
+    reasons = []
+    for words, expert in [*([("parent", parent)] if parent else []), *_dense_models(session, job)]:
+        curve = _curve(session, job, training, expert)
+        if not isinstance(curve, str):
+            return TrainingBaseline(f"{words} {expert.name}", tuple(curve))
+        reasons.append(curve)
+    return TrainingBaseline(why_not=reasons[0] if reasons else _nothing_to_compare(job))
+
+
+def _nothing_to_compare(job: JobCard) -> str:
+    if "mixture" in job.spec and job.spec.get("parent") is None and job.state in ACTIVE:
+        return "The parent is chosen when the training starts."
+    return "There is no parent and no dense model of the same tokenizer: train one with the method dense."
+
+
+def _training(spec: dict[str, Any]) -> _EvaluatedTraining | None:
+    try:
+        parsed = parse_spec(spec)
+    except WorkbenchError:  # the package of an old job was uninstalled
+        return None
+    config = getattr(parsed, "training", None)
+    domains = getattr(parsed, "domains", None) or list(filter(None, [getattr(parsed, "domain", None)]))
+    return _EvaluatedTraining(tuple(domains), config) if config is not None and domains else None
+
+
+def _parent(session: Session, job: JobCard) -> Expert | None:
+    """The expert whose copy this job trains; None for other trainings, and until it is chosen."""
+    recorded = (event.data for event in events(session, job.id) if event.kind == PARENT)
+    if data := next(filter(None, recorded), None):
+        return session.get(Expert, data["parent"])
+    name = job.result.get("parent") or job.spec.get("parent")
+    return session.scalar(select(Expert).where(Expert.name == name)) if name else None
+
+
+def _dense_models(session: Session, job: JobCard) -> Iterator[tuple[str, Expert]]:
+    """Models that all their domains trained in full, with the tokenizer of this training; the newest first."""
+    tokenizer = _tokenizer(session, job)
+    rows = select(Expert).where(Expert.tokenizer_sha256 == tokenizer, Expert.job_id != job.id)
+    for row in session.scalars(rows.order_by(Expert.created_at.desc(), Expert.name)):
+        method = method_of(row.method)
+        if method.only_expert and method.is_trainable and method.is_full_model and not method.base_is_frozen:
+            yield "dense model", row
+
+
+def _tokenizer(session: Session, job: JobCard) -> str | None:
+    try:
+        if seed := job.spec.get("seed_model"):
+            return seed_row(session, seed).tokenizer_sha256
+        return mixture_row(session, job.spec["mixture"]).members[0].expert.tokenizer_sha256
+    except (WorkbenchError, KeyError, IndexError):
+        return None
+
+
+def _curve(session: Session, job: JobCard, training: _EvaluatedTraining, expert: Expert) -> list[MetricPoint] | str:
+    """The comparable losses of the training that made an expert, or a sentence that says why there are none."""
+    other_job = session.get(Job, expert.job_id) if expert.job_id else None
+    other = _training(other_job.spec) if other_job else None
+    if other_job is None or other is None:
+        return f"{expert.name} was not trained here, so it has no curve."
+    for setting in _SAME:
+        theirs, ours = getattr(other.config, setting), getattr(training.config, setting)
+        if theirs != ours:
+            return f"{expert.name} was evaluated with {setting} = {theirs}, this one with {ours}."
+    domains = _unchanged_domains(session, [*training.domains], min(other_job.created_at, job.created_at))
+    points = [
+        MetricPoint(name=domain, step=point.step, value=point.value)
+        for domain in domains
+        if domain in other.domains
+        for point in metrics(session, other_job.id, f"{_PREFIX}{domain}")
+    ]
+    if not points:
+        return f"{expert.name} was not evaluated on the held-out text of this training while it was trained."
+    return points
+
+
+def _unchanged_domains(session: Session, names: Sequence[str], since: float) -> list[str]:
+    """The domains that hold the text that they held then: a domain's text never changes, but its name can be reused."""
+    rows = select(Domain.name).where(Domain.name.in_(names), Domain.created_at <= since)
+    present = set(session.scalars(rows))
+    return [name for name in names if name in present]
