@@ -31,7 +31,7 @@ from workbench_studies.cbtm.names import (
     smaller,
     sparse,
 )
-from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
+from workbench_studies.cbtm.spec import ReplicateCbtm
 
 DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)
 SIZE = replace(

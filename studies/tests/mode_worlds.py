@@ -9,11 +9,11 @@ import numpy as np
 
 from engine.statistics.bootstrap import Hits, Place
 from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
-from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode import arms
 from workbench_studies.mode.arms import SIZES
 from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, Arm
+from workbench_studies.mode.spec import ReplicateMode
 
 SIZE = replace(SIZES["tiny"], ranks=(8, 16, 64), sequences=(16, 128), mixed_sequences=(8, 64), rates=(1e-3,))
 DOMAINS = ["books", "cs", "law", "wiki"]

@@ -37,10 +37,10 @@ from workbench_studies.cbtm.names import (
     single_model,
     sparse,
 )
+from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.calibration import of_its_text
 from workbench_studies.core.findings import text_rows
 from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
-from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(

@@ -35,7 +35,7 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
+from workbench_studies.demix.spec import ReplicateDemix
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)

@@ -30,7 +30,7 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
+from workbench_studies.demix.spec import ReplicateDemix
 from workbench_studies.papers.demix_plan import steps
 from workbench_studies.papers.todays_rule import mark_implied
 

@@ -12,10 +12,10 @@ import pytest
 from engine.config import TrainingConfig
 from engine.files import ArtifactRef
 from workbench_studies.core.measurements import ScoreKey, Stored
-from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.arms import SIZES, table_1
 from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, ModeRun
+from workbench_studies.mode.spec import ReplicateMode
 
 BLOCK, TEST = 16, 160
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST)

@@ -29,10 +29,10 @@ from workbench_studies.cbtm.names import (
     smaller_arms,
     sparse,
 )
+from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.calibration import Fit, fit, of_its_text
 from workbench_studies.core.findings import Row, interval_columns
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored
-from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances

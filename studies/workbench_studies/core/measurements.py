@@ -16,7 +16,7 @@ from engine.statistics.bootstrap import Hits, Ints, Loss, Place, Resampled
 from engine.statistics.estimates import NUM_DRAWS
 from engine.text.split_names import HeldOutSplit
 from workbench_studies.core.sizes import Size
-from workbench_studies.kinds.replicate import Replicate
+from workbench_studies.core.spec import Replicate
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -32,7 +32,7 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
+from workbench_studies.demix.spec import ReplicateDemix
 
 _DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
 EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")

@@ -9,7 +9,7 @@ from typing import Any
 from engine.methods.registry import get_method
 from workbench_studies.core.findings import Row
 from workbench_studies.demix.names import PRINTED, WORDS
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
+from workbench_studies.demix.spec import ReplicateDemix
 
 SplitWords = Mapping[str, int]  # words between white space, by split
 _NAMES = {**WORDS, "demix": "DEMix"}

@@ -18,7 +18,7 @@ from workbench_studies.front.replication_reports import files_of, newest
 
 if TYPE_CHECKING:
     from workbench.answers.cards import JobCard
-    from workbench_studies.kinds.replicate import Replicate
+    from workbench_studies.core.spec import Replicate
     from workbench_studies.papers.forecast import Forecast
 
 SIZE: SizeName = "tiny"

@@ -12,8 +12,8 @@ from functools import cached_property
 from engine.statistics.bootstrap import Averages, Hits, Place
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores
-from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.names import Arm
+from workbench_studies.mode.spec import ReplicateMode
 
 
 @dataclass

@@ -18,13 +18,13 @@ from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
 from workbench_studies.core.findings import Circumstances, Findings, Row, common_findings
 from workbench_studies.core.report import Report, seeds_words
 from workbench_studies.core.sizes import Size, SizeName
+from workbench_studies.core.spec import Replicate
 from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix import claims as demix
 from workbench_studies.demix import report as demix_report
 from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import SIZES as DEMIX_SIZES
-from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.mode import claims as mode
 from workbench_studies.mode import report as mode_report
 from workbench_studies.mode import tables as mode_tables

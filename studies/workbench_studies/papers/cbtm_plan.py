@@ -29,8 +29,8 @@ from workbench_studies.cbtm.names import (
     shared,
     smaller_arms,
 )
+from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.sizes import Run
-from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 from workbench_studies.papers.step_maker import Maker, seeded
 
 TASKS = "tasks"  # the key of a seed's few-shot classification

@@ -16,7 +16,7 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
 from workbench_studies.demix.names import METHODS, DemixRun
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
+from workbench_studies.demix.spec import ReplicateDemix
 from workbench_studies.papers.step_maker import Maker, seeded
 
 

@@ -19,8 +19,8 @@ from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS
+from workbench_studies.core.spec import Replicate
 from workbench_studies.core.verdicts import NO_SCORES
-from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.catalog import PAPERS, plan
 from workbench_studies.papers.step_maker import cost_of_token, tokens_per_step
 

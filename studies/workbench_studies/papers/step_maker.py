@@ -22,8 +22,8 @@ from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.base import Spec
 from workbench.specs.requests import PlanStep
 from workbench_studies.core.sizes import Run
-from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.kinds.replicate_mode import ReplicateMode
+from workbench_studies.core.spec import Replicate
+from workbench_studies.mode.spec import ReplicateMode
 
 
 @dataclass(frozen=True)
