@@ -74,5 +74,5 @@ def test_demix_draws_the_pieces_of_a_document_together(tmp_path: Path) -> None:
     measured = DemixMeasurements(
         ReplicateDemix(name="rep", seeds=1, domains=["law", "sea"], novel=["tweets"], budget=size)
     )
-    assert len(list(measured.measure(with_wholes(scores, {"law": tmp_path / "law"})))) == 2
+    assert len(list(measured.measure(with_wholes(scores, {"law": tmp_path / "law"})))) == 3
     assert measured.losses[System("dense"), 0, "law"].documents_N.tolist() == [0, 1, 0]
