@@ -202,7 +202,7 @@ def test_the_calibrated_reading_is_fitted_on_dev_text_of_the_training_domains(
             np.save(path, np.load(path) + np.float32(0.2))
     first = measured(scores, distances)
     fitted = first.fits[0]
-    assert fitted.domains == SUBJECT.domains
+    assert list(fitted.domains) == SUBJECT.domains
     texts = [rows(scores, domain) for domain in SUBJECT.everywhere]
     for domain, test_EX in zip(SUBJECT.everywhere, texts, strict=True):
         gate = PosteriorGate([1.0] * 4, fitted.rule)

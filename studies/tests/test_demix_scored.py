@@ -191,7 +191,7 @@ def test_the_calibrated_reading_is_the_engines_fit_of_dev_text_of_the_training_d
     expected = calibrate_from_equal_priors(texts)
     rule = expected.now if expected.keeps else expected.best
     result = measured(scores)
-    assert (result.fits[0].rule, result.fits[0].domains) == (rule, SUBJECT.domains)
+    assert (result.fits[0].rule, result.fits[0].domains) == (rule, tuple(SUBJECT.domains))
     for domain in ("law", "poems"):
         uniform = mix_scores(PosteriorGate([1.0, 1.0], rule), rows(scores, domain, "test"), BLOCK)
         assert result.losses[system("uniform", CALIBRATED), 0, domain].value == pytest.approx(perplexity(uniform))

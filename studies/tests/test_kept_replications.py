@@ -128,7 +128,7 @@ def test_the_readme_counts_as_reproduced_what_the_numbers_do() -> None:
 
 
 def test_a_rate_that_is_not_the_papers_stands_beside_its_claims(report: dict[str, Any], tmp_path: Path) -> None:
-    sentence = "DEMix-DAPT does not raise it on the training domains (by 1 % or more)"
+    sentence = "DEMix-DAPT comes close to dense-DAPT on its target, or is better (at most 10 % more, on every target)"
     close = stored(is_below, -2.0, -3.0, -1.0) | {"where": "Figure 6", "sentence": sentence}
     own = report | {"claims": [close]}
 
