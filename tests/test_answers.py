@@ -95,7 +95,7 @@ FREE_FORM = {
     },
     "values for the variables of somebody's chat template": {
         "engine.text.chat.conversations:Conversation.template_kwargs",
-        "engine.text.chat.template_values:clean_values",
+        "engine.text.chat.conversations:clean_values",
         "engine.loading.host:Host.conversation_prompt",
     },
     "arguments of Plotly, of pydantic and of a sampler": {

@@ -18,7 +18,7 @@ from engine.methods.registry import methods
 from engine.mixing.gate_type import gate_types
 from jobs.queue.submit import run_now
 from ui.pages.catalog import all_pages
-from ui.reports.catalog import report_types
+from ui.reports.report_type import report_types
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
 from workbench.kinds.kind import known_kinds

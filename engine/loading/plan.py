@@ -39,7 +39,7 @@ class PlannedExpert:
     folder: Path
     weight: float
     base: ArtifactRef
-    parts: tuple[str, ...] | None = None  # active parts of a MoDE expert; an empty tuple is its backbone alone
+    parts: tuple[str, ...] | None = None  # active parts of an expert with parts; an empty tuple is its backbone
     record: Path | None = None  # of when its files were last verified
 
     @property
@@ -73,7 +73,7 @@ class GenerationPlan:
 
     @property
     def clusters(self) -> tuple[int, ...] | None:
-        """The cluster of each expert; None if an expert has none, so that distances alone cannot weigh them."""
+        """The cluster of each expert; None if an expert has none, so that distances cannot weigh them."""
         known = tuple(number for number in self.route.clusters if number is not None) if self.route else ()
         return known if self.route and len(known) == len(self.route.clusters) else None
 

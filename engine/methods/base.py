@@ -19,8 +19,7 @@ from engine.models.flops import Shape
 if TYPE_CHECKING:
     import torch
 
-    from engine.models.expert_model import ExpertHost
-    from engine.models.trainable_model import TrainableModel
+    from engine.models.expert_model import ExpertHost, TrainableModel
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from engine.inference.scores import open_scores, score_tokens
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement, save_base, save_expert
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.evidence import READINGS, EvidenceRule
@@ -40,15 +40,14 @@ from engine.models.expert_model import ExpertModel
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
+from engine.text.blocks import EvalSample, Tokens, eval_sample
 from engine.text.corpus import Document
-from engine.text.eval_sample import EvalSample, eval_sample
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from engine.training.data import DomainText
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 KEYS = ("law", "code", "news", "verse")
-PARTS = ("law", "code")  # of an expert of MoDE
+PARTS = ("law", "code")  # of one expert
 PRIOR = (1.0, 2.0, 3.0, 4.0)
 EVEN = (1.0, 1.0, 1.0, 1.0)
 BLOCK = 16

@@ -30,15 +30,14 @@ from engine.methods.joint_training import train_distributed
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.methods.registry import get_method
 from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import eval_sample
+from engine.text.blocks import Tokens, eval_sample
 from engine.text.tokenizer import train_tokenizer
 from engine.training.data import DomainText, PackedDomain
 from engine.training.loop import train

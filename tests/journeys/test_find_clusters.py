@@ -17,13 +17,13 @@ from engine.clusters.embedders import hidden_states
 from engine.clusters.sources import hex_of
 from engine.device import choose_device
 from jobs.attempt.attempt import run_here
-from jobs.kinds.clusters import cluster_part
+from jobs.kinds.clusters import find_clusters
 from jobs.plans.clusterings import submit_find
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, WORDS, done
 from ui.cli.app import main
-from ui.kinds.job_results import result_sentence
-from ui.present.text.clusters import made_words
+from ui.kinds.catalog import result_sentence
+from ui.present.text.clusters import describe_clustering
 from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.errors import BadSpecError, InUseError, NameTakenError, StorageError
 from workbench.job_records import jobs
@@ -292,11 +292,11 @@ def test_what_was_done_before_a_crash_is_not_done_again(imported: Do, monkeypatc
         placed.append(shard)
         return original(folders, shard, num_shards)
 
-    original = cluster_part.read_shard
+    original = find_clusters.read_shard
     fits: list[Any] = []
-    fit = cluster_part.fit
-    monkeypatch.setattr(cluster_part, "read_shard", read_shard)
-    monkeypatch.setattr(cluster_part, "fit", lambda *args: fits.append(args) or fit(*args))
+    fit = find_clusters.fit
+    monkeypatch.setattr(find_clusters, "read_shard", read_shard)
+    monkeypatch.setattr(find_clusters, "fit", lambda *args: fits.append(args) or fit(*args))
     job = imported({**FIND, "shard_size": 50})
     assert (job.state, placed) == ("failed", [0, 1, 2])
     with transaction() as session:
@@ -363,7 +363,7 @@ def test_clusters_that_divide_equal_vectors_are_named_as_arbitrary(do: Do, tmp_p
     assert re.search(r"\d+ documents \(most of clusters 0, 1\) have the same vector as .* is arbitrary", sentence)
     assert main(["cluster", "show", "topics"]) == 0
     assert "is arbitrary" in capsys.readouterr().out
-    assert "is arbitrary" in made_words(outcome()[0])
+    assert "is arbitrary" in describe_clustering(outcome()[0])
     split = do({"kind": "split-cluster", "clustering": "topics", "cluster": "0", "num_clusters": 3})
     assert "different vector" in split.error
 

@@ -21,8 +21,7 @@ from engine.loading.plan import GenerationPlan
 from engine.mixing.base import mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.answers.cards import JobCard

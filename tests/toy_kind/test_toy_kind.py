@@ -115,8 +115,8 @@ def test_its_form_on_the_page_train_submits_it() -> None:
 
 
 @pytest.mark.usefixtures("installed", "law")
-def test_without_a_screen_of_its_own_it_has_a_generic_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(known_kinds(), "count-words", replace(known_kinds()["count-words"], screen=""))
+def test_without_a_form_of_its_own_it_has_a_generic_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(known_kinds(), "count-words", replace(known_kinds()["count-words"], form=""))
     assert train_forms()["count-words"].about == "Count the words of a domain."
     page = open_page("train", train__what="Count words")
     named(page.button, "Submit").click().run()

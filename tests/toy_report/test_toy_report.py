@@ -12,7 +12,7 @@ from engine import plugins
 from tests.ui.studio.visits import open_page, output
 from ui.api.app import create_app
 from ui.cli.app import main
-from ui.reports.catalog import report_types
+from ui.reports.report_type import report_types
 from workbench.registry.database import transaction
 from workbench.registry.reports import register_report
 from workbench.settings import Settings

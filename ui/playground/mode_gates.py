@@ -1,4 +1,4 @@
-"""The HTML of the gate weights inside an expert of MoDE: those of its backbone and of each part.
+"""The HTML of the gate weights inside an expert with parts: those of its backbone and of each part.
 
 A strip runs from the first token to the last, stronger where the weight is greater; tables give every number.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.events import BACKBONE
 from ui.present.charts.colours import in_order
-from ui.present.charts.trajectories import leaders
+from ui.present.charts.posteriors import leaders
 from ui.present.text.mode_gates import Gates, means, num_blocks, rows_inside
 
 READING = (

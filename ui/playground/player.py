@@ -18,7 +18,7 @@ from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Done, Token
 from engine.foreign_files import short
-from engine.text.chat.template_values import clean_values
+from engine.text.chat.conversations import clean_values
 from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
@@ -47,7 +47,7 @@ from workbench.registry.things import THINGS
 from workbench.requests.verification import changes_since
 
 if TYPE_CHECKING:
-    from engine.inference.prompt import Prompt
+    from engine.inference.generate import Prompt
     from engine.loading.plan import GenerationPlan
     from ui.generation.app_state import AppState
     from workbench.answers.history import ComparedAnswerCard, ComparisonCard
@@ -358,7 +358,7 @@ class Player:
 
 
 def parts_update(parts: Mapping[str, Sequence[str]], on: Mapping[str, Sequence[str]] | None = None) -> Any:
-    """The switches of parts of MoDE experts, all on unless `on` says which; hidden where there are none."""
+    """The switches of parts of experts, all on unless `on` says which; hidden where there are none."""
     choices = [
         (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
         for expert, names in parts.items()

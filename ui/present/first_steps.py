@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ui.present.jobs.job_status import percent_of, sentence_of
-from ui.present.jobs.pending_jobs import bringing, by_turn, step_of
+from ui.present.jobs.job_status import bringing, by_turn, percent_of, sentence_of, step_of
 from ui.present.next_steps import Holdings
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.cards import JobCard

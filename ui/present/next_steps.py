@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ui.present.jobs.failure_text import cause_of
-from ui.present.jobs.pending_jobs import bringing, coming_words
+from ui.present.jobs.job_status import bringing, describe_coming_job
 from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
 from ui.present.text.formatting import listed, pluralize
@@ -72,7 +72,7 @@ def _pending_mixture(have: Holdings, step: FirstStep) -> Iterator[Suggestion]:
 
 def _coming(job: JobCard, have: Holdings, then: str) -> Suggestion:
     """Leads to an unfinished job that makes what is missing."""
-    return Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS, _SEE, job=job.id)
+    return Suggestion(f"{describe_coming_job(job, have.unfinished)} {then}", JOBS, _SEE, job=job.id)
 
 
 def _with_experts(have: Holdings) -> Iterator[Suggestion]:

@@ -49,8 +49,8 @@ class Kind(Generic[SpecType]):
     """A kind of job. Its name is the default of the field `kind` of its spec.
 
     `creates`, `requires` and `reads` have no default: use `nothing` and `no_path` for a kind that touches nothing.
-    The built-in kinds are run by the module of their name in `jobs.kinds`; those with a form on the page Train have it
-    in `ui.kinds`. Other packages name both.
+    The built-in kinds are run by the module of their name in `jobs.kinds`, or by the function that `runner` names;
+    those with a form on the page Train have it in `ui.kinds`. Other packages name both.
     """
 
     spec: type[SpecType]
@@ -77,7 +77,7 @@ class Kind(Generic[SpecType]):
     sentence: Callable[[Result], str] = stored_sentence  # what a result says
     link: ResultLink | None = None  # where a result is shown
     runner: str = ""  # `package.module:function`, imported when a job runs
-    screen: str = ""  # `package.module:SCREEN`, with its form and in place of the three above
+    form: str | None = ""  # `package.module:FORM`, its form on the page Train; empty: one from its spec; None: none
 
     @property
     def name(self) -> str:

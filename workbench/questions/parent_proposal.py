@@ -67,7 +67,7 @@ class NearestRequest(Question[ParentProposal]):
         """
         from engine.inference.scores import full_blocks, perplexity
         from engine.mixing.posterior import PosteriorGate, estimate_prior
-        from engine.text.eval_sample import evenly_spaced
+        from engine.text.blocks import evenly_spaced
 
         row = mixture_row(session, self.mixture)
         if not _possible(row):

@@ -134,9 +134,8 @@ def _text(
 ) -> tuple[Tokens, Tokenizer]:
     """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
     from engine.inference.scores import score_card
-    from engine.text.blocks import MASK_RULE, Tokens
+    from engine.text.blocks import MASK_RULE, EvalSample, Tokens
     from engine.text.chat.template import load_chat_template
-    from engine.text.eval_sample import EvalSample
     from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]

@@ -25,7 +25,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.parts.parts_model import PartsModel
 from engine.models.discovery import is_recurrent
 from engine.models.families import layout_of
-from engine.models.heads import decoder_of
+from engine.models.likelihoods import decoder_of
 
 
 class ModeModel(PartsModel):

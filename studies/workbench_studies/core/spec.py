@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.kinds.kind import Kind, ResultLink, no_path, nothing
 from workbench.specs.base import LONGEST_STEM, MOST_LETTERS, Name, Spec
 from workbench_studies.core.sizes import SEEDS, Size, SizeName
 
@@ -92,7 +92,8 @@ def kind_of(spec: type[Replicate]) -> Kind[Any]:
         requires=nothing,
         reads=no_path,
         runner="workbench_studies.running.replicate:run",
-        screen="workbench_studies.front.screens:SCREEN",
+        link=ResultLink("replications", "See the claims", lambda result: {"replication.name": result["name"]}),
+        form=None,
     )
 
 

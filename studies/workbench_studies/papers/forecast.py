@@ -145,7 +145,7 @@ def _num_documents(text: ImportCorpus) -> int:
     """The documents of a file up to its share of bytes, each as many as it is cut into."""
     number = num_bytes = 0
     files = (file for file in find_files(Path(text.path)) if isinstance(file, TextFile))
-    for record in (one for file in files for one in read_records(file, (text.text_field,), lambda _: None)):
+    for record in (one for file in files for one in read_records(file, (text.text_field,))):
         document = record.values.get(text.text_field) if isinstance(record, Record) else None
         if not isinstance(document, str) or not document:
             continue

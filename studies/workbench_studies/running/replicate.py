@@ -23,7 +23,7 @@ from engine.selfcheck.report import device_name, versions
 from engine.statistics.curves import Curve
 from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.tokens import domain_files
 from workbench.answers.cards import JobCard
 from workbench.kinds.training.compose_mode import ComposeMode
@@ -355,7 +355,7 @@ def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
 
 def _keep_report(work: Work, findings: dict[str, Any]) -> Register:
     """Stores Markdown, one HTML page and the findings as JSON in an artifact."""
-    findings, artifact_id = in_todays_words(findings), stable_id(work.job_id, "report")
+    findings, artifact_id = in_todays_words(findings), work.stable_id("report")
     with work.storage.new(artifact_id) as folder:
         (folder / "report.md").write_text(markdown(findings), encoding="utf-8")
         (folder / "report.html").write_text(page(findings), encoding="utf-8")

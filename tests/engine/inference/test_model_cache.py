@@ -20,8 +20,7 @@ from engine.files import ArtifactRef, new_folder
 from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
-from engine.loading.loaded_base import LoadedBase
-from engine.loading.model_cache import ModelCache
+from engine.loading.loaded_base import LoadedBase, ModelCache
 from engine.methods import multi_expert_files
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel

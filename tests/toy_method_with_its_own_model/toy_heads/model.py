@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.methods.parts.parts_model import PartsModel
-from engine.models.heads import decoder_of
+from engine.models.likelihoods import decoder_of
 from toy_heads.descriptor import HeadConfig
 
 

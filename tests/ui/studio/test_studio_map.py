@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from engine.inference.scores import score_tokens
-from engine.text.blocks import Tokens, pack_domain
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens, pack_domain
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from tests.engine.conftest import model_with

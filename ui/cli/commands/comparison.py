@@ -19,9 +19,8 @@ from ui.cli.output import day, print_note, print_table, say
 from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
-from ui.present.ratings_csv import ratings_csv
 from ui.present.text.formatting import pluralize
-from ui.present.text.ratings import interval_text, rating_text
+from ui.present.text.ratings import interval_text, rating_text, ratings_csv
 from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer, NewComparison, NewVote, VoteCard
 from workbench.answers.posteriors import Manifest

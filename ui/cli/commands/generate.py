@@ -33,7 +33,7 @@ from ui.cli.output import print_json, print_note, print_painted, print_painted_n
 from ui.errors import ServerDownError, ServerRefusedError
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
-from ui.present.charts.colours import Looks, marked, read_looks
+from ui.present.charts.colours import Looks, read_looks, with_mark
 from ui.present.terminal import harmless
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
 from workbench.formatting.number_format import share
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text with the weights of experts behind it, and the gate weights inside experts of MoDE."""
+    """Some text with the weights of experts behind it, and the gate weights inside experts with parts."""
 
     text: str
     weights: dict[str, float]
@@ -67,7 +67,7 @@ class Generated:
         return dict(sorted(means.items(), key=lambda pair: -pair[1]))
 
     def mean_gates(self) -> dict[str, dict[str, Any]]:
-        """The mean weights inside each expert of MoDE, over all tokens and blocks: of its backbone and of its parts."""
+        """The mean weights of the backbone and of each part inside experts, over all tokens and blocks."""
         gates = [piece.gates for piece in self.pieces]
         by_expert = {}
         for expert, parts in parts_inside(gates).items():
@@ -223,7 +223,7 @@ class Palette:
 
     def name(self, expert: str) -> str:
         """An expert's mark and name in its colour."""
-        return f"{self.colour(expert)}{harmless(marked(expert, self._looks.expert(expert)))}{self.off}"
+        return f"{self.colour(expert)}{harmless(with_mark(expert, self._looks.expert(expert)))}{self.off}"
 
     def paint(self, piece: Piece) -> str:
         """A piece in its leading expert's colour."""

@@ -8,8 +8,7 @@ from typing import Any
 import streamlit as st
 
 from engine.methods.base import Method
-from ui.present.forms.number_faults import number_faults
-from ui.present.forms.questions import changed, config_questions
+from ui.present.forms.questions import changed_answers, config_questions, number_faults
 from ui.widgets.fields import Answers, draw_widget
 
 
@@ -31,7 +30,7 @@ def choose_method(kind: str, methods: Mapping[str, Method]) -> tuple[Method, dic
         return method, form
     questions = config_questions(method.name, method.config())
     answers = {question.path: draw_widget(kind, question) for question in questions}
-    if options := {path[-1]: value for path, value in changed(questions, answers).items()}:
+    if options := {path[-1]: value for path, value in changed_answers(questions, answers).items()}:
         given["options",] = options
     return method, form | {"complaints": number_faults(questions, answers)}
 

@@ -10,22 +10,18 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.catalog import train_forms
-from ui.kinds.screen import Need, TrainForm
-from ui.kinds.train_form_parts import SEED
-from ui.present.forms.clone import Clone
-from ui.present.forms.form_choices import offers_now
+from ui.kinds.catalog import command_of, train_forms
+from ui.kinds.form import SEED, Need, TrainForm
+from ui.present.forms.form_choices import offers_now, proposed_answers
 from ui.present.forms.questions import Offers
-from ui.present.forms.text_in_hand import proposed_answers
 from ui.present.pages import CLUSTERS, JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
-from ui.studio.forms.job_form import show_last
+from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.training.clone_view import fill_in, read_clone, show_origin, show_plain_form
-from ui.studio.training.have_view import show_have
-from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
+from ui.studio.training.clone_view import Clone, fill_in, read_clone, show_origin, show_plain_form
+from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_have, show_want
 from ui.widgets.address import fresh, go_to, note
-from ui.widgets.job_form import last_job
+from ui.widgets.job_form import last_job, show_job_form
 from ui.widgets.notices import keep, show_problem
 from ui.widgets.page_head import show_head
 from workbench.job_records.jobs import get_job
@@ -241,7 +237,8 @@ def _show_check(kind: str, offers: Offers, forms: Mapping[str, TrainForm]) -> No
     st.caption(plain(form.about))
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is None:
-        form.draw(offers)
+        options = {"offers": offers, "label": form.label, "tucked": form.tucked, **form.draw(offers)}
+        show_job_form(kind, **options, command=command_of(kind))
         _watch_new(kind, before)
     else:
         _show_need(need, offers, forms)

@@ -1,4 +1,4 @@
-"""Compose MoDE experts on their backbone (MoDE, stage 2)."""
+"""Compose experts with parts on their backbone (MoDE, stage 2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
-from workbench.kinds.kind import Kind, Probe, named, no_path, training_probe
+from workbench.kinds.kind import Kind, Probe, expert_link, named, no_path, training_probe
+from workbench.kinds.training.train_mode import parts_sentence
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class ComposeMode(Spec):
     kind: Literal["compose-mode"] = "compose-mode"
     name: Name = Field(description="Name of the mixture; its expert, the composition, is called NAME/composed.")
     experts: list[ExpertName] = Field(
-        min_length=1, description="MoDE experts on one backbone, whose parts are composed."
+        min_length=1, description="Experts with parts on one backbone, whose parts are composed."
     )
     without: list[str] = Field(
         default_factory=list,
@@ -88,4 +89,8 @@ KIND = Kind(
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
+    command="mode compose NAME",
+    sentence=parts_sentence,
+    link=expert_link("See the composition"),
+    runner="jobs.kinds.training.parts:compose",
 )

@@ -105,6 +105,11 @@ IMPORT_EXPERT = Kind(
     reads=lambda spec: spec.folder,
     complaints=_import_expert_complaints,
     probe=_import_expert_probe,
+    command="expert import SOURCE",
+    sentence=lambda result: (
+        f"{result['expert']} is an expert of the method {result['reason']}. {result.get('changes', '')}".rstrip()
+    ),
+    link=expert_link("See the expert"),
 )
 
 
@@ -179,6 +184,7 @@ EXPORT_EXPERT = Kind(
     command="expert export EXPERT FOLDER",
     sentence=_export_expert_sentence,
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:export",
 )
 
 
@@ -241,6 +247,7 @@ EXPORT_MIXTURE = Kind(
     command="mixture export MIXTURE FOLDER",
     sentence=_export_mixture_sentence,
     link=ResultLink("mixtures", "See the mixture", lambda result: {"mixture": result["mixture"]}),
+    runner="jobs.kinds.training.averages:export_mixture",
 )
 
 
@@ -288,6 +295,7 @@ PUSH_EXPERT = Kind(
     command="expert push EXPERT REPOSITORY",
     sentence=lambda result: f"{result['expert']} is at {result['url']} (commit {result['commit']}).",
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:push",
 )
 
 
@@ -326,6 +334,7 @@ PACK_EXPERT = Kind(
     command="expert pack EXPERT FILE",
     sentence=_pack_expert_sentence,
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:pack",
 )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.methods.registry import get_method, joint_methods
-from workbench.kinds.kind import Kind, Probe, named, no_path, training_probe
+from workbench.formatting.number_format import pluralize
+from workbench.kinds.kind import Kind, Probe, ResultLink, named, no_path, training_probe
 from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
 from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, require_others
 
@@ -23,20 +24,13 @@ def _method_sentences() -> str:
     return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
 
 
-def _joint_method(name: str) -> str:
-    if name not in joint_methods():
-        raise ValueError(f"there is no such method; choose one of {', '.join(joint_methods())}")
-    return name
-
-
-MethodName = Annotated[str, AfterValidator(_joint_method)]
-
-
 METHOD_SETTINGS = {"lora", "moe", "options"}
 
 
 class TrainJoint(MethodSettings):
     """Train a DEMix model (DEMix §3): one expert per domain, everything else shared. Or train one of its baselines."""
+
+    offered: ClassVar = joint_methods
 
     kind: Literal["train-joint"] = "train-joint"
     name: Name = Field(description="Name of the mixture; its experts are called NAME/DOMAIN.")
@@ -44,7 +38,7 @@ class TrainJoint(MethodSettings):
     domains: list[Name] = Field(
         min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
     )
-    method: MethodName = Field("demix", description=_method_sentences())
+    method: str = Field("demix", description=_method_sentences())
     training: TrainingConfig = Field(
         default_factory=TrainingConfig, title="Training details", description="How to train."
     )
@@ -166,4 +160,7 @@ KIND = Kind(
     first_step="experts",
     uses_gpu=True,
     uses_processes=True,
+    command="train joint NAME",
+    sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
+    link=ResultLink("experts", "See the experts", lambda result: {"experts.chosen": result["experts"]}),
 )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from engine.config import TrainingConfig
 from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
 from engine.methods.parts.method import PartsMethod, get_parts_method, parts_methods
 from engine.models.flops import Shape
-from workbench.kinds.kind import Kind, named, no_path, training_probe
+from workbench.formatting.number_format import listed
+from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe
 from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, require_others
@@ -22,14 +23,10 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-def _parts_method(name: str) -> str:
-    if name not in parts_methods():
-        raise ValueError(f"there is no such method with parts; choose one of {', '.join(parts_methods())}")
-    return name
-
-
 class TrainMode(MethodSettings):
     """Train an expert of transformer layers next to a frozen backbone (MoDE §3.2, stage 1)."""
+
+    offered: ClassVar = parts_methods
 
     kind: Literal["train-mode"] = "train-mode"
     name: Name = Field(
@@ -51,9 +48,7 @@ class TrainMode(MethodSettings):
         title="Shape of the expert: blocks, layers, how it starts",
         description="Blocks, layers and initialization of the expert.",
     )
-    method: Annotated[str, AfterValidator(_parts_method)] = Field(
-        "mode", description="Method of the expert: mode, or one with parts from an installed package."
-    )
+    method: str = Field("mode", description="Method of the expert: mode, or one with parts from an installed package.")
     options: dict[str, JsonValue] = Field(default_factory=dict, description=OPTIONS)
     training: TrainingConfig = Field(
         default_factory=TrainingConfig, title="Training details", description="How to train."
@@ -110,6 +105,12 @@ def _named_as_backbone(parts: Sequence[str]) -> list[str]:
     ]
 
 
+def parts_sentence(result: Result) -> str:
+    """The sentence of a training of parts: which, their size and their mixture."""
+    parts, size = listed(result["parts"]), f"{result['num_parameters']:,}"
+    return f"{parts} next to the backbone, {size} parameters of their own, in the mixture {result['mixture']}."
+
+
 KIND = Kind(
     spec=TrainMode,
     title="Train MoDE expert",
@@ -125,4 +126,8 @@ KIND = Kind(
     first_step="experts",
     uses_gpu=True,
     uses_processes=True,
+    command="train mode NAME",
+    sentence=parts_sentence,
+    link=expert_link("See the expert"),
+    runner="jobs.kinds.training.parts:train",
 )

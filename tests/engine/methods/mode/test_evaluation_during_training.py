@@ -11,9 +11,9 @@ import torch
 
 from engine.config import Precision, TrainingConfig
 from engine.events import Evaluated
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.methods.parts.training import TrainingData, train_active
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample
 from engine.training.data import PackedDomain
 from tests.engine.methods.mode.backbones import VOCAB, mode_model
 

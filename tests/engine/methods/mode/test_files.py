@@ -20,8 +20,7 @@ from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
 from engine.methods.multi_expert_files import save_expert as save_demix_expert
 from engine.methods.parts.files import read_parts, save_parts
-from engine.models.composite import CompositeModel
-from engine.models.expert_model import ExpertModel
+from engine.models.expert_model import CompositeModel, ExpertModel
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from tests.engine.methods.mode.backbones import FAMILIES, SHAPE, backbone, mode_model, some_ids

@@ -13,9 +13,9 @@ from engine.events import Step
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import forward_flops
 from engine.methods.mode.model import ModeModel
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
+from engine.models.expert_model import trainable
 from engine.models.flops import Shape, training_flops
-from engine.models.trainable_model import trainable
 from engine.training.loop import train
 from tests.engine.methods.mode.backbones import backbone
 

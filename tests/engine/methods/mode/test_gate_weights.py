@@ -12,13 +12,11 @@ from torch import Tensor
 from engine.config import SamplingConfig
 from engine.events import GateWeights, Token
 from engine.inference.ensemble import Ensemble, group_of
-from engine.inference.generate import generate
-from engine.inference.read_text import read_text
-from engine.methods.parts.active_parts import ActiveParts
+from engine.inference.generate import generate, read_text
+from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import FixedGate
 from engine.mixing.gate_type import build_gate, gate_type
-from engine.models.composite import CompositeModel
-from engine.models.expert_model import ExpertModel
+from engine.models.expert_model import CompositeModel, ExpertModel
 from engine.models.rows import Rows
 from engine.text.tokenizer import Tokenizer
 from tests.engine.conftest import model_with
@@ -75,7 +73,7 @@ def test_every_drawn_token_carries_the_gates_that_predicted_it(tokenizer: Tokeni
 def test_a_scored_text_has_them_too_in_any_chunks(
     tokenizer: Tokenizer, kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.inference.group_reader._CHUNK_ELEMENTS", chunk * 300)
+    monkeypatch.setattr("engine.inference.mixing._CHUNK_ELEMENTS", chunk * 300)
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
     result = read_text(both(), ["both"], build_gate(gate_type(kind).config(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
     gates_KPT = torch.stack([as_tensor(gates["both"]) for gates in result], -1)
