@@ -26,7 +26,7 @@ from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
 from workbench.schema.job_states import ACTIVE, PARENT, PARTS, UNFINISHED
-from workbench.schema.names import not_found
+from workbench.schema.names import unknown_name
 from workbench.schema.tables import Domain, Expert, Job
 from workbench.specs.base import Spec
 
@@ -106,7 +106,7 @@ def _job_of(session: Session, expert: str) -> Job:
     for job in session.scalars(unfinished):
         if ("expert", expert) in creates(parse_spec(job.spec)):
             return job
-    raise not_found(session, Expert, expert)
+    raise unknown_name(session, Expert, expert)
 
 
 def gate_names(session: Session, job_id: str) -> list[str]:
