@@ -6,16 +6,18 @@ out. Nothing here reads the registry. Shapes: E experts, X tokens, N blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
 
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import Floats
 from workbench_studies.core.calibration import Fit, fit
-from workbench_studies.core.scored import Loaded, Measured, ScoredText, Scores, Subject
+from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores
 from workbench_studies.demix.names import (
     CALIBRATED,
     GRID,
@@ -30,10 +32,11 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.sizes import DemixSize
+from workbench_studies.demix.spec import ReplicateDemix
 
 _DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
 EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")
+Overlap = Mapping[tuple[str, str], float]  # of two domains; both ways
 
 
 @dataclass(frozen=True)
@@ -47,49 +50,53 @@ class Belief:
 
 
 @dataclass
-class DemixMeasured(Measured):
-    """Losses, what held-out text says of the experts, and the calibrated evidence."""
+class DemixMeasurements(Measurements):
+    """With what held-out text says of the experts, the calibrated evidence, and the overlap of its domains."""
 
+    subject: ReplicateDemix
     beliefs: dict[tuple[int, str], Belief] = field(default_factory=dict)  # by seed and domain
     fits: dict[int, Fit] = field(default_factory=dict)  # by seed; only where dev text allows
+    overlap: Overlap | None = None  # None: not measured
+
+    def beliefs_on(self, domain: str) -> list[Belief]:
+        """The posteriors on a domain's held-out text, in every seed in which it was scored."""
+        return [self.beliefs[seed, domain] for seed in range(self.subject.seeds) if (seed, domain) in self.beliefs]
+
+    def overlap_with_others(self, domains: Sequence[str]) -> dict[str, float | None]:
+        """The mean overlap of each domain with the others."""
+        overlap = self.overlap
+        return {
+            one: None if overlap is None else float(np.mean([overlap[one, other] for other in domains if other != one]))
+            for one in domains
+        }
+
+    def measure(self, scores: Scores) -> Iterator[str]:
+        """Adds what the scores give; says after each seed and domain where it is."""
+        for run in self.subject.runs:
+            if fitted := _fit(self.subject, scores, run):
+                self.fits[run.seed] = fitted
+            for domain in self.subject.everywhere:
+                _Text(self.subject.budget, domain, scores, self, run).measure()
+                yield f"seed {run.seed}, {domain}"
 
 
-@dataclass(frozen=True)
-class DemixSubject(Subject):
-    """With the domains that a model is trained without."""
-
-    size: DemixSize
-    removed: tuple[str, ...] = ()
-
-    @property
-    def runs(self) -> list[DemixRun]:
-        return [DemixRun(self.name, seed) for seed in range(self.seeds)]
-
-
-def measure(subject: DemixSubject, scores: Scores, measured: DemixMeasured) -> Iterator[str]:
-    """Fills `measured`; says after each seed and domain where it is."""
-    for run in subject.runs:
-        if calibrated := _fit(subject, scores, run):
-            measured.fits[run.seed] = calibrated
-        for domain in subject.everywhere:
-            _Text(subject.size, domain, scores, subject, run, measured).measure()
-            yield f"seed {run.seed}, {domain}"
-
-
-def _fit(subject: DemixSubject, scores: Scores, run: DemixRun) -> Fit | None:
+def _fit(subject: ReplicateDemix, scores: Scores, run: DemixRun) -> Fit | None:
     """A seed's evidence, fitted on dev text of the training domains; no other text is opened."""
     experts = run.experts("demix", subject.domains)
-    texts = {domain: ScoredText(subject.size, domain, scores).load(experts, "dev") for domain in subject.domains}
-    return fit(texts, subject.size.block_size)
+    texts = {domain: ScoredText(subject.budget, domain, scores).load(experts, "dev") for domain in subject.domains}
+    return fit(texts, subject.budget.block_size)
 
 
 @dataclass(frozen=True)
 class _Text(ScoredText):
     """The scores of one domain under the models of one seed."""
 
-    subject: DemixSubject
+    measured: DemixMeasurements
     run: DemixRun
-    measured: DemixMeasured
+
+    @property
+    def subject(self) -> ReplicateDemix:
+        return self.measured.subject
 
     def measure(self) -> None:
         """Adds every loss and belief that the stored scores give."""
@@ -127,7 +134,7 @@ class _Text(ScoredText):
         grid = {one: one.evidence for one in GRID.values() if one.evidence != "calibrated"}
         for reading, rule in {**rules, **grid}.items():
             updating = UpdatingGate(
-                equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.size.block_size
+                equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.budget.block_size
             )
             self._keep(system("updating", reading), self.mixed(updating, test))
         for reading, rule in {by_evidence(reading.evidence): rule for reading, rule in rules.items()}.items():
@@ -169,7 +176,7 @@ class _Text(ScoredText):
         dev = self.load(experts, "dev")
         if dev is None:
             return
-        gate = UpdatingGate([1.0] * len(experts), update_every=self.subject.size.block_size)
+        gate = UpdatingGate([1.0] * len(experts), update_every=self.subject.budget.block_size)
         blocks_ENT = self.full_blocks(dev)
         self.measured.prior_blocks[self.domain] = self.num_prior_blocks(blocks_ENT)
         self.measured.beliefs[self.run.seed, self.domain] = Belief(
@@ -182,8 +189,7 @@ class _Text(ScoredText):
     # losses ---------------------------------------------------------------------------------------
 
     def _keep(self, name: System, loss: Loss | None) -> None:
-        if loss is not None:
-            self.measured.losses[name, self.run.seed, self.domain] = loss
+        self.measured.keep(name, self.run.seed, self.domain, loss)
 
     def _given_or_best(self, experts: Sequence[str]) -> Loss | None:
         """The domain's own expert; where it has none, the one with the lowest perplexity on this very text (§5.3)."""

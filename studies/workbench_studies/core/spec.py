@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Self
+from pathlib import PurePath
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.kind import ResultLink
+from workbench.kinds.kind import Kind, ResultLink, no_path, nothing
 from workbench.specs.base import LONGEST_STEM, MOST_LETTERS, Name, Spec
 from workbench_studies.core.sizes import SEEDS, Size, SizeName
 
@@ -46,6 +48,32 @@ class Replicate(Spec):
                 )
         return self
 
+    @property
+    def corpus(self) -> str:
+        """The name of the folder that the text came from."""
+        return PurePath(self.imports[0].path).parent.parent.name if self.imports else "imported domains"
+
+    @property
+    def command(self) -> str:
+        """The command that makes it again; a folder is named without where it lies, so that others can see it."""
+        named = ["--domains", ",".join(self.domains), "--novel", ",".join(self.novel)]
+        text = [self.corpus] if self.imports else named
+        chosen = ["--size", self.size, "--seeds", str(self.seeds), "--name", self.name]
+        return shell_command("replicate", self.paper, *text, *chosen, *self.own_options(), "--here")
+
+    @property
+    def everywhere(self) -> list[str]:
+        """All domains."""
+        return [*self.domains, *self.novel]
+
+    def role_of(self, domain: str) -> str:
+        """`training` or `novel`."""
+        return "novel" if domain in self.novel else "training"
+
+    def own_options(self) -> list[str]:
+        """The options of the command that only its paper has."""
+        return []
+
     def stems(self) -> list[str]:
         """The names it creates that start other names, as a clustering's name starts those of its domains."""
         return []
@@ -55,5 +83,18 @@ class Replicate(Spec):
         """The names of everything it creates, without the experts of mixtures."""
 
 
+def kind_of(spec: type[Replicate]) -> Kind[Any]:
+    """The kind of job that judges a paper and writes the report."""
+    return Kind(
+        spec=spec,
+        title="Report on",
+        creates=nothing,
+        requires=nothing,
+        reads=no_path,
+        runner="workbench_studies.running.replicate:run",
+        link=ResultLink("replications", "See the claims", lambda result: {"replication.name": result["name"]}),
+        form=None,
+    )
+
+
 BUDGET = "Model, trainings and amounts of text, as the size defined them at submission."
-CLAIMS = ResultLink("replications", "See the claims", lambda result: {"replication.name": result["name"]})

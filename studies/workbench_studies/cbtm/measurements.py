@@ -6,7 +6,7 @@ K clusters, D documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,25 +20,19 @@ from workbench_studies.cbtm.names import (
     DENSE_AT_LESS,
     OTHER,
     SEED,
+    TEMPERATURES,
     Arm,
     CbtmRun,
-    Division,
     System,
-    ablated,
-    arms_of,
-    averaged,
-    balanced,
-    calibrated,
     single_model,
     smaller,
     smaller_arms,
     sparse,
-    upcycled,
 )
-from workbench_studies.cbtm.paper import TEMPERATURES
-from workbench_studies.cbtm.sizes import CbtmSize
+from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.calibration import Fit, fit, of_its_text
-from workbench_studies.core.scored import Loaded, Measured, ScoredText, Scores, Stored, Subject
+from workbench_studies.core.findings import Row, interval_columns
+from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -77,54 +71,46 @@ class Grouping:
 
 
 @dataclass
-class CbtmMeasured(Measured):
-    """Losses, and what the clusterings are like."""
+class CbtmMeasurements(Measurements):
+    """With what the clusterings are like, what updates take and what a classification found, each by seed."""
 
+    subject: ReplicateCbtm
     groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
     updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
-    fits: dict[int, Fit] = field(default_factory=dict)  # of the main arm, by seed; only where dev text allows
-    answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, what a classification found
+    fits: dict[int, Fit] = field(default_factory=dict)  # of the main arm; only where dev text allows
+    answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def groupings_of(self, arm: Arm) -> dict[int, Grouping]:
+        """The clustering of an arm of every seed that has it, by seed."""
+        return {seed: one for (seed, name), one in sorted(self.groupings.items()) if name == arm.clustering}
+
+    def perplexity(self, system: System, *, with_novel: bool = True) -> Row:
+        """The average over training domains with its interval, and that over novel ones, as columns."""
+        own = interval_columns(self.resampled.average(system, self.subject.domains))
+        return own | ({"novel domains": self.value(system, self.subject.novel)} if with_novel else {})
+
+    def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:
+        """As in other papers, but each average over its own seeds: a mixture of experts has fewer."""
+        values = [self.value(one, domains) for one in (lower, higher)]
+        return " against ".join(f"{one:.2f}" for one in values if one is not None)
+
+    def measure(self, scores: Scores, distances: Mapping[DistanceKey, Stored]) -> Iterator[str]:
+        """Adds what the scores give; says after each seed and text where it is."""
+        subject = self.subject
+        for run in subject.runs:
+            if fitted := _fit(subject, scores, run):
+                self.fits[run.seed] = fitted
+            homes = run.domains(subject.main, subject.domains)
+            for domain in (*subject.everywhere, *homes):
+                text = _Text(subject.budget, domain, scores, self, run, distances)
+                if domain in homes:
+                    text.measure_home()
+                else:
+                    text.measure()
+                yield f"seed {run.seed}, {domain}"
 
 
-@dataclass(frozen=True)
-class CbtmSubject(Subject):
-    """With the arms of its size."""
-
-    size: CbtmSize
-    has_tasks: bool = False  # whether a folder of labelled tasks was given
-
-    @property
-    def runs(self) -> list[CbtmRun]:
-        return [CbtmRun(self.name, seed) for seed in range(self.seeds)]
-
-    @property
-    def arms(self) -> list[Arm]:
-        return arms_of(self.size, len(self.domains))
-
-    @property
-    def main(self) -> Arm:
-        """The arm that is looked at closely, and that the ablations are held against."""
-        return balanced(self.size.num_ablated)
-
-    @property
-    def reference(self) -> Arm:
-        """The arm with as many balanced clusters at the budget of the ablations."""
-        return self.ablated("balanced")
-
-    @property
-    def dense_reference(self) -> Arm:
-        return self.ablated("balanced", 1)
-
-    @property
-    def metadata(self) -> Arm:
-        return self.ablated("metadata", len(self.domains))
-
-    def ablated(self, division: Division, num_models: int | None = None) -> Arm:
-        """An arm at the budget of the ablations; of as many models as the main one, unless a number is given."""
-        return ablated(self.size, division, num_models or self.main.num_models)
-
-
-def systems_of(subject: CbtmSubject, arm: Arm) -> list[System]:
+def systems_of(subject: ReplicateCbtm, arm: Arm) -> list[System]:
     """Every way of weighing by nearness that an arm of several clusters is measured in."""
     systems = [System(arm)]
     if arm.scaling == OTHER:
@@ -147,12 +133,12 @@ def in_grid(arm: Arm, top_k: int, temperature: float) -> System:
     return System(arm, top_k=top_k if top_k < arm.num_models else None, temperature=temperature)
 
 
-def frozen(subject: CbtmSubject) -> System:
+def frozen(subject: ReplicateCbtm) -> System:
     """The main arm with weights that stay after half a block's tokens of a document (§2.2: its second half).
 
     A block that begins later in its document keeps the weights of its first token.
     """
-    return System(subject.main, freeze_after=subject.size.block_size // 2)
+    return System(subject.main, freeze_after=subject.budget.block_size // 2)
 
 
 def few_smaller(arm: Arm) -> int:
@@ -160,58 +146,44 @@ def few_smaller(arm: Arm) -> int:
     return max(1, arm.num_models // FEW_SMALLER)
 
 
-def measure(
-    subject: CbtmSubject, scores: Scores, distances: Mapping[DistanceKey, Stored], measured: CbtmMeasured
-) -> Iterator[str]:
-    """Fills `measured`; says after each seed and text where it is."""
-    for run in subject.runs:
-        if calibrated := _fit(subject, scores, run):
-            measured.fits[run.seed] = calibrated
-        homes = run.domains(subject.main, subject.domains)
-        for domain in (*subject.everywhere, *homes):
-            text = _Text(subject.size, domain, scores, subject, run, distances, measured)
-            if domain in homes:
-                text.measure_home()
-            else:
-                text.measure()
-            yield f"seed {run.seed}, {domain}"
-
-
-def _fit(subject: CbtmSubject, scores: Scores, run: CbtmRun) -> Fit | None:
+def _fit(subject: ReplicateCbtm, scores: Scores, run: CbtmRun) -> Fit | None:
     """A seed's evidence of the main arm, fitted on dev text of the training domains; no other text is opened.
 
     A model of a cluster has read of many domains: left out is the one that fits a domain's dev text best.
     """
     experts = run.experts(subject.main, subject.domains)
-    texts = {domain: ScoredText(subject.size, domain, scores).load(experts, "dev") for domain in subject.domains}
-    return fit(texts, subject.size.block_size, of_its_text)
+    texts = {domain: ScoredText(subject.budget, domain, scores).load(experts, "dev") for domain in subject.domains}
+    return fit(texts, subject.budget.block_size, of_its_text)
 
 
 @dataclass(frozen=True)
 class _Text(ScoredText):
     """The scores of one text under the models of one seed."""
 
-    subject: CbtmSubject
+    measured: CbtmMeasurements
     run: CbtmRun
     distances: Mapping[DistanceKey, Stored]
-    measured: CbtmMeasured
+
+    @property
+    def subject(self) -> ReplicateCbtm:
+        return self.measured.subject
 
     def measure(self) -> None:
         """Adds every loss that the stored scores give."""
         self._keep(SEED, self.one(self.run.seed_expert))
         for arm in (DENSE, DENSE_AT_LESS):
-            self._keep(upcycled(arm), self.one(self.run.moe_expert(arm)))
+            self._keep(System(arm, "moe"), self.one(self.run.moe_expert(arm)))
         main = self.subject.main
-        self._keep(averaged(main), self.one(self.run.average_expert(main)))
+        self._keep(System(main, "average"), self.one(self.run.average_expert(main)))
         for arm in self.subject.arms:
             test = self._load_arm(arm, "test")
             if test is not None:
                 self._measure_arm(arm, test)
-        for arm in smaller_arms(self.subject.size):
+        for arm in smaller_arms(self.subject.budget):
             self._measure_smaller(arm)
 
     def measure_home(self) -> None:
-        """Every model of the main arm by itself, on held-out text of one of its clusters (figure 15)."""
+        """Each model of the main arm on its own, on held-out text of one of its clusters (figure 15)."""
         test = self._load_arm(self.subject.main, "test")
         if test is not None:
             for number, logprobs_X in enumerate(test.logprobs_EX):
@@ -245,7 +217,7 @@ class _Text(ScoredText):
         self._keep(System(arm, "uniform"), self.mixed(PosteriorGate([1.0] * arm.num_models, "prefix"), test))
         if arm == self.subject.main and (fitted := self.measured.fits.get(self.run.seed)):
             gate = PosteriorGate([1.0] * arm.num_models, fitted.rule)
-            self._keep(calibrated(arm), self.mixed(gate, test))
+            self._keep(System(arm, "calibrated"), self.mixed(gate, test))
         dev = self._load_arm(arm, "dev")
         self._keep(System(arm, "cached"), self.cached(test, dev, "prefix"))
         if dev is not None:
@@ -264,8 +236,7 @@ class _Text(ScoredText):
         return open_distances(stored.kept.folder)
 
     def _keep(self, system: System, loss: Loss | None) -> None:
-        if loss is not None:
-            self.measured.losses[system, self.run.seed, self.domain] = loss
+        self.measured.keep(system, self.run.seed, self.domain, loss)
 
 
 def _gate(system: System, arm: Arm) -> ClusterGate:

@@ -1,19 +1,22 @@
-"""Losses from stored scores, for the replications of all papers. Nothing in this module reads the registry.
+"""What was measured of a replication, from stored scores. Nothing in this module reads the registry.
 
 Shapes: E experts, X tokens, N blocks, T positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
-from engine.statistics.bootstrap import Hits, Ints, Loss, Place
+from engine.statistics.bootstrap import Hits, Ints, Loss, Place, Resampled
+from engine.statistics.estimates import NUM_DRAWS
 from engine.text.split_names import HeldOutSplit
 from workbench_studies.core.sizes import Size
+from workbench_studies.core.spec import Replicate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,27 +38,34 @@ ScoreKey = tuple[str, str, str]  # expert, domain, split
 Scores = Mapping[ScoreKey, Stored]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The subject of a replication: its name, seeds, domains and size."""
-
-    name: str
-    seeds: int
-    domains: tuple[str, ...]
-    novel: tuple[str, ...]
-    size: Size
-
-    @property
-    def everywhere(self) -> tuple[str, ...]:
-        return (*self.domains, *self.novel)
-
-
 @dataclass
-class Measured:
-    """All measurements so far."""
+class Measurements:
+    """All measurements of a replication so far; `resampled` once they are complete."""
 
+    subject: Replicate
     losses: dict[Place, Loss] = field(default_factory=dict)
     prior_blocks: dict[str, int] = field(default_factory=dict)  # behind each domain's cached priors
+    num_draws: int = NUM_DRAWS
+
+    @cached_property
+    def resampled(self) -> Resampled:
+        """The losses under bootstrap draws of the text."""
+        return Resampled(self.losses, self.num_draws)
+
+    def keep(self, system: Hashable, seed: int, domain: str, loss: Loss | None) -> None:
+        """Adds a loss, if there is one."""
+        if loss is not None:
+            self.losses[system, seed, domain] = loss
+
+    def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
+        """A system's perplexity, averaged over domains and the seeds that have them; None where it is missing."""
+        return self.resampled.value(system, domains)
+
+    def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:
+        """The two averages that a claim compares, over the seeds with both, as text; empty without scores."""
+        pair = (lower, higher)
+        own = [self.resampled.estimate(pair, domains, lambda *both, n=n: both[n]) for n in range(2)]
+        return " against ".join(f"{one.value:.2f}" for one in own if one)
 
 
 class Loaded(NamedTuple):
