@@ -45,18 +45,8 @@ def knob(default: Any, description: str, *, title: str = "", **bounds: float) ->
     `title` is its label in forms, where its name does not say enough.
     """
     titled = {"title": title} if title else {}
-    return field(default=default, metadata={"description": description, **titled, **_usual(default), **bounds})
-
-
-def _usual(default: Any) -> dict[str, float]:
-    match default:
-        case bool():
-            return {}
-        case int():
-            return {"le": MOST}
-        case float():
-            return {"le": LARGEST}
-    return {}
+    usual = {int: {"le": MOST}, float: {"le": LARGEST}}.get(type(default), {})
+    return field(default=default, metadata={"description": description, **titled, **usual, **bounds})
 
 
 def absurdity(value: Any, has_bound: bool = False) -> str | None:
@@ -94,19 +84,17 @@ def complaints(config: Any) -> list[str]:
     problems = []
     for one in fields(config):
         value = getattr(config, one.name)
-        for name, (holds, words) in _TESTS.items():
+        for name, (holds, relation) in _TESTS.items():
             bound = one.metadata.get(name)
             if bound is not None and value is not None and not holds(value, bound):
-                problems.append(f"{one.name} must be {words} {bound}, but is {value} instead.")
+                problems.append(f"{one.name} must be {relation} {bound}; got {value}.")
                 break
         else:
-            if wanted := _wrong_kind(one.type, value) or absurdity(value, not {"le", "lt"}.isdisjoint(one.metadata)):
-                problems.append(f"{one.name} must be {wanted}, but is {value} instead.")
+            is_fraction = one.type in ("int", "int | None") and isinstance(value, float)
+            wanted = "a whole number" if is_fraction else absurdity(value, not {"le", "lt"}.isdisjoint(one.metadata))
+            if wanted:
+                problems.append(f"{one.name} must be {wanted}; got {value}.")
     return problems
-
-
-def _wrong_kind(annotation: Any, value: Any) -> str | None:
-    return "a whole number" if annotation in ("int", "int | None") and isinstance(value, float) else None
 
 
 class Checked:
@@ -133,7 +121,7 @@ class ModelConfig(Checked):
         super().__post_init__()
         if self.width % self.num_heads:
             raise EngineError(
-                f"width must be a multiple of num_heads, but is {self.width} with {self.num_heads} heads instead.",
+                f"width must be a multiple of num_heads; got {self.width} with {self.num_heads} heads.",
                 "Choose a width that the heads divide.",
             )
 
@@ -330,7 +318,7 @@ class MoeConfig(Checked):
         super().__post_init__()
         if self.active_experts > self.num_experts:
             raise EngineError(
-                f"active_experts must be at most num_experts, but is {self.active_experts} of {self.num_experts}.",
+                f"active_experts must be at most num_experts; got {self.active_experts} of {self.num_experts}.",
                 "Choose fewer active experts, or more experts.",
             )
 

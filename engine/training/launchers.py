@@ -191,7 +191,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         match = _LINE.match(text)
         if match is None:
             raise TrainingError(
-                f"Line {number} of the hostfile {path} must be a host and its slots, but is “{text[:80]}”.",
+                f"Line {number} of the hostfile {path} must be a host and its slots; got “{text[:80]}”.",
                 "Write it as in: gpu1 slots=4",
             )
         hosts.append(Host(match["name"], int(match["slots"] or 1)))

@@ -9,16 +9,15 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.events import Event, Progress
-from engine.selfcheck.law import Checked
+from engine.selfcheck.law import LawVerdict, report
 from engine.selfcheck.laws import LAWS, run_laws
-from engine.selfcheck.report import report
 from jobs.attempt.work import Register, Work
 from workbench.kinds.analysis import SelfCheck
 
 
 def run(work: Work, _: SelfCheck) -> Generator[Event, None, Register]:
     """Checks one law per step. A law that fails is a result; the job itself succeeds."""
-    checked: list[Checked] = []
+    checked: list[LawVerdict] = []
     for one in run_laws(work.settings.device):
         checked.append(one)
         yield Progress(len(checked), len(LAWS), "laws", f"{one.law} {'ok' if one.passed else 'FAILED'}")

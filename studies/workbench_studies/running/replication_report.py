@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.environment import device_name, versions
 from engine.errors import Problem
-from engine.selfcheck.report import device_name, versions
 from engine.text.split import first_in_group
 from jobs.attempt.work import Register, Work, stable_id
 from workbench.answers.cards import JobCard
