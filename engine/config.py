@@ -45,7 +45,7 @@ def knob(default: Any, description: str, *, title: str = "", **bounds: float) ->
     `title` is its label in forms, where its name does not say enough.
     """
     titled = {"title": title} if title else {}
-    usual = {int: {"le": MOST}, float: {"le": LARGEST}}.get(type(default), {})
+    usual = {"le": MOST} if type(default) is int else {"le": LARGEST} if type(default) is float else {}
     return field(default=default, metadata={"description": description, **titled, **usual, **bounds})
 
 

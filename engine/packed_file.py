@@ -151,16 +151,13 @@ def _read_list(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
         )
     members = listed.get("members")
     if not (
-        isinstance(members, dict) and isinstance(listed.get("about"), dict) and all(map(_is_one, members.values()))
+        isinstance(members, dict)
+        and isinstance(listed.get("about"), dict)
+        and all(isinstance(one, dict) for one in members.values())
+        and all(type(one.get("size_bytes")) is int and isinstance(one.get("sha256"), str) for one in members.values())
     ):
         raise DamagedFileError(f"The list in {path} cannot be read.", _AGAIN)
     return dict(listed)
-
-
-def _is_one(member: Any) -> bool:
-    if not isinstance(member, dict):
-        return False
-    return type(member.get("size_bytes")) is int and isinstance(member.get("sha256"), str)
 
 
 @contextmanager

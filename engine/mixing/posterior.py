@@ -207,14 +207,12 @@ class UpdatingGate(PosteriorGate):
         mass = np.logaddexp(older, 0.0)
         return np.logaddexp(log_prior_E + older, posterior_E) - mass, float(mass)
 
-    def next_block(self, belief: Belief) -> Belief:
-        """The belief at the beginning of the next block."""
+    def learn(self, belief: Belief) -> Belief:
+        if belief.position < self.update_every:
+            return belief
         seen_E = self.seen_by(belief).numpy()
         prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, seen_E)
         return self._unseen(torch.from_numpy(prior_E), log_mass)
-
-    def learn(self, belief: Belief) -> Belief:
-        return self.next_block(belief) if belief.position == self.update_every else belief
 
 
 class PosteriorStream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import cast
 
 import torch
 
+from engine.analysis.removal import tensor_hashes
 from engine.config import TrainingConfig
 from engine.events import Event, Step
 from engine.files import ArtifactRef, sha256_of
@@ -43,13 +43,13 @@ def adding_touches_nothing(bed: TestBed) -> Iterator[Finding]:
     The control counts the tensors of the trained expert that changed.
     """
     model = bed.model()
-    before = _hashes(model)
+    before = tensor_hashes(model.state_dict())
     model.add_expert("new", copy_of="law")
     model.add_expert("given", state=model.expert_state("code"))
-    added = _hashes(model)
+    added = tensor_hashes(model.state_dict())
     for _ in train(model, bed.texts(["new"]), TRAINING, bed.new_folder(), only_experts=["new"]):
         pass
-    after = _hashes(model)
+    after = tensor_hashes(model.state_dict())
     yield Finding(_num_changed(before, added), _num_changed(added, after))
     others = {name: sha256 for name, sha256 in added.items() if ".experts.new." not in name}
     yield Finding(_num_changed(others, after), _num_changed(added, after))
@@ -60,7 +60,9 @@ def moving_changes_nothing(bed: TestBed) -> Iterator[Finding]:
 
     The controls change one document, and use another expert.
     """
-    original = _write_text(bed.new_folder())
+    original = bed.new_folder()
+    for number in range(DOCUMENTS):  # a file for each
+        (original / f"{number}.txt").write_text(f"In case {number} the court held that.\n" * 3, encoding="utf-8")
     before = _packed(bed, original)
     moved = original.rename(bed.new_folder() / "moved")
     for file in moved.iterdir():
@@ -106,23 +108,9 @@ def _losses(bed: TestBed, model: MultiExpertModel, folder: Path, stop_after: int
     return losses
 
 
-def _hashes(model: MultiExpertModel) -> dict[str, str]:
-    """The SHA-256 of every tensor by its name."""
-    return {
-        name: hashlib.sha256(tensor.cpu().numpy().tobytes()).hexdigest() for name, tensor in model.state_dict().items()
-    }
-
-
 def _num_changed(before: Mapping[str, str], after: Mapping[str, str]) -> int:
     """The number of items that were removed or changed."""
     return sum(after.get(name) != sha256 for name, sha256 in before.items())
-
-
-def _write_text(folder: Path) -> Path:
-    """A folder with one file for each document."""
-    for number in range(DOCUMENTS):
-        (folder / f"{number}.txt").write_text(f"In case {number} the court held that.\n" * 3, encoding="utf-8")
-    return folder
 
 
 def _packed(bed: TestBed, text: Path) -> dict[str, str]:

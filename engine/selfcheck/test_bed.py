@@ -64,8 +64,6 @@ _NOISE = 0.1  # added to fresh weights: the context matters, experts differ clea
 class TestBed:
     """Small deterministic models, texts and clusters on one device, and a folder for files."""
 
-    __test__ = False  # for pytest: no test class
-
     __test__ = False  # not a class of tests, whatever its name begins with
 
     def __init__(self, device: torch.device, folder: Path) -> None:

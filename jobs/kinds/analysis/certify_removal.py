@@ -14,9 +14,8 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from engine.analysis.extraction import (
-    CONFIDENCE,
     Extraction,
-    Mixed,
+    MixtureSampler,
     Pieces,
     choose_pieces,
     compare,
@@ -29,6 +28,7 @@ from engine.events import Event
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble
 from engine.mixing.posterior import PosteriorGate
+from engine.statistics.estimates import LEVEL
 from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.tokenizer import load_tokenizer
@@ -185,9 +185,9 @@ class _Comparison:
         read = [Tokens.open(folder, self.spec.split).array for folder in texts]
         blocks = choose_blocks(read, self.spec.block_size, len(without), models.vocab_size)
         yield from write_distributions(models, without, gate, blocks, self.work.folder)
-        mixed = Mixed(models, _ids(self.own.with_expert), self._gate(self.own.with_expert))
+        mixed = MixtureSampler(models, _ids(self.own.with_expert), self._gate(self.own.with_expert))
         with_expert = yield from self._go_on(mixed)
-        without_expert = yield from self._go_on(Mixed(models, without, gate))
+        without_expert = yield from self._go_on(MixtureSampler(models, without, gate))
         return blocks, {"with_expert": with_expert, "without_expert": without_expert}
 
     def never_loaded(self, blocks: Sequence[Block]) -> Generator[Event, None, Identity]:
@@ -201,10 +201,10 @@ class _Comparison:
         if self.inputs.retrained is None:
             return {}
         models = self._load(self.inputs.retrained)
-        mixed = Mixed(models, _ids(self.own.without_domain), self._gate(self.own.without_domain))
+        mixed = MixtureSampler(models, _ids(self.own.without_domain), self._gate(self.own.without_domain))
         return {"without_domain": (yield from self._go_on(mixed))}
 
-    def _go_on(self, mixed: Mixed) -> Generator[Event, None, Tensor]:
+    def _go_on(self, mixed: MixtureSampler) -> Generator[Event, None, Tensor]:
         sampling = SamplingConfig(temperature=self.spec.temperature, seed=self.spec.seed)
         unused_rows = load_tokenizer(next(iter(self.inputs.full)).folder).unused_rows(mixed.models.vocab_size)
         return (yield from _last(generate_continuations(mixed, self.pieces, sampling, unused_rows)))
@@ -270,7 +270,7 @@ def _findings(
             "continuation_length": spec.continuation_length,
             "temperature": spec.temperature,
             "seed": spec.seed,
-            "confidence": CONFIDENCE,
+            "confidence": LEVEL,
             **asdict(extraction),
         },
         "not_removed": inputs.not_removed,

@@ -12,12 +12,11 @@ from engine.analysis.fewshot.prompts import Episode
 from engine.analysis.fewshot.routing import Accuracies
 from engine.analysis.fewshot.tasks import Task
 from engine.loading.plan import GenerationPlan
-from engine.statistics.estimates import student_mean
+from engine.statistics.estimates import LEVEL, student_mean
 from workbench.answers.posteriors import Manifest
 from workbench.kinds.analysis import Classify
 from workbench.registry.clusters.cluster_routing import ClusterWords
 
-CONFIDENCE = 0.95  # of the intervals
 _TOP_CLUSTERS = 3  # of each task (table 10)
 _CUT_TO = 60  # characters of a label's word
 UPDATING = "Updating routing sees the correct answers of earlier test examples; no other routing does."
@@ -79,7 +78,7 @@ def findings(
         "num_experts": len(planned.experts),
         "normalise": spec.normalise,
         "newest_weight": spec.newest_weight,
-        "confidence": CONFIDENCE,
+        "confidence": LEVEL,
         "manifest": Manifest.of(planned).model_dump(),
         "rows": rows,
         "tasks": [_task_json(name, seeds, planned, words) for name, seeds in by_task.items()],
@@ -101,10 +100,8 @@ def _row(what: Mapping[str, Any], shares: Mapping[str, Sequence[float]]) -> dict
         "top_k": None,
         "expert": "",
         **what,
-        "average": asdict(student_mean(averages, CONFIDENCE)),
-        "tasks": {
-            task: {**asdict(student_mean(values, CONFIDENCE)), "seeds": list(values)} for task, values in shares.items()
-        },
+        "average": asdict(student_mean(averages)),
+        "tasks": {task: {**asdict(student_mean(values)), "seeds": list(values)} for task, values in shares.items()},
     }
 
 

@@ -17,9 +17,7 @@ from workbench.registry.database import reading
 
 HOLDS = LawVerdict("L1", "a law that holds", "bit-equal", True, 0.0, 0.5, 0.1)
 FAILS = LawVerdict("L9", "a law that does not", "1e-5", False, 0.25, 0.5, 0.1, "The deviation must be at most 1e-05.")
-CRASHED = LawVerdict(
-    "L7", "a law that broke", "bit-equal", False, None, None, 0.1, "RuntimeError: [red]stuck[/red]"
-)
+CRASHED = LawVerdict("L7", "a law that broke", "bit-equal", False, None, None, 0.1, "RuntimeError: [red]stuck[/red]")
 
 
 @pytest.fixture
