@@ -157,14 +157,14 @@ class AdaptingConfig(Checked):
     clip: float = knob(0.1, "Gradient clipping: largest norm of all gradients together; 0: no clipping.", ge=0)
     separate_conversations: bool = knob(
         False,
-        "Each conversation of a block attends to itself alone and has positions of its own, instead of reading the "
+        "Each conversation of a block attends only to itself and has positions of its own, instead of reading the "
         "ones before it (neat_packing of LLaMA-Factory; reset_attention_mask with reset_position_ids of Megatron).",
         title="Keep attention inside each conversation",
     )
     precision: Precision = knob(
         "auto",
         "Precision of the forward and backward pass: fp32, bf16, or auto (bf16 on GPUs that have it, fp32 elsewhere); "
-        "what is trained is held in float32. bf16_weights: bf16, and what is trained is held in bf16, too, with its "
+        "what is trained is held in float32. bf16_weights: bf16, and what is trained is also held in bf16, with its "
         "gradients: 12 bytes a parameter instead of 16, with AdamW's moments in float32 (in one process).",
     )
     optimizer: Optimizer = knob(
@@ -287,7 +287,7 @@ class LoraConfig(Checked):
         "LoRA: the linear maps that get an adapter: attention (MoDE's table 2), feed-forward networks (ffn), or all.",
     )
     embeddings: bool = knob(
-        False, "LoRA: the vectors by which tokens enter the model get an adapter, too (a row of MoDE's table 2)."
+        False, "LoRA: the vectors by which tokens enter the model also get an adapter (a row of MoDE's table 2)."
     )
 
 

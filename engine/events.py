@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-BACKBONE = "backbone"  # what it is called beside the parts of an expert of MoDE, none of which may be called so
+BACKBONE = "backbone"  # its name next to those of an expert's parts in MoDE; no part may have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """The least that a training takes, in bytes, by its shapes alone; `sentence` is for its log.
+    """The least that a training takes, in bytes, by the shapes of its tensors; `sentence` is for its log.
 
     Of one process; activations, libraries and working copies come on top.
     """

@@ -57,7 +57,7 @@ class SampleFacts:
 
     `num_divided` documents have the vector of a document of another cluster, and `arbitrary` clusters consist mostly
     of such documents: any others would do as well. `unspaced_share` of the letters that tf-idf read are in text
-    without blanks between words, of which whole clauses count as one word.
+    without blanks between words, where whole clauses count as one word.
     """
 
     num_divided: int = 0

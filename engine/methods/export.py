@@ -13,7 +13,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 def export_model(method: Method, base: ArtifactRef, expert: ArtifactRef, folder: Path) -> None:
     """Writes an expert with its base as one model: config, safetensors in their stored precision, and tokenizer.
 
-    Raises ModelError for an expert that is no plain decoder with its base, DamagedFileError before a damaged byte is
+    Raises ModelError for an expert that with its base is not a plain decoder, DamagedFileError before a damaged byte is
     used.
     """
     save_model(method.load_full_model(base, expert), base.folder, folder)

@@ -20,7 +20,7 @@ VISIBLE = 1e-3  # controls must be above this: far above every limit, far below 
 
 
 @dataclass(frozen=True)
-class Finding:
+class LawFinding:
     """One measurement: the deviation of the engine, and of a control that breaks the law on purpose."""
 
     deviation: float
@@ -35,7 +35,7 @@ class Law:
     sentence: str
     tolerance: str
     limit: float
-    check: Callable[[TestBed], Iterator[Finding]]
+    check: Callable[[TestBed], Iterator[LawFinding]]
 
 
 @dataclass(frozen=True)

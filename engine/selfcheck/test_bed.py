@@ -81,7 +81,7 @@ class TestBed:
         return model.to(self.device)
 
     def mode_model(self, parts: Sequence[str], family: Family = "llama", num_blocks: int = 2) -> ModeModel:
-        """Parts beside a backbone, each independent of the others. A new model each time, as above."""
+        """Parts next to a backbone, each independent of the others. A new model each time, as above."""
         shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
         lm = fresh_model(shape, _VOCAB, seed=7)
         _disturb(lm.parameters(), _NOISE, torch.Generator().manual_seed(11))

@@ -35,7 +35,7 @@ class Estimate:
     by_seed: tuple[float, ...]
 
     def over_seeds(self, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
-        """The same with an interval that is nowhere narrower than Student's over its seeds alone, within `bounds`.
+        """The same with an interval that is nowhere narrower than Student's over only its seeds, within `bounds`.
 
         Of a single seed it stays as it is.
         """

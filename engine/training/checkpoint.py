@@ -127,7 +127,7 @@ def _of_kind(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
 
 
 def _part_names(rank: int) -> tuple[str, str]:
-    """The file of a process, and the list beside it."""
+    """The file of a process, and its list."""
     return f"part-{rank:05d}.safetensors", f"part-{rank:05d}.json"
 
 

@@ -55,7 +55,7 @@ class ProcessGroup:
         """Sums gradients in place over the processes that have the expert; over all for None."""
 
     def join_forward(self, model: TrainableModel, num_positions: int) -> None:
-        """Takes part in a forward pass without gradients of which this process has no row, if others need it to."""
+        """Takes part in a forward pass without gradients in which this process has no row, if others need it to."""
 
     def step(self) -> None:
         """Called before each update, once this process has its gradients."""

@@ -3,7 +3,7 @@
     BOS token, demonstration, blank line, …, demonstration, blank line, question
 
 The options scored after a prompt are the words of all labels, as tokens. A prompt that does not fit loses
-demonstrations, the first ones first; a question that does not fit by itself loses its first tokens.
+demonstrations, the first ones first; a question that is too long on its own loses its first tokens.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class HiddenStateEmbedder(Embedder[str]):
 
     @property
     def rounding(self) -> float:
-        """A text beside longer ones is padded, which changes the last bits of its states."""
+        """A text in a batch with longer ones is padded, which changes the last bits of its states."""
         return max(super().rounding, float(torch.finfo(self._lm.dtype).eps))
 
     @cached_property

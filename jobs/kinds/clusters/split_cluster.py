@@ -12,7 +12,7 @@ from engine.clusters import edits
 from engine.clusters.centroids import squared_distances
 from engine.clusters.config import ClusterConfig
 from engine.clusters.documents import ClusteredDocuments
-from engine.clusters.edits import Part
+from engine.clusters.edits import ClusterSplit
 from engine.clusters.fitting import Fitted, embed, find_apart, means, require_enough
 from engine.clusters.sources import write_sample
 from engine.events import Event
@@ -42,7 +42,9 @@ def _to_fit(documents: ClusteredDocuments, members_M: np.typing.NDArray[np.intp]
     return np.sort(chosen)
 
 
-def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Generator[Event, None, tuple[Part, int]]:
+def _divide(
+    table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster
+) -> Generator[Event, None, tuple[ClusterSplit, int]]:
     """Fits clusters on the chosen documents of a table and assigns the others to the nearest.
 
     Also the number of documents that have the vector of a document of another part.
@@ -56,4 +58,4 @@ def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Gen
     if fitted.words.embedder is not fitted.clustering.embedder:
         in_words_MD = yield from embed(table, fitted.words.embedder)
         words_PD = means(in_words_MD, labels_M, spec.num_clusters)
-    return Part(vectors_MD, labels_M, clusters.centres_KD, words_PD), facts.num_divided
+    return ClusterSplit(vectors_MD, labels_M, clusters.centres_KD, words_PD), facts.num_divided

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.analysis.efficiency import Measured, speedup
+from engine.analysis.efficiency import MeasuredCost, speedup
 from engine.models.flops import elm_flops
 from engine.statistics.bootstrap import Resampled
 from engine.statistics.estimates import Estimate, Floats
@@ -194,7 +194,7 @@ def efficiency(evidence: CbtmEvidence) -> list[Row]:
     return rows
 
 
-def _curve(evidence: CbtmEvidence, number: int) -> list[Measured]:
+def _curve(evidence: CbtmEvidence, number: int) -> list[MeasuredCost]:
     """Perplexity by operations: the seed model, the smaller budget, the full one; the seed model's cost is in all."""
     points = (
         (SEED, 0),
@@ -205,7 +205,7 @@ def _curve(evidence: CbtmEvidence, number: int) -> list[Measured]:
     estimate = [
         (evidence.resampled.average(one, evidence.subject.domains), _flops(evidence, num)) for one, num in points
     ]
-    return [Measured(one.value, before + cost) for one, cost in estimate if one]
+    return [MeasuredCost(one.value, before + cost) for one, cost in estimate if one]
 
 
 def _flops(evidence: CbtmEvidence, num_tokens: int, num_clusters: int = 1) -> float:

@@ -16,7 +16,7 @@ import torch
 from engine.environment import versions
 from engine.errors import ModelError
 from engine.selfcheck import decoding_laws, laws, persistence_laws, test_bed
-from engine.selfcheck.law import Finding, Law, LawVerdict, gap, judge, relative_gap, report, worst
+from engine.selfcheck.law import Law, LawFinding, LawVerdict, gap, judge, relative_gap, report, worst
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.selfcheck.test_bed import TestBed, every_gate
 
@@ -65,8 +65,10 @@ def test_a_generation_that_says_nothing_proves_nothing(monkeypatch: Patch) -> No
     assert (result.control, "proves nothing" in result.message) == (0, True)
 
 
-@pytest.mark.parametrize("findings", [[], [Finding(math.nan, 1.0)], [Finding(0.0, 1.0), Finding(math.nan, 1.0)]])
-def test_what_is_no_number_or_was_not_measured_never_passes(findings: list[Finding]) -> None:
+@pytest.mark.parametrize(
+    "findings", [[], [LawFinding(math.nan, 1.0)], [LawFinding(0.0, 1.0), LawFinding(math.nan, 1.0)]]
+)
+def test_what_is_no_number_or_was_not_measured_never_passes(findings: list[LawFinding]) -> None:
     law = Law("L0", "", "exact", 0, lambda _: iter(findings))
     result = judge(law, TestBed(torch.device("cpu"), laws.Path()))
     assert not result.passed
