@@ -47,9 +47,9 @@ from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.events import Step  # noqa: E402
 from engine.files import write_manifest  # noqa: E402
 from engine.methods.multi_expert_files import new_placement  # noqa: E402
+from engine.models.expert_model import trainable  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
-from engine.models.trainable_model import trainable  # noqa: E402
 from engine.text.blocks import Tokens  # noqa: E402
 from engine.training import run_state  # noqa: E402
 from engine.training.checkpoint import (  # noqa: E402

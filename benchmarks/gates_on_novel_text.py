@@ -37,8 +37,7 @@ from engine.mixing.cluster import ClusterPosteriorGate, Routing  # noqa: E402
 from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.statistics.bootstrap import Change, Loss, Resampled  # noqa: E402
-from engine.text.blocks import Tokens  # noqa: E402
-from engine.text.eval_sample import EvalSample  # noqa: E402
+from engine.text.blocks import EvalSample, Tokens  # noqa: E402
 from engine.text.split_names import HeldOutSplit  # noqa: E402
 from engine.text.tokenizer import Tokenizer  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
@@ -225,13 +224,13 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
     """The stored scores of a mixture in a workbench's folder."""
 
     from ui.generation.mix_names import with_clustering_id
-    from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
-    from workbench.answers.mixture_request import MixtureRequest
+    from workbench.analysis.scores import load_counted, load_distances, load_places, load_scores, scored_domains
     from workbench.registry.database import reading
     from workbench.registry.experts import domains_of
     from workbench.requests.planning import plan
     from workbench.schema.tables import Expert
     from workbench.settings import read_settings
+    from workbench.specs.requests import MixtureRequest
     from workbench.store.storage import get_storage
 
     settings = read_settings(home.absolute())
@@ -244,7 +243,7 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
 
         def text(domain: str, rows: Sequence[Any]) -> DevText:
             nonlocal left_out
-            scores_EX, block_size = load(storage, rows)
+            scores_EX, block_size = load_scores(storage, rows)
             distances = None
             if planned.route:
                 try:
@@ -252,8 +251,8 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
                 except ScoresError as error:
                     left_out = error.problem
             own = frozenset(place for place, one in enumerate(homes) if domain in one)
-            documents_N = places(storage, rows[0])[1]
-            return DevText(domain, scores_EX, block_size, documents_N, own, distances, counted(storage, rows[0]))
+            documents_N = load_places(storage, rows[0])[1]
+            return DevText(domain, scores_EX, block_size, documents_N, own, distances, load_counted(storage, rows[0]))
 
         trained = set().union(*homes)
         dev = [text(*one) for one in scored_domains(session, planned, "dev").items() if one[0] in trained]
@@ -269,13 +268,13 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
 
     from engine.text.split import read_split
     from engine.text.tokenizer import load_tokenizer
-    from workbench.analysis.scores import places, scored_domains
-    from workbench.answers.mixture_request import MixtureRequest
+    from workbench.analysis.scores import load_places, scored_domains
     from workbench.registry.database import reading
-    from workbench.registry.tokenizers import tokens_key
+    from workbench.registry.experts import tokens_key
     from workbench.requests.planning import plan
     from workbench.schema.tables import Domain
     from workbench.settings import read_settings
+    from workbench.specs.requests import MixtureRequest
     from workbench.store.artifacts import find_artifact
     from workbench.store.storage import get_storage
 
@@ -300,7 +299,7 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
                 packed = find_artifact(session, tokens_key(rows[text.domain].id, tokenizer.sha256))
                 assert packed is not None, "its tokens were scored"
                 tokens = Tokens.open(storage.kept(packed).folder, split)
-                sample = EvalSample(tokens, text.block_size, places(storage, shown[text.domain][0])[0])
+                sample = EvalSample(tokens, text.block_size, load_places(storage, shown[text.domain][0])[0])
                 changed.append(replace(text, distances=_distances(clustering, tokenizer, sample)))
             return changed
 

@@ -29,17 +29,17 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
-from engine.methods.mode.active_experts import ActiveExperts  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.methods.mode.sharding.backbone import connected  # noqa: E402
 from engine.methods.mode.sharding.experts import serve  # noqa: E402
 from engine.methods.mode.sharding.messages import control_group  # noqa: E402
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup  # noqa: E402
+from engine.methods.parts.active_parts import ActiveParts  # noqa: E402
+from engine.models.expert_model import trainable  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
-from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup  # noqa: E402
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
@@ -188,7 +188,7 @@ def expert_process(rank: int, setting: Setting) -> None:
     dist.destroy_process_group()
 
 
-def stepping(active: ActiveExperts, ids: torch.Tensor, team: ProcessGroup) -> Callable[[], None]:
+def stepping(active: ActiveParts, ids: torch.Tensor, team: ProcessGroup) -> Callable[[], None]:
     """One whole update: forward, loss, backward, clip, Adam."""
     optimizer = make_optimizer(trainable(active, active.keys), TRAINING)
     rows = Rows.all_to(active.keys[0], len(ids))
@@ -211,11 +211,11 @@ def measure(setting: Setting, config: ModeConfig, device: torch.device, rounds: 
     full, shared = size.model(config, keys, device), size.model(config, [], device)
     seconds: dict[str, list[float]] = {"one": [], "mpmd": []}
     with connected(shared, "") as shards:
-        active = ActiveExperts(shared, keys, "all")
+        active = ActiveParts(shared, keys, "all")
         team = ShardedProcessGroup(shards, active, TRAINING)
         team.broadcast(0)
         steps = {
-            "one": stepping(ActiveExperts(full, keys, "all"), ids, SINGLE_PROCESS),
+            "one": stepping(ActiveParts(full, keys, "all"), ids, SINGLE_PROCESS),
             "mpmd": stepping(active, ids, team),
         }
         for number in range(rounds + 2):

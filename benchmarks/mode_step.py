@@ -23,13 +23,13 @@ from torch import nn  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
-from engine.methods.mode.active_experts import ActiveExperts  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
+from engine.methods.parts.active_parts import ActiveParts  # noqa: E402
+from engine.models.expert_model import trainable  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape, training_flops  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
-from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
 from training_step import step_function  # noqa: E402
@@ -89,7 +89,7 @@ def main() -> None:
     plain = fresh_model(shape, requested.vocabulary).to(requested.device).train()
     mode = ModeModel(copy.deepcopy(plain), config.num_blocks)
     mode.add_expert("law", config)
-    active = ActiveExperts(mode, ["law"], "law").train()
+    active = ActiveParts(mode, ["law"], "law").train()
     ids = torch.randint(0, requested.vocabulary, (requested.sequences, requested.block + 1), device=requested.device)
     rows = Rows.all_to("law", requested.sequences)
     forwards: dict[str, Forward] = {

@@ -21,7 +21,7 @@ from collections.abc import Callable  # noqa: E402
 import torch  # noqa: E402
 
 from decoding import mixture_decode, requested_models  # noqa: E402
-from engine.loading.served_precision import computes_in, hold_in  # noqa: E402
+from engine.loading.loaded_base import computes_in, hold_in  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
 from harness.benchmark import Figure, report, seconds_of  # noqa: E402

@@ -21,7 +21,7 @@ import torch  # noqa: E402
 from decoding import requested_models  # noqa: E402
 from engine.inference.scores import score_text  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
-from engine.text.eval_sample import eval_sample  # noqa: E402
+from engine.text.blocks import eval_sample  # noqa: E402
 from harness.benchmark import Figure, report  # noqa: E402
 
 

@@ -38,7 +38,7 @@ from engine.config import ModelConfig  # noqa: E402
 from engine.files import ArtifactRef, new_folder  # noqa: E402
 from engine.inference.ensemble import Ensemble, Group, group_of  # noqa: E402
 from engine.inference.mixing import Mixing  # noqa: E402
-from engine.loading.model_cache import ModelCache  # noqa: E402
+from engine.loading.loaded_base import ModelCache  # noqa: E402
 from engine.methods import multi_expert_files  # noqa: E402
 from engine.methods.multi_expert_files import load_experts, save_base, save_expert  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402

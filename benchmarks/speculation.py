@@ -31,9 +31,8 @@ from torch.nn.functional import cross_entropy  # noqa: E402
 from engine.config import ModelConfig, SamplingConfig  # noqa: E402
 from engine.events import Token  # noqa: E402
 from engine.inference.ensemble import Ensemble, Group  # noqa: E402
-from engine.inference.generate import generate  # noqa: E402
+from engine.inference.generate import DraftCount, generate  # noqa: E402
 from engine.inference.shared_passes import SharedPasses  # noqa: E402
-from engine.inference.speculation import DraftCount  # noqa: E402
 from engine.methods.multi_expert_files import new_placement  # noqa: E402
 from engine.mixing.base import FixedGate, Gate  # noqa: E402
 from engine.mixing.evidence import named  # noqa: E402

@@ -27,8 +27,8 @@ from engine.config import ModelConfig  # noqa: E402
 from engine.files import ArtifactRef, folder_size, new_folder  # noqa: E402
 from engine.loading.loaded_base import LoadedBase  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
-from engine.methods.mode.files import save_parts  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
+from engine.methods.parts.files import save_parts  # noqa: E402
 from engine.models.families import fresh_model, load_model  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
 from harness.benchmark import Figure, Options, report, seconds_of  # noqa: E402

@@ -39,7 +39,6 @@ from engine.mixing.gates.posterior import EvidenceConfig, PosteriorGateConfig  #
 from engine.mixing.gates.updating import UpdatingGateConfig  # noqa: E402
 from harness.benchmark import Figure, Options, report, resident_bytes, seconds_of  # noqa: E402
 from workbench.analysis import perplexity_tables  # noqa: E402
-from workbench.answers.mixture_request import MixtureRequest  # noqa: E402
 from workbench.questions.perplexities import mix_scores  # noqa: E402
 from workbench.registry import (  # noqa: E402
     database,
@@ -49,7 +48,7 @@ from workbench.registry import (  # noqa: E402
 from workbench.registry.clusters.cluster_routing import distances_key  # noqa: E402
 from workbench.schema.tables import Artifact, Cluster, Clustering, Corpus, Domain, new_id  # noqa: E402
 from workbench.settings import Settings  # noqa: E402
-from workbench.specs.requests import MixtureSpec  # noqa: E402
+from workbench.specs.requests import MixtureRequest, MixtureSpec  # noqa: E402
 from workbench.store import artifacts  # noqa: E402
 from workbench.store.storage import Storage, get_storage  # noqa: E402
 

@@ -17,10 +17,10 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
+from engine.models.expert_model import trainable  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
-from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup, clip_and_step, gradient_groups, make_optimizer  # noqa: E402
 from harness.benchmark import Figure, Options, report, seconds_of  # noqa: E402
 

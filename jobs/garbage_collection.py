@@ -25,9 +25,8 @@ from workbench.settings import Settings
 from workbench.store import artifacts, ownership, rebuild, tombstones
 from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS
 from workbench.store.rebuild import Rebuilt
-from workbench.store.records import remove_leftovers
 from workbench.store.row_records import claim_unowned, refresh_records
-from workbench.store.storage import StoredIds, get_storage
+from workbench.store.storage import StoredIds, get_storage, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 
 GRACE_SECONDS = 24 * 3600.0  # longer than any job needs from its last artifact to its row
@@ -156,7 +155,7 @@ def restore(settings: Settings, entries: Sequence[Trashed]) -> Rebuilt:
         if storage.shared is not None:  # from which they may have been removed
             list(storage.upload_missing([entry.id for entry in deleted]))
     folders = [entry for entry in entries if entry.kind == "job"]
-    report.left += rebuild.put_back(jobs_trash(settings), folders, settings.jobs_folder)[1]
+    report.left += rebuild.restore_entries(jobs_trash(settings), folders, settings.jobs_folder)[1]
     return report
 
 

@@ -28,9 +28,9 @@ from workbench.errors import StorageError
 from workbench.integrity.check import See, check_store
 from workbench.job_records import leases
 from workbench.registry import backups, database
+from workbench.registry.backups import copy_rows, has_rows
 from workbench.schema.tables import Artifact, Job, User
 from workbench.settings import Settings
-from workbench.store.row_copy import copy_rows, has_rows
 from workbench.store.storage import OWNER, RECORDS
 
 _ID = re.compile("[0-9a-f]{32}")

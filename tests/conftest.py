@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from engine.inference import generate
 from engine.inference.sampling import make_generator
+from tests.toy_packages import SHAPE, WORDS, do, plugged_in
 from ui.generation import model_host
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
@@ -77,3 +78,32 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
     request.getfixturevalue("home")
     with database.transaction() as one:
         yield one
+
+
+@pytest.fixture
+def installed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The package in the test's folder, installed for this process and those that it starts."""
+    with plugged_in(request.path.parent):
+        yield
+
+
+@pytest.fixture(scope="session")
+def seeded_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path) -> Path:
+    """A home with two domains and the model `seed`. Made once."""
+    folder = tmp_path_factory.mktemp("seeded")
+    shutil.copy(empty_registry, folder / "registry.db")
+    settings = Settings(home=folder)
+    for name, words in WORDS.items():
+        (folder / name).mkdir()
+        for number in range(40):
+            (folder / name / f"{number}.txt").write_text(f"{number} {words * 8}", encoding="utf-8")
+        do({"kind": "import-corpus", "name": name, "path": str(folder / name)}, settings)
+    do({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE}, settings)
+    database.close_engines()
+    return folder
+
+
+@pytest.fixture
+def seeded(home: Path, seeded_home: Path) -> Path:
+    """A copy of that home."""
+    return Path(shutil.copytree(seeded_home, home, dirs_exist_ok=True))

@@ -51,7 +51,8 @@ def install(folder: Path, module: str, code: str, group: str, entry_point: str) 
     ("title", "package", "modules"),
     [
         ("A gate", "toy_gate/toy_gate", ("gate",)),
-        ("A method", "toy_method/site/toy_method", ("descriptor", "placement")),
+        ("A method", "toy_method/toy_method", ("descriptor", "placement")),
+        ("A method with a model of its own", "toy_method_with_its_own_model/toy_heads", ("descriptor", "model")),
         ("A kind of job", "toy_kind/toy_kind", ("kind", "runner", "screen")),
         ("A question", "toy_question", ("toy_question",)),
         ("A sort of report", "toy_report/toy_report", ("report",)),

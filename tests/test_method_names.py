@@ -1,47 +1,134 @@
-"""Only a method's own folder knows it by its name; everybody else asks its descriptor what it can do."""
+"""Only a method's or kind's own files know it by name; everybody else asks its descriptor what it is."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.methods.registry import methods
+from workbench.kinds.kind import known_kinds
 
 ROOT = Path(__file__).parents[1]
-OWN = ROOT / "engine/methods"
-CONSTANTS = ("MODE", "AVERAGE", "DENSE", "DEMIX")  # names that a descriptor is imported under
+METHODS = ROOT / "engine/methods"
+UNKNOWN = object()
 
 
-def compared(tree: ast.AST) -> Iterator[ast.expr]:
-    """What a module compares, or matches, each member of a collection for itself."""
-    for node in ast.walk(tree):
-        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
-        sides += [node.value] if isinstance(node, ast.MatchValue) else []
-        for side in sides:
-            yield from side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]
+class Module:
+    """A module's tree, and what the names in it stand for where that is known without running it."""
+
+    def __init__(self, code: str) -> None:
+        self.tree = ast.parse(code)
+        self._imported: dict[str, tuple[str, str]] = {}
+        self._assigned: dict[str, ast.expr] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                self._imported |= {one.asname or one.name: (node.module, one.name) for one in node.names}
+            if isinstance(node, ast.Import):
+                self._imported |= {one.asname: (one.name, "") for one in node.names if one.asname}
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                self._assigned |= {one.id: node.value for one in targets if isinstance(one, ast.Name)}
+
+    def compared(self) -> Iterator[tuple[int, object]]:
+        """The known values that are compared, matched, or looked up in a table, with their lines."""
+        for node in ast.walk(self.tree):
+            sides: list[ast.expr | None] = []
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+            elif isinstance(node, ast.MatchValue):
+                sides = [node.value]
+            elif isinstance(node, ast.Dict) and _is_table(node.keys):
+                sides = list(node.keys)
+            for side in sides:
+                yield from ((node.lineno, value) for value in _each(self.value_of(side)))
+
+    def value_of(self, node: ast.expr | None) -> Any:
+        """The value of an expression of constants, imported names and calls that find a descriptor."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            return [self.value_of(one) for one in node.elts]
+        if isinstance(node, ast.Attribute):
+            return getattr(self.value_of(node.value), node.attr, UNKNOWN)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+            "get_method",
+            "kind_named",
+            "frozenset",
+            "set",
+        ):
+            with suppress(Exception):
+                return self.value_of(node.func)(*map(self.value_of, node.args))
+        if isinstance(node, ast.Name):
+            return self._value_of_name(node.id)
+        return UNKNOWN
+
+    def _value_of_name(self, name: str) -> Any:
+        if name in self._imported:
+            module, attribute = self._imported[name]
+            return _imported(module, attribute) if module.partition(".")[0] in PACKAGES else UNKNOWN
+        value = self._assigned.pop(name, None)  # a name that is assigned from itself is not known
+        try:
+            return UNKNOWN if value is None else self.value_of(value)
+        finally:
+            if value is not None:
+                self._assigned[name] = value
 
 
-def comparisons(code: str) -> list[int]:
-    """The lines that compare something with the name of a method."""
-    return [node.lineno for node in compared(ast.parse(code)) if _is_method(node)]
+PACKAGES = ("engine", "workbench", "jobs", "ui")
 
 
-def _is_method(node: ast.expr) -> bool:
-    if isinstance(node, ast.Constant):
-        return node.value in methods()
-    is_name = isinstance(node, ast.Attribute) and node.attr == "name" and isinstance(node.value, ast.Name)
-    return is_name and node.value.id in CONSTANTS  # type: ignore[attr-defined]
+@cache
+def _imported(module: str, attribute: str) -> Any:
+    with suppress(Exception):
+        value = import_module(module)
+        return getattr(value, attribute) if attribute else value
+    return UNKNOWN
 
 
-def test_nobody_compares_a_methods_name() -> None:
-    files = [path for package in ("engine", "workbench", "jobs", "ui") for path in (ROOT / package).rglob("*.py")]
-    others = [path for path in files if not path.is_relative_to(OWN)]
+def _is_table(keys: list[ast.expr | None]) -> bool:
+    """Whether a literal is a table by name: of several names, and all of methods or all of kinds."""
+    values = {key.value for key in keys if isinstance(key, ast.Constant)}
+    return len(values) == len(keys) > 1 and any(values <= {*known} for known in (methods(), known_kinds()))
+
+
+def _each(value: Any) -> Iterator[object]:
+    """A value, or each in a collection, also the value of a member of an enumeration."""
+    if isinstance(value, list | tuple | set | frozenset):
+        for one in value:
+            yield from _each(one)
+    elif value is not UNKNOWN:
+        yield value
+
+
+def comparisons(code: str, own: Collection[str] = ()) -> list[str]:
+    """The lines that compare something with the name of a method or a kind, but for the own ones."""
+    named = {*methods(), *known_kinds()} - {*own}
+    return [f"{line}: {value}" for line, value in Module(code).compared() if isinstance(value, str) and value in named]
+
+
+def own_kinds(path: Path) -> list[str]:
+    """The kinds that a file belongs to: those that it defines, and the one that it runs or shows."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return [
+        name
+        for name, kind in known_kinds().items()
+        if kind.spec.__module__ == module or (path.parents[1].name == "kinds" and path.stem == name.replace("-", "_"))
+    ]
+
+
+def test_nobody_compares_the_name_of_a_method_or_kind() -> None:
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    others = [path for path in files if not path.is_relative_to(METHODS)]
     assert len(others) > 100
-    lines = [f"{path.relative_to(ROOT)}:{line}" for path in others for line in comparisons(path.read_text())]
-    assert lines == []
+    lines = {str(path.relative_to(ROOT)): comparisons(path.read_text(), own_kinds(path)) for path in others}
+    assert {name: values for name, values in lines.items() if values} == {}
 
 
 @pytest.mark.parametrize(
@@ -50,14 +137,22 @@ def test_nobody_compares_a_methods_name() -> None:
         "row.method == 'mode'",
         "'lora' != name",
         "name in ('dense', 'moe')",
-        "row.method == MODE.name",
+        "_FROZEN = 'lora'\nrow.method == _FROZEN",
+        "NAMES = {'train-mode', 'make-seed'}\njob.kind in NAMES",
+        "from engine.methods.mode.descriptor import METHOD as MODE\nrow.method == MODE.name",
+        "from engine.methods.registry import get_method\n_MODE = get_method('mode')\nrow.method == _MODE.name",
         "match name:\n    case 'demix':\n        pass",
+        "Job.kind == 'make-seed'",
+        "{'lora': 1, 'mode': 2}[method]",
     ],
 )
 def test_every_form_of_comparison_is_seen(code: str) -> None:
     assert comparisons(code)
 
 
-@pytest.mark.parametrize("code", ["train(method='mode')", "kind == 'train-mode'", "NAMES = ('demix', 'dense')"])
-def test_naming_a_method_is_no_comparison(code: str) -> None:
+@pytest.mark.parametrize(
+    "code",
+    ["train(method='mode')", "kind = 'train-mode'", "NAMES = ('demix', 'dense')", "{'mode': 'lines', 'x': 1}"],
+)
+def test_naming_a_method_is_not_a_comparison(code: str) -> None:
     assert not comparisons(code)

@@ -30,17 +30,15 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import request_stop, resume, run_now, submit, wait
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.generation.model_host import ModelHost
-from ui.kinds.job_results import result_sentence
-from ui.present.forms.spec_of_options import spec_of_options
-from ui.present.jobs.failure_text import cause_of
-from ui.present.jobs.job_failure import failure_of
+from ui.kinds.catalog import result_sentence
+from ui.present.forms.options import spec_of_options
+from ui.present.jobs.failure_text import cause_of, failure_of
 from ui.present.jobs.job_status import is_over, percent_of, sentence_of
-from ui.present.jobs.training_tokens import tokens_per_step
-from ui.present.text.calibration import proposal_words
+from ui.present.jobs.throughput import tokens_per_step
+from ui.present.text.calibration import describe_proposal
 from workbench.analysis.training_curves import job_metrics
 from workbench.answers.base import Answer
 from workbench.answers.cards import JobCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.job_records import jobs
 from workbench.kinds.kind import kind_named
@@ -53,7 +51,7 @@ from workbench.registry.things import THINGS
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import read_settings
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 REDRAW_SECONDS = 0.5
 
@@ -97,7 +95,7 @@ class Workbench:
             spec = parse_as(MixtureSpec, {"name": name, **_plain(settings)})
             has_evidence = names_evidence(given if isinstance(given, dict) else asdict(given) if given else None)
             made = make_mixture(spec, calibrate=calibrate, has_evidence=has_evidence, settings=self.settings)
-            if not self.quiet and (words := proposal_words(made)):
+            if not self.quiet and (words := describe_proposal(made)):
                 print(words)
         return Mixture(self, name)
 

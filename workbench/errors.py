@@ -97,8 +97,8 @@ class BadSettingsError(WorkbenchError, code="bad_settings"):
     """Invalid environment variables."""
 
     def __init__(self, faults: Sequence[Mapping[str, Any]]) -> None:
-        sentences = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_wanted(one)}." for one in faults]
-        super().__init__(" ".join(sentences), "Set it anew, or leave it out.")
+        sentences = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_requirement(one)}." for one in faults]
+        super().__init__(" ".join(sentences), "Change it or leave it unset.")
 
 
 def validation_message(fault: Mapping[str, Any]) -> str:
@@ -106,7 +106,7 @@ def validation_message(fault: Mapping[str, Any]) -> str:
     return str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"])
 
 
-def _wanted(fault: Mapping[str, Any]) -> str:
+def _requirement(fault: Mapping[str, Any]) -> str:
     return validation_message(fault).replace("Input should be", "must be", 1)
 
 

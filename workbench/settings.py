@@ -31,7 +31,7 @@ _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]*(/[\w./-]*)?|file:///[^?@]+")
 _GPU_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
 
-def _listed(names: str) -> list[str]:
+def _split_names(names: str) -> list[str]:
     return [one.strip() for one in names.split(",") if one.strip()]
 
 
@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     store: str = Field(
         "",
         description="Store of artifacts, checkpoints and logs that several machines share, such as s3://bucket/prefix "
-        "or file:///mnt/shared; the folder of artifacts is then a cache of it. Empty: that folder alone.",
+        "or file:///mnt/shared; the folder of artifacts is then a cache of it. Empty: that folder only.",
     )
     host: str = Field(
         "127.0.0.1", description="Address that the API listens on; any other than loopback needs a token."
@@ -97,7 +97,7 @@ class Settings(BaseSettings):
     )
     no_auth: bool = Field(
         False,
-        description="Require no token, for loopback alone: every user and every program of this machine can use the "
+        description="Require no token, on loopback only: every user and every program of this machine can use the "
         "servers. Without effect where WORKBENCH_TOKEN is set.",
     )
     data_folders: str = Field(
@@ -198,11 +198,11 @@ class Settings(BaseSettings):
         try:
             path = os.fsencode(folder.expanduser().absolute())
         except (RuntimeError, ValueError) as error:  # such as ~nobody
-            raise ValueError(f"must be the path of a folder, but is none: {error}") from None
+            raise ValueError(f"must be the path of a folder: {error}") from None
         if len(path) > LONGEST_PATH:
-            raise ValueError(f"must be a path of at most {LONGEST_PATH:,} bytes, but has {len(path):,}")
+            raise ValueError(f"must be a path of at most {LONGEST_PATH:,} bytes; got {len(path):,}")
         if (longest := max(map(len, path.split(b"/")))) > LONGEST_NAME:
-            raise ValueError(f"must have names of at most {LONGEST_NAME} bytes in its path, but one has {longest}")
+            raise ValueError(f"must have names of at most {LONGEST_NAME} bytes in its path; one has {longest}")
         return folder
 
     @field_validator("token")
@@ -211,16 +211,16 @@ class Settings(BaseSettings):
         """Refuses tokens that an HTTP header cannot carry; blanks at the ends would be lost."""
         text = token.get_secret_value()
         if not (text.isascii() and text.isprintable() and text == text.strip()):
-            raise ValueError("must be printable ASCII characters without blanks at the ends, but is not")
+            raise ValueError("must be printable ASCII characters without blanks at the ends")
         return token
 
     @field_validator("hosts")
     @classmethod
     def _are_names(cls, hosts: str) -> str:
         """Refuses addresses of pages, ports and patterns: a name stands for itself."""
-        for name in _listed(hosts):
+        for name in _split_names(hosts):
             if not (_HOST_NAME.fullmatch(name) or _is_ip(name)):
-                raise ValueError(f"must be names or addresses without a scheme, port or “*”, but has “{name}”")
+                raise ValueError(f"must be names or addresses without a scheme, port or “*”; got “{name}”")
         return hosts
 
     @field_validator("public_url")
@@ -255,9 +255,9 @@ class Settings(BaseSettings):
         try:
             scheme = make_url(url).get_backend_name()
         except (ArgumentError, ValueError):  # the latter for a port
-            raise ValueError("must be a URL such as postgresql://user@host/name, but is none") from None
+            raise ValueError("must be a URL such as postgresql://user@host/name") from None
         if scheme not in ("postgresql", "sqlite"):
-            raise ValueError(f"must begin with postgresql:// or sqlite://, but begins with “{scheme}://”")
+            raise ValueError(f"must begin with postgresql:// or sqlite://; got “{scheme}://”")
         return url
 
     @field_validator("broker_url")
@@ -269,13 +269,11 @@ class Settings(BaseSettings):
         for url in filter(None, urls.split(";")):
             scheme, separator, _ = url.partition("://")
             if not separator:
-                raise ValueError("must be a URL such as redis://localhost:6379/0, but has no “://”")
+                raise ValueError("must be a URL such as redis://localhost:6379/0; it has no “://”")
             if scheme.partition("+")[0] not in TRANSPORT_ALIASES:
-                raise ValueError(
-                    f"must be the URL of a Celery broker, such as redis://…, but begins with “{scheme}://”"
-                )
+                raise ValueError(f"must be the URL of a Celery broker, such as redis://…; got “{scheme}://”")
             if not _has_valid_port(url):
-                raise ValueError("must have a number from 0 to 65535 as its port, but has another text")
+                raise ValueError("must have a number from 0 to 65535 as its port")
         return urls
 
     @field_validator("remote_shell", "slurm_options")
@@ -284,29 +282,29 @@ class Settings(BaseSettings):
         try:
             words = shlex.split(command)
         except ValueError as error:
-            raise ValueError(f"must be words as in a shell, but has {str(error).lower()}") from None
+            raise ValueError(f"must be words as in a shell: {str(error).lower()}") from None
         return command if words else ""
 
     @field_validator("gpus")
     @classmethod
     def _are_numbers(cls, gpus: str) -> str:
-        for one in _listed(gpus):
-            match = _GPU_RANGE.fullmatch(one)
+        for numbers in _split_names(gpus):
+            match = _GPU_RANGE.fullmatch(numbers)
             if match is None or int(match[2] or match[1]) < int(match[1]):
-                raise ValueError(f"must be numbers or ranges, such as 0-3 or 0,2, but has “{one}”")
+                raise ValueError(f"must be numbers or ranges, such as 0-3 or 0,2; got “{numbers}”")
         return gpus
 
     @property
     def gpu_numbers(self) -> list[int]:
         """The numbers in `gpus`, each once; empty: all GPUs."""
-        matches = [match for one in _listed(self.gpus) if (match := _GPU_RANGE.fullmatch(one))]
+        matches = [match for one in _split_names(self.gpus) if (match := _GPU_RANGE.fullmatch(one))]
         ranges = [range(int(match[1]), int(match[2] or match[1]) + 1) for match in matches]
         return sorted({number for one in ranges for number in one})
 
     @property
     def host_names(self) -> frozenset[str]:
         """The names in `hosts`, in lower case."""
-        return frozenset(name.lower() for name in _listed(self.hosts))
+        return frozenset(name.lower() for name in _split_names(self.hosts))
 
     @property
     def own_names(self) -> frozenset[str]:
@@ -332,7 +330,7 @@ class Settings(BaseSettings):
     @property
     def tracker_names(self) -> list[str]:
         """The names in `trackers`, each once."""
-        return list(dict.fromkeys(_listed(self.trackers)))
+        return list(dict.fromkeys(_split_names(self.trackers)))
 
     @property
     def jobs_folder(self) -> Path:

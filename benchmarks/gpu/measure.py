@@ -63,8 +63,7 @@ from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.selfcheck.laws import run_laws  # noqa: E402
-from engine.text.blocks import Tokens  # noqa: E402
-from engine.text.eval_sample import eval_sample  # noqa: E402
+from engine.text.blocks import Tokens, eval_sample  # noqa: E402
 from engine.training.data import DomainText  # noqa: E402
 from engine.training.loop import train  # noqa: E402
 

@@ -31,7 +31,7 @@ from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.posterior import PosteriorGate
 from engine.statistics.bootstrap import Draws, Loss, text_freedom
 from engine.statistics.estimates import Estimate, Variance
-from engine.text.eval_sample import evenly_spaced
+from engine.text.blocks import evenly_spaced
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances

@@ -17,8 +17,7 @@ from engine.events import Progress
 from engine.inference.ensemble import Ensemble, Group, Models, as_ensemble
 from engine.inference.scores import score_text
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens
 
 
 @dataclass(frozen=True)

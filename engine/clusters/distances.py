@@ -28,8 +28,7 @@ from engine.events import Progress
 
 if TYPE_CHECKING:
     from engine.clusters.artifact import Clustering
-    from engine.text.blocks import Tokens
-    from engine.text.eval_sample import EvalSample
+    from engine.text.blocks import EvalSample, Tokens
     from engine.text.tokenizer import TextStream, Tokenizer
 
 _FURTHER, _NEAREST, _KNOWN, _CARD = "further.npy", "nearest.npy", "known.npy", "distances.json"

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from engine.errors import CorpusError
 from engine.events import Progress
-from engine.text.chunking import pieces
 from engine.text.corpus import Document
 from engine.text.parquet_rows import Row, SortedRows, Table, read_groups, read_ids, read_range, read_rows
+from engine.text.plain_text import pieces
 from engine.text.split import MEMORY_BYTES, count_documents
 from engine.text.split_names import HELD_OUT_FIRST, SPLITS, Split
 

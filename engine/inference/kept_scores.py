@@ -13,10 +13,9 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -71,18 +70,12 @@ class ByteCache:
                 self.num_bytes -= self._arrays.popitem(last=False)[1].nbytes
         return made
 
-    def clear(self) -> None:
-        """Forgets all arrays and counts."""
-        with self._lock:
-            self._arrays.clear()
-            self.num_bytes = self.num_hits = self.num_misses = 0
-
 
 CACHE = ByteCache(MOST_BYTES)
 
 
 class QuickSums:
-    """The log-likelihoods of texts under a gate, from kept arrays; NaN of a text for which that cannot be.
+    """The log-likelihoods of texts under a gate, from kept arrays; NaN of a text for which this is not possible.
 
     A gate with clusters has the distances of each text.
     """
@@ -98,10 +91,6 @@ class QuickSums:
         self._active = _with_weight(gate)
         self._learned = self._learn(gate, pool) if isinstance(gate, UpdatingGate) and len(self._active) > 1 else {}
 
-    def num_tokens(self, number: int) -> int:
-        """The number of tokens of a text."""
-        return int(_card(self._texts[number][0])["num_tokens"])
-
     def total(self, number: int) -> float:
         """The mixture's log-likelihood of a text (nats)."""
         if not self._can(number):
@@ -112,11 +101,12 @@ class QuickSums:
             return fixed_total(weights_E, [_likelihoods(one, gate) for one in experts])
         assert isinstance(gate, PosteriorGate | ClusterGate)
         priors_EN = self._learned.get(number, gate.log_prior_E[self._active].numpy()[:, None])
-        if _telescopes(gate):
+        is_plain = not isinstance(gate, ClusterPosteriorGate) and gate.top_k is None
+        if is_plain and isinstance(gate, PosteriorGate) and gate.evidence == READINGS["prefix"]:  # its `total` does so
             sums_EN = np.stack([_block_sums(one, gate) for one in experts])
             return float(mix(torch.from_numpy(priors_EN), torch.from_numpy(sums_EN)).sum())
-        near = [_near(gate, place, self._distances[number]) for place in self._active]
-        weights = [_weights(one, gate, its) for one, its in zip(experts, near, strict=True)]
+        distances = self._distances[number]
+        weights = [_weights(one, gate, place, distances) for one, place in zip(experts, self._active, strict=True)]
         return weighted_total(priors_EN, weights, [_likelihoods(one, gate) for one in experts], gate.top_k)
 
     def _can(self, number: int) -> bool:
@@ -132,8 +122,12 @@ class QuickSums:
     def _learn(self, gate: UpdatingGate, pool: ThreadPoolExecutor) -> dict[int, NDArray[np.float64]]:
         """The priors [E, N] of each text, learnt side by side by texts with as many blocks."""
 
+        def at_ends(scores: ArtifactRef) -> NDArray[np.float64]:
+            key = scores.sha256, "ends", gate.evidence, _block_size(scores, gate)
+            return CACHE.get(key, lambda: gate.seen_at_end(_blocks(scores, gate))[0].double().numpy())
+
         def ends(number: int) -> NDArray[np.float64]:
-            return np.stack([_evidence_at_ends(self._texts[number][place], gate) for place in self._active])
+            return np.stack([at_ends(self._texts[number][place]) for place in self._active])
 
         numbers = [number for number in range(len(self._texts)) if self._can(number)]
         by_size: dict[int, dict[int, NDArray[np.float64]]] = {}
@@ -169,20 +163,13 @@ def _nearness(gate: Gate) -> ClusterGate | None:
     return gate if isinstance(gate, ClusterGate) else gate.nearness if isinstance(gate, ClusterPosteriorGate) else None
 
 
-def _telescopes(gate: Gate) -> TypeGuard[PosteriorGate]:
-    """Whether the sums of blocks suffice, as in `PosteriorGate.total`."""
-    if not isinstance(gate, PosteriorGate) or isinstance(gate, ClusterPosteriorGate):
-        return False
-    return gate.evidence == READINGS["prefix"] and gate.top_k is None
-
-
 @lru_cache(maxsize=1 << 14)
 def _card(scores: ArtifactRef) -> dict[str, Any]:
     return score_card(scores.folder) | {"all_count": counted_tokens(scores.folder) is None}
 
 
 def _block_size(scores: ArtifactRef, gate: Gate) -> int:
-    """The number of tokens after which evidence begins anew."""
+    """The number of tokens after which evidence starts again."""
     card = _card(scores)
     size, total = int(card["block_size"]), int(card["num_tokens"])
     return min(gate.update_every, -(-total // size) * size) if isinstance(gate, UpdatingGate) else size
@@ -194,55 +181,30 @@ def _blocks(scores: ArtifactRef, gate: Gate) -> torch.Tensor:
 
 
 def _likelihoods(scores: ArtifactRef, gate: Gate) -> NDArray[np.float32]:
-    def make() -> NDArray[np.float32]:
-        return likelihoods_of(_blocks(scores, gate)[0].numpy())
-
-    return CACHE.get((scores.sha256, "likelihoods", _block_size(scores, gate)), make)
+    key = scores.sha256, "likelihoods", _block_size(scores, gate)
+    return CACHE.get(key, lambda: likelihoods_of(_blocks(scores, gate)[0].numpy()))
 
 
-@dataclass(frozen=True)
-class _Near:
-    """Where an expert's weights by its distance come from."""
-
-    gate: ClusterGate
-    cluster: int
-    distances: ArtifactRef
-
-    @property
-    def rule(self) -> tuple[Hashable, ...]:
-        gate = self.gate
-        return self.distances.sha256, self.cluster, gate.temperature, gate.distance_power, gate.freeze_after
-
-    def logs(self, num_blocks: int, block_size: int) -> torch.Tensor:
-        """[N, T]."""
-        return self.gate.relative_nearness(open_distances(self.distances.folder), self.cluster, num_blocks, block_size)
-
-
-def _near(gate: Gate, place: int, distances: ArtifactRef | None) -> _Near | None:
-    """The same of the expert in this place; None of a gate without distances."""
-    if (nearness := _nearness(gate)) is None or distances is None:
-        return None
-    number = gate.places_C.index(place) if isinstance(gate, ClusterPosteriorGate) else place
-    return _Near(nearness, int(nearness.clusters_E[number]), distances)
-
-
-def _weights(scores: ArtifactRef, gate: PosteriorGate | ClusterGate, near: _Near | None) -> NDArray[np.float32]:
-    """By the evidence, by the distance to a cluster, or by both."""
+def _weights(
+    scores: ArtifactRef, gate: PosteriorGate | ClusterGate, place: int, distances: ArtifactRef | None
+) -> NDArray[np.float32]:
+    """Those of the expert in this place: by the evidence, by the distance to its cluster, or by both."""
+    nearness, cluster, rule = _nearness(gate), 0, None
+    if nearness is not None and distances is not None:
+        number = gate.places_C.index(place) if isinstance(gate, ClusterPosteriorGate) else place
+        cluster = int(nearness.clusters_E[number])
+        rule = distances.sha256, cluster, nearness.temperature, nearness.distance_power, nearness.freeze_after
 
     def make() -> NDArray[np.float32]:
         blocks_1NT = _blocks(scores, gate)
         logs_NT = gate.seen(blocks_1NT)[0] if isinstance(gate, PosteriorGate) else torch.zeros(blocks_1NT.shape[1:])
-        return weights_of((logs_NT if near is None else logs_NT + near.logs(*logs_NT.shape)).numpy())
+        if nearness is not None and distances is not None:
+            measured = open_distances(distances.folder)
+            logs_NT = logs_NT + nearness.relative_nearness(measured, cluster, *logs_NT.shape)
+        return weights_of(logs_NT.numpy())
 
     evidence = gate.evidence if isinstance(gate, PosteriorGate) else None
-    return CACHE.get((scores.sha256, "weights", evidence, _block_size(scores, gate), near and near.rule), make)
-
-
-def _evidence_at_ends(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]:
-    def make() -> NDArray[np.float64]:
-        return gate.seen_at_end(_blocks(scores, gate))[0].double().numpy()
-
-    return CACHE.get((scores.sha256, "ends", gate.evidence, _block_size(scores, gate)), make)
+    return CACHE.get((scores.sha256, "weights", evidence, _block_size(scores, gate), rule), make)
 
 
 def _block_sums(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]:
@@ -275,6 +237,6 @@ def mixed_perplexities(
                 measured = distances[number]
                 near = None if measured is None else open_distances(measured.folder)
                 return mixed_perplexity(gate, *open_scores(folders), near, counted_tokens(folders[0]))
-            return perplexity_of(-total / quick.num_tokens(number))
+            return perplexity_of(-total / int(_card(texts[number][0])["num_tokens"]))
 
         return list(pool.map(perplexity_on, range(len(texts))))

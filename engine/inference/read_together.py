@@ -1,7 +1,7 @@
 """One forward pass for the tokens of several streams, and whether a model can do it.
 
 Every token is a row of its own, whatever its expert, so texts of different lengths need no padding: linear maps read
-their weights once for all rows, and attention is computed for each stream by itself, over its own keys and values.
+their weights once for all rows, and attention is computed for each stream separately, over its own keys and values.
 
 Shapes: N rows of a pass, one token each; E experts of a stream, T positions, D width; H heads, A their width, M tokens
 of a stream's experts.
@@ -9,8 +9,7 @@ of a stream's experts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +19,62 @@ import torch
 from torch import Tensor
 
 from engine.errors import is_out_of_memory
-from engine.inference.slot import Slot
 from engine.models.discovery import keeps_other_states
-from engine.models.heads import decoder_of
+from engine.models.likelihoods import decoder_of
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows, routed
+
+_BLOCK = 64  # positions by which a cache grows at least
+
+
+class Slot:
+    """The keys and values of a stream's rows, by layer; gone when the stream is."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}  # [E, H, capacity, A] each
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that have written keys and values."""
+        return len(self._layers)
+
+    def append(self, layer: int, keys_EHTA: Tensor, values_EHTA: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes keys and values behind the read positions; gives all up to there [E, H, S, A]."""
+        end = self.length + keys_EHTA.shape[2]
+        keys, values = self._layers.get(layer, (None, None))
+        if keys is None or values is None or keys.shape[2] < end:
+            keys, values = self._grow(keys, keys_EHTA), self._grow(values, values_EHTA)
+            self._layers[layer] = keys, values
+        keys[:, :, self.length : end] = keys_EHTA
+        values[:, :, self.length : end] = values_EHTA
+        return keys[:, :, :end], values[:, :, :end]
+
+    def crop(self, length: int) -> None:
+        """Forgets what was read from this position on; what comes next is written over it."""
+        self.length = min(self.length, length)
+
+    def row(self, place: int) -> Slot:
+        """One row, which reads on separately: it writes behind the read positions, where the whole writes over it."""
+        row = Slot()
+        row.length = self.length
+        row._layers = {
+            layer: (keys[place : place + 1], values[place : place + 1])
+            for layer, (keys, values) in self._layers.items()
+        }
+        return row
+
+    def num_bytes(self) -> int:
+        """Bytes of keys and values, with what they may grow by."""
+        return sum(tensor.nbytes for pair in [*self._layers.values()] for tensor in pair)
+
+    def _grow(self, kept: Tensor | None, new: Tensor) -> Tensor:
+        num_rows, heads, coming, width = new.shape
+        capacity = -(-(self.length + coming) * 5 // 4 // _BLOCK) * _BLOCK
+        grown = new.new_empty(num_rows, heads, capacity, width)
+        if kept is not None:
+            grown[:, :, : self.length] = kept[:, :, : self.length]
+        return grown
 
 
 @dataclass(eq=False)
@@ -83,15 +133,6 @@ def shared_attention(
     return shared.attend(module, query, key, value, **options)
 
 
-@contextmanager
-def _passing(one: _Pass) -> Iterator[None]:
-    token = _pass.set(one)
-    try:
-        yield
-    finally:
-        _pass.reset(token)
-
-
 def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence[str], Tensor]]) -> list[Tensor]:
     """Hidden states [E, T, D] of each stream's tokens [E, T], in one pass; no slot's length changes."""
     present = [key for key in model.keys if any(key in keys for _, keys, _ in wanted)]
@@ -111,10 +152,14 @@ def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence
     positions = [slot.length + torch.arange(ids.shape[1]).expand(ids.shape) for slot, _, ids in wanted]
     positions_N = torch.cat([one.flatten() for one in positions])[order_N].to(model.device)
     unmasked = torch.ones(row, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
-    with routed(Rows(tuple(present), tuple(counts))), _passing(_Pass(shares, places_N, order_N)):
-        out = decoder_of(model.lm)(
-            input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
-        )
+    token = _pass.set(_Pass(shares, places_N, order_N))
+    try:
+        with routed(Rows(tuple(present), tuple(counts))):
+            out = decoder_of(model.lm)(
+                input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
+            )
+    finally:
+        _pass.reset(token)
     return [out.last_hidden_state[share.rows_ET.flatten(), 0].unflatten(0, share.rows_ET.shape) for share in shares]
 
 
@@ -124,7 +169,7 @@ _reasons: WeakKeyDictionary[MultiExpertModel, str] = WeakKeyDictionary()
 def why_separate(model: MultiExpertModel) -> str:
     """Why the streams of a model share no passes. Empty where they can.
 
-    That is where texts of different lengths, read and gone on with in one pass, have the states that each has alone.
+    That is where texts of different lengths, read and continued in one pass, have the states of passes of their own.
     """
     if model not in _reasons:
         _reasons[model] = _why_separate(model)
@@ -138,7 +183,7 @@ def _why_separate(model: MultiExpertModel) -> str:
     if model.placement.method.extra_positions or not model.keys:
         return "its experts have positions of their own before the text"
     if keeps_other_states(model.lm):
-        return "its layers keep states beside keys and values"
+        return "its layers keep states in addition to keys and values"
     if kinds != {"full_attention"} or (any(windows) and getattr(config, "layer_types", None) is None):
         return "its attention has windows"
     if getattr(config, "_attn_implementation", None) != "sdpa":
@@ -148,7 +193,7 @@ def _why_separate(model: MultiExpertModel) -> str:
 
 @torch.inference_mode()
 def _reads_alike(model: MultiExpertModel) -> bool:
-    """Tries two texts in shared passes, and each by itself."""
+    """Tries two texts in shared passes, and each in its own."""
     generator = torch.Generator().manual_seed(0)
     texts = [torch.randint(1, model.vocab_size, (1, length), generator=generator) for length in (7, 4)]
     texts = [text.to(model.device) for text in texts]
@@ -171,7 +216,7 @@ def _reads_alike(model: MultiExpertModel) -> bool:
 def _differ_by_rounding(ours_ETD: Tensor, theirs_ETD: Tensor) -> bool:
     """Whether no token's state is further from the other than the root of the precision, as a share of its length.
 
-    A single element may be far off by rounding alone, the length of all is not: of SmolLM2-135M 4e-6 in float32, 0.0007
+    A single element may be far off by mere rounding, the length of all is not: of SmolLM2-135M 4e-6 in float32, 0.0007
     in float16, 0.025 in bfloat16, where this allows 0.0003, 0.03 and 0.09; one key left out makes 0.16, wrong positions
     0.92.
     """

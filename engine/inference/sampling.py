@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from engine.config import SamplingConfig
-from engine.events import Candidate
+from engine.config import AdaptingConfig, SamplingConfig
+from engine.events import Candidate, TextSample
+from engine.models.expert_model import TrainableModel
+from engine.models.rows import Rows
 from engine.text.tokenizer import TextStream, Tokenizer
+from engine.training.data import DomainText, by_expert
 
 COLDEST = 1e-6  # below it float32 loses the differences of logits, and then overflows
 
@@ -17,16 +21,13 @@ COLDEST = 1e-6  # below it float32 loses the differences of logits, and then ove
 def make_generator(seed: int | None) -> torch.Generator:
     """The random generator of one answer; seeded by the system without a seed."""
     generator = torch.Generator()
-    if seed is None:
-        generator.seed()
-        return generator
-    return generator.manual_seed(seed)
+    return generator.manual_seed(generator.seed() if seed is None else seed)
 
 
 def only_tokens(logprobs_V: Tensor, unused_rows: Sequence[int]) -> Tensor:
     """The log-probabilities [V] or [B, V] to sample from: rows that no token has are left out.
 
-    Those of tokens stay as they are, with these rows in the softmax as in transformers: in perplexities they are, too.
+    Those of tokens stay as they are, with these rows in the softmax as in transformers: they are also in perplexities.
     """
     if not unused_rows:
         return logprobs_V
@@ -42,7 +43,7 @@ def sample_token(
 ) -> int:
     """A token id: the most probable at temperature 0, else sampled. `ids` is the text so far, its prompt first."""
     if sampling.temperature < COLDEST:
-        return int(penalized(logprobs_V, sampling, ids, num_prompt).argmax())
+        return int(penalize(logprobs_V, sampling, ids, num_prompt).argmax())
     probabilities_V = sampling_distribution(logprobs_V, sampling, ids, num_prompt).cpu()
     return int(torch.multinomial(probabilities_V, 1, generator=generator))
 
@@ -54,18 +55,21 @@ def sampling_distribution(
 
     The order is that of transformers: bias and penalties, temperature, top-k, top-p, min-p.
     """
-    scores_V = penalized(logprobs_V, sampling, ids, num_prompt)
+    scores_V = penalize(logprobs_V, sampling, ids, num_prompt)
     probabilities_V = (scores_V / sampling.temperature).softmax(-1)
     if 0 < sampling.top_k < len(probabilities_V):
         probabilities_V = _without(probabilities_V, probabilities_V < probabilities_V.topk(sampling.top_k).values[-1])
     if sampling.top_p < 1:
-        probabilities_V = _without(probabilities_V, _outside_nucleus(probabilities_V, sampling.top_p))
+        sorted_V, order_V = probabilities_V.sort(descending=True)
+        outside_V = sorted_V.cumsum(0) - sorted_V >= sampling.top_p
+        outside_V[0] = False  # float32 reads a tiny top_p as 0
+        probabilities_V = _without(probabilities_V, torch.empty_like(outside_V).scatter(0, order_V, outside_V))
     if sampling.min_p > 0:
         probabilities_V = _without(probabilities_V, probabilities_V < sampling.min_p * probabilities_V.max())
     return probabilities_V
 
 
-def penalized(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] = (), num_prompt: int = 0) -> Tensor:
+def penalize(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] = (), num_prompt: int = 0) -> Tensor:
     """The log-probabilities [V] with bias and penalties, before temperature.
 
     Repetition is judged by prompt and answer, presence and frequency by the answer, as in transformers and vLLM. A
@@ -87,14 +91,6 @@ def penalized(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] =
         times_V = times_V.to(scores_V)
         scores_V = scores_V - sampling.frequency_penalty * times_V - sampling.presence_penalty * (times_V > 0)
     return scores_V
-
-
-def _outside_nucleus(probabilities_V: Tensor, top_p: float) -> Tensor:
-    """Whether each token is outside the smallest set whose probabilities add up to `top_p`."""
-    sorted_V, order_V = probabilities_V.sort(descending=True)
-    outside_V = sorted_V.cumsum(0) - sorted_V >= top_p
-    outside_V[0] = False  # float32 reads a tiny top_p as 0
-    return torch.empty_like(outside_V).scatter(0, order_V, outside_V)
 
 
 def _without(probabilities_V: Tensor, outside_V: Tensor) -> Tensor:
@@ -126,7 +122,9 @@ class StopPhrases:
             self.matched = True
             shown, self._held = self._held[:at], ""
             return shown
-        keep = self._could_begin()
+        sizes = ((phrase, min(len(phrase) - 1, len(self._held))) for phrase in self._phrases)
+        begins = (size for phrase, most in sizes for size in range(1, most + 1) if self._held.endswith(phrase[:size]))
+        keep = max(begins, default=0)  # characters at the end that may begin a phrase
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return shown
 
@@ -135,16 +133,6 @@ class StopPhrases:
         shown = self.push(text)
         held, self._held = self._held, ""
         return shown + held
-
-    def _could_begin(self) -> int:
-        """The number of last held characters that begin a phrase."""
-        longest = 0
-        for phrase in self._phrases:
-            for size in range(min(len(phrase) - 1, len(self._held)), longest, -1):
-                if self._held.endswith(phrase[:size]):
-                    longest = size
-                    break
-        return longest
 
 
 def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: TextStream) -> list[Candidate]:
@@ -159,3 +147,59 @@ def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: T
 def as_shown(candidates: Sequence[Candidate], token: Candidate) -> list[Candidate]:
     """The same, where the token that was taken has the text and the number that it is shown with: clients compare."""
     return [token if one.id == token.id else one for one in candidates]
+
+
+MOST_ROWS = 8  # samples of one evaluation
+MOST_EVALUATIONS = 40  # with samples; of more evaluations every n-th has some
+PROMPT_TOKENS = 16
+_SAMPLING = SamplingConfig(temperature=0.7, top_p=0.95)
+
+
+class TextSampler:
+    """Writes the samples of one training: one for each domain, by the expert that learns it.
+
+    Each continues the same held-out words at every evaluation. They change nothing of the training: the random
+    generator is their own, and no gradient is computed.
+    """
+
+    def __init__(
+        self, model: TrainableModel, tokenizer: Tokenizer, texts: Sequence[DomainText], config: AdaptingConfig
+    ) -> None:
+        self._model, self._tokenizer, self._config = model, tokenizer, config
+        self._texts = by_expert(texts[:MOST_ROWS])
+        counts = Counter(text.expert for text in self._texts)
+        self._rows = Rows(tuple(counts), tuple(counts.values()))
+        self._num_prompt = min(PROMPT_TOKENS, config.block_size // 2)
+        self._num_tokens = min(config.sample_tokens, config.block_size - self._num_prompt)
+        starts = [text.dev.block(0, config.block_size)[0][: self._num_prompt].tolist() for text in self._texts]
+        self._prompts_BT = torch.tensor(starts, dtype=torch.long)
+
+    def is_due(self, step: int) -> bool:
+        """Whether the evaluation after this step has samples; the last one always does."""
+        config = self._config
+        every = -(-(config.num_steps // config.evaluate_every) // MOST_EVALUATIONS) or 1
+        return step == config.num_steps or step % (every * config.evaluate_every) == 0
+
+    @torch.no_grad()
+    def __call__(self, step: int) -> tuple[TextSample, ...]:
+        """The samples after this step, in the order of experts; none where they are not due."""
+        if not self._num_tokens or not self.is_due(step):
+            return ()
+        generator = make_generator(self._config.seed)
+        ids_BT = self._prompts_BT
+        for _ in range(self._num_tokens):
+            ids_BT = torch.cat([ids_BT, self._next(ids_BT, generator)], dim=1)
+        return tuple(self._sample(text, ids) for text, ids in zip(self._texts, ids_BT.tolist(), strict=True))
+
+    def _next(self, ids_BT: Tensor, generator: torch.Generator) -> Tensor:
+        """The next token [B, 1] of every row."""
+        logits_BV = self._model(ids_BT.to(self._model.device), self._rows)[:, -1, : self._tokenizer.vocab_size]
+        unused_rows = self._tokenizer.unused_rows(logits_BV.shape[-1])
+        logprobs_BV = only_tokens(logits_BV.float().log_softmax(-1).cpu(), unused_rows)
+        return torch.tensor([[sample_token(logprobs_V, _SAMPLING, generator)] for logprobs_V in logprobs_BV])
+
+    def _sample(self, text: DomainText, ids: Sequence[int]) -> TextSample:
+        prompt, rest = ids[: self._num_prompt], ids[self._num_prompt :]
+        end = next((place for place, id in enumerate(rest) if id in self._tokenizer.stop_ids), len(rest))
+        words = self._tokenizer.decode(prompt)
+        return TextSample(text.name, words, self._tokenizer.decode(ids[: self._num_prompt + end])[len(words) :])

@@ -15,7 +15,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +29,23 @@ from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows
 from engine.statistics.perplexity import perplexity_of
-from engine.text.blocks import COUNTED, PADDING
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import COUNTED, PADDING, EvalSample
 from engine.threads import side_by_side
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from engine.errors import TrainingError
+from engine.text.blocks import Tokens, evenly_spaced
+from engine.training.data import no_answers
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
+
 
 _LOGPROBS, _COUNTED = "logprobs.npy", "counted.npy"
-_HEADER_BYTES = 128  # of an .npy file with one axis
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -137,9 +144,10 @@ def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
     cards = [score_card(folder) for folder in folders]
     require_same_cards(cards)
     shape = np.load(folders[0] / _LOGPROBS, mmap_mode="r", allow_pickle=False).shape
-    scores_EX = np.empty((len(folders), *shape), dtype=np.float32)
+    scores_EX, start = np.empty((len(folders), *shape), dtype=np.float32), io.BytesIO()
+    np.lib.format.write_array_header_1_0(start, np.lib.format.header_data_from_array_1_0(scores_EX[0]))
     for folder, row_X in zip(folders, scores_EX, strict=True):
-        _read_into(folder / _LOGPROBS, row_X)
+        _read_into(folder / _LOGPROBS, row_X, start.getvalue())
     return torch.from_numpy(scores_EX), int(cards[0]["block_size"])
 
 
@@ -152,37 +160,19 @@ def score_card(folder: Path) -> dict[str, Any]:
 def require_same_cards(cards: Sequence[dict[str, Any]]) -> None:
     """Raises ScoresError unless all scores are of one text in blocks of one size."""
     if not cards or any(card != cards[0] for card in cards):
-        raise ScoresError(
-            "The scores of the experts differ in their tokens or block size.",
-            "Evaluate all experts again together.",
-        )
+        problem = "The scores of the experts differ in their tokens or block size."
+        raise ScoresError(problem, "Evaluate all experts again together.")
 
 
-def _read_into(path: Path, row_X: Floats) -> None:
-    """Reads an array of this shape and type straight into its place; the copy of a mapped file takes twice as long."""
+def _read_into(path: Path, row_X: Floats, start: bytes) -> None:
+    """Reads a file that begins with these bytes straight into an array; to copy a mapped file takes twice as long."""
     with path.open("rb", buffering=0) as file:
-        header = _read_header(file.read(_HEADER_BYTES))
-        if header == (row_X.shape, row_X.dtype, _HEADER_BYTES) and file.readinto(row_X.data) == row_X.nbytes:
+        if file.read(len(start)) == start and file.readinto(row_X.data) == row_X.nbytes:
             return
     array = np.load(path, allow_pickle=False)
     if array.shape != row_X.shape:
         raise ScoresError(f"{path} does not hold {len(row_X):,} numbers.", "Evaluate the expert again.")
     row_X[:] = array
-
-
-@lru_cache(maxsize=1024)
-def _read_header(start: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int] | None:
-    """Shape, type and length of the header of an .npy file, from its first bytes; None where these are not enough.
-
-    Files of one text begin with the same bytes, and NumPy takes longer to read them than a short file.
-    """
-    file = io.BytesIO(start)
-    try:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except ValueError:
-        return None
-    return shape, dtype, file.tell()
 
 
 def as_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
@@ -225,3 +215,55 @@ def mixed_perplexity(
     if counted_X is not None:
         return perplexity(mix_scores(gate, scores_EX, block_size, distances), counted_X)
     return perplexity_of(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])
+
+
+def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> EvalSample:
+    """Blocks of a domain's held-out text. Raises TrainingError without a full block."""
+    if tokens.num_blocks(block_size) < 1:
+        problem = f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}."
+        raise TrainingError(problem, "Watch another domain, or choose a smaller block size.")
+    sampled = np.asarray(tokens.sampled_blocks(block_size), dtype=np.int64)
+    text = EvalSample(tokens, block_size, sampled[evenly_spaced(len(sampled), num_blocks)] * block_size)
+    marks_X = text.marks_X
+    if marks_X is not None and COUNTED not in marks_X:
+        raise no_answers(name)
+    return text
+
+
+def losses_of(
+    model: ExpertModel, key: str, texts: Mapping[str, EvalSample], *, in_turn: bool = False
+) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under the model with one of its experts.
+
+    `in_turn` computes one forward pass at a time, for models with experts in other processes.
+    """
+    return {name: _loss(score_text(model, key, text, in_turn=in_turn), text) for name, text in texts.items()}
+
+
+def _loss(logprobs_X: Floats, text: EvalSample) -> float:
+    marks_X = text.marks_X
+    return -float((logprobs_X if marks_X is None else logprobs_X[marks_X == COUNTED]).mean())
+
+
+def losses_mixed(
+    gate: Gate,
+    others: Mapping[str, Tensor],
+    model: ExpertModel,
+    key: str,
+    texts: Mapping[str, EvalSample],
+    distances: Mapping[str, Distances],
+) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under a mixture whose last expert is the model's.
+
+    `others` holds the log-likelihoods [E, X] of each text under the other experts, `distances` the cluster distances
+    for a gate that needs them.
+    """
+    losses = {}
+    for name, text in texts.items():
+        newest_1X, near = torch.from_numpy(score_text(model, key, text))[None], distances.get(name)
+        scores_EX = torch.cat([others[name], newest_1X])
+        if text.tokens.marks is None:
+            losses[name] = -gate.total(as_blocks(scores_EX, text.block_size), near) / newest_1X.numel()
+        else:
+            losses[name] = _loss(mix_scores(gate, scores_EX, text.block_size, near).numpy(), text)
+    return losses

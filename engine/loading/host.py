@@ -5,10 +5,13 @@ Active experts, weights and gates belong to a plan, never to the loaded models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
-from threading import Lock
+from functools import cache, cached_property
+from pathlib import Path
+from threading import Condition, Lock
 from typing import Any, TypeVar
 
 from engine.clusters.artifact import Clustering, ClusteringCache
@@ -19,22 +22,119 @@ from engine.errors import ChatTemplateError, MixtureError
 from engine.events import Done, Echo, TextReading, Token
 from engine.files import ArtifactRef
 from engine.foreign_files import short
-from engine.inference.cache_bytes import CacheBytes
+from engine.inference.cancellation import CHECK_SECONDS, check_cancelled
 from engine.inference.ensemble import Ensemble, Group
-from engine.inference.generate import generate
-from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
-from engine.inference.read_text import read_prompt, read_text
+from engine.inference.generate import (
+    DraftCount,
+    Prompt,
+    encode_prompt,
+    generate,
+    read_prompt,
+    read_text,
+    require_fits,
+    require_readable,
+)
 from engine.inference.shared_passes import SharedPasses, why_not_shared
-from engine.inference.speculation import DraftCount
-from engine.loading.model_cache import ModelCache
-from engine.loading.model_folder import ModelFolder
+from engine.loading.loaded_base import ModelCache
 from engine.loading.plan import BaseInMemory, GenerationPlan, HostUse, PlannedExpert, gate_of
+from engine.methods.multi_expert_files import read_limits
 from engine.mixing.base import Gate
-from engine.models.context_length import Limits
-from engine.models.expert_model import ExpertModel
+from engine.models.expert_model import ExpertModel, ModelLimits
+from engine.models.model_files import read_config
 from engine.text.chat.answers import Message
-from engine.text.chat.template import ChatTemplate
-from engine.text.tokenizer import Tokenizer
+from engine.text.chat.own_template import stop_ids, template_folder
+from engine.text.chat.template import ChatTemplate, load_chat_template
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+
+_BYTES = 4  # of a number, as if all were float32
+
+
+class CacheBytes:
+    """At most `capacity` bytes are reserved at a time, in the order of asking; one stream always fits.
+
+    `shrink` frees what else counts toward the capacity, such as idle models, until so many bytes fit next to it; it
+    gives the bytes that are still held.
+    """
+
+    def __init__(self, capacity: int, shrink: Callable[[int], int] = lambda _: 0) -> None:
+        self._capacity, self._shrink = capacity, shrink
+        self._changed = Condition()
+        self._turns: deque[object] = deque()
+        self.num_reserved = 0  # bytes of running streams
+
+    @contextmanager
+    def reserved(self, num_bytes: int) -> Iterator[None]:
+        """Waits for this many bytes and holds them: all at once, so that no two streams wait for each other.
+
+        Raises CancelledError, and leaves its place, once nobody waits for the stream.
+        """
+        with self._changed:
+            turn = object()
+            self._turns.append(turn)
+            try:
+                while not self._changed.wait_for(
+                    lambda: self._turns[0] is turn and self._fits(num_bytes), timeout=CHECK_SECONDS
+                ):
+                    check_cancelled()
+            finally:
+                self._turns.remove(turn)
+                self._changed.notify_all()
+            self.num_reserved += num_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.num_reserved -= num_bytes
+                self._changed.notify_all()
+
+    def retry(self) -> None:
+        """Has streams that wait look again: what else counts toward the capacity may be idle now."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _fits(self, num_bytes: int) -> bool:
+        wanted = self.num_reserved + num_bytes
+        return wanted + self._shrink(wanted) <= self._capacity or not self.num_reserved
+
+
+def bytes_per_position(config: Any) -> int:
+    """Bytes of the keys and values of one token in one expert's row, counted as float32.
+
+    Those of a decoder with heads of one width; what recurrent layers or parts of MoDE hold in addition is not counted.
+    """
+    text = config.get_text_config(decoder=True)
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return int(2 * text.num_hidden_layers * heads * width * _BYTES)
+
+
+class ModelFolder:
+    """The limits and the tokenizer of a base, and the chat templates of its experts. Each file is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises DamagedFileError where the limits cannot be read."""
+        self._folder = folder
+        self.limits = read_limits(folder)
+        self.bytes_per_position = bytes_per_position(read_config(folder))  # of one expert's keys and values
+        self._load_template = cache(lambda own: load_chat_template(own, "this model"))
+        self._stop_ids: dict[Path, frozenset[int]] = {}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; of a mixture over several bases only the first one's is read, since all are alike."""
+        return load_tokenizer(self._folder)
+
+    def template(self, expert: Path) -> ChatTemplate | None:
+        """The chat template of an expert: its own, or else the base's; None without one."""
+        return self._load_template(template_folder(self._folder, expert))
+
+    def stop_ids(self, expert: Path, tokenizer: Tokenizer) -> frozenset[int]:
+        """The tokens that end an answer of an expert, with those that end a turn by its chat template."""
+        folder = template_folder(self._folder, expert)
+        if folder not in self._stop_ids:
+            self._stop_ids[folder] = stop_ids(tokenizer, self._folder, folder)
+        return self._stop_ids[folder]
+
 
 Value = TypeVar("Value")
 
@@ -88,7 +188,7 @@ class Host:
         with self._using(plan), closing(events):
             for event in events:
                 if isinstance(event, Token):
-                    event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
+                    event = replace(event, weights=_by_name(event.weights, names), gates=_by_name(event.gates, names))
                 yield event
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
@@ -115,9 +215,8 @@ class Host:
         content = "".join(str(message.get("content", "")) for message in messages)
         require_readable(content, tokenizer, self._least_limits(plan))
         if unread := template.unread(values):
-            raise ChatTemplateError(
-                f"The chat template of these models does not read “{short(unread[0])}”.", "Leave it out."
-            )
+            problem = f"The chat template of these models does not read “{short(unread[0])}”."
+            raise ChatTemplateError(problem, "Leave it out.")
         return template.with_values(values).encode_prompt(tokenizer, messages)
 
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
@@ -135,7 +234,7 @@ class Host:
         models, tokenizer, names = self._models(plan), self._tokenizer(plan), plan.names
         with self._using(plan):
             columns = read_text(models, list(names), self._gate(plan), tokenizer, text)
-        gates = [_named(weights, names) for weights in columns.pop("gates")]
+        gates = [_by_name(weights, names) for weights in columns.pop("gates")]
         return TextReading(experts=list(names.values()), **columns, gate_weights=gates)
 
     def use(self) -> HostUse:
@@ -166,7 +265,7 @@ class Host:
             self._stream_bytes.retry()
 
     def _other_bytes(self) -> int:
-        """What counts beside the weights."""
+        """What counts in addition to the weights."""
         return self._stream_bytes.num_reserved + self._clusterings.num_bytes()
 
     def _shrink(self, wanted_bytes: int) -> int:
@@ -197,14 +296,12 @@ class Host:
         return Group(tuple(kept), model, limits.max_positions, limits.vocab_size)
 
     def _folder(self, base: ArtifactRef) -> ModelFolder:
-        """What the folder of a base tells without its weights."""
         with self._reading:
             if base not in self._folders:
                 self._folders[base] = ModelFolder(base.folder)
             return self._folders[base]
 
-    def _least_limits(self, plan: GenerationPlan) -> Limits:
-        """Those of the base with the shortest context."""
+    def _least_limits(self, plan: GenerationPlan) -> ModelLimits:
         return min((self._folder(base).limits for base in plan.by_base()), key=lambda limits: limits.max_positions)
 
     def _tokenizer(self, plan: GenerationPlan) -> Tokenizer:
@@ -226,10 +323,8 @@ class Host:
         for expert in others:
             other = self._folder(expert.base).template(expert.folder)
             if (other and other.sha256) != (template and template.sha256):
-                raise MixtureError(
-                    f"“{expert.name}” and “{first.name}” have different chat templates, so no prompt suits both.",
-                    "Switch one of them off, or ask for the completion of a text.",
-                )
+                problem = f"“{expert.name}” and “{first.name}” have different chat templates, so no prompt suits both."
+                raise MixtureError(problem, "Switch one of them off, or ask for the completion of a text.")
         if template is None:
             raise ChatTemplateError(
                 f"“{plan.model}” has no chat template: its seed model came without one.",
@@ -243,6 +338,6 @@ class Host:
         return frozenset().union(*own)
 
 
-def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
+def _by_name(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
     """A mapping keyed by experts' names, made from one keyed by their ids."""
     return {names[key]: value for key, value in by_id.items()}

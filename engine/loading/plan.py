@@ -73,7 +73,7 @@ class GenerationPlan:
 
     @property
     def clusters(self) -> tuple[int, ...] | None:
-        """The cluster of each expert; None if an expert has none, so that distances alone cannot weigh them."""
+        """The cluster of each expert; None if an expert has none, so that distances cannot weigh them."""
         known = tuple(number for number in self.route.clusters if number is not None) if self.route else ()
         return known if self.route and len(known) == len(self.route.clusters) else None
 

@@ -19,8 +19,7 @@ from engine.models.flops import Shape
 if TYPE_CHECKING:
     import torch
 
-    from engine.models.expert_model import ExpertHost
-    from engine.models.trainable_model import TrainableModel
+    from engine.models.expert_model import ExpertHost, TrainableModel
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class Method:
     balanced: bool = True  # as many sequences of each domain in every batch
     is_trainable: bool = True  # False: made of trained experts
     is_joint: bool = True  # experts of several domains are trained together, by the job that does so
+    is_seed: bool = False  # an expert is its seed model as it is
     in_place_of_base: bool = False  # an expert stands in the place of as many parameters of its seed, not beside them
     base_is_frozen: bool = False  # the seed does not change, and is the base of the experts
     can_be_copied: bool = True  # a copy of an expert can be trained on another domain
@@ -73,7 +73,6 @@ class Method:
     is_adapter: bool = False  # an expert can be exported as a PEFT adapter
     imports: str = ""  # what of another tool's folder becomes an expert: an adapter, the networks or the model
     has_parts: bool = False  # an expert has parts beside its base, which can be composed and switched
-    artifact_kind: str = "demix-expert"
     config: type[Any] | None = None  # dataclass of the settings that only this method has
     config_field: str = "options"  # the field of a spec that holds them
 
@@ -81,6 +80,11 @@ class Method:
     def copy_name(self) -> str:
         """The name of the method of an expert that is trained from a copy."""
         return self.method_of_copy or self.name
+
+    @property
+    def artifact_kind(self) -> str:
+        """The kind of the artifact of an expert."""
+        return "demix-expert"
 
     @property
     def is_full_model(self) -> bool:

@@ -18,8 +18,8 @@ from engine.text.chat.own_template import own_template
 from engine.text.tokenizer import TOKENIZER_FILES, Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    from engine.models.expert_model import TrainableModel
     from engine.models.imported_model import ImportedModel
-    from engine.models.trainable_model import TrainableModel
     from engine.text.chat.template import ChatTemplate
 
 Holds = Literal["adapter", "networks", "model"]

@@ -41,7 +41,7 @@ def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | Non
 
 def _training(task: JointTask, team: ProcessGroup, device: torch.device) -> Iterator[Event]:
     """The events of a training whose model, in this process, holds only the experts of this process."""
-    from engine.models.context_length import require_context
+    from engine.models.expert_model import require_context
     from engine.training.loop import train
     from engine.training.memory import require_memory_to_build
     from engine.training.sharding import ShardedGroup

@@ -20,10 +20,9 @@ from engine.errors import DamagedFileError, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.registry import methods
 from engine.methods.rows import BASE_CARD, CARD_METHOD, SHARED_FILE, RowMethod, base_card, is_seed, stored_placement
-from engine.models.context_length import Limits
-from engine.models.expert_model import ExpertModel
-from engine.models.families import empty_model, load_model, load_weights, longest_context, read_config
-from engine.models.model_files import weights_in
+from engine.models.expert_model import ExpertModel, ModelLimits
+from engine.models.families import empty_model, load_model, load_weights, max_positions
+from engine.models.model_files import read_config, weights_in
 from engine.models.multi_expert import MultiExpertModel, Placement
 from engine.models.stored_tensors import StoredTensors, fill
 
@@ -206,12 +205,12 @@ def load_multi_expert(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> 
     return load_experts(base, experts, new_placement(stored_placement(read_card(first.folder), base.folder)))
 
 
-def read_limits(base: Path) -> Limits:
+def read_limits(base: Path) -> ModelLimits:
     """The limits of a base, without its tensors; raises DamagedFileError where they cannot be read."""
     try:
         config = read_config(base)
-        longest = longest_context(config) - row_method(stored_placement({}, base)).extra_positions
-        return Limits(longest, int(config.vocab_size))
+        longest = max_positions(config) - row_method(stored_placement({}, base)).extra_positions
+        return ModelLimits(longest, int(config.vocab_size))
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DamagedFileError(

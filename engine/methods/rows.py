@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import torch
 
     from engine.methods.multi_expert_files import MultiExpertHost
+    from engine.models.expert_model import TrainableModel
     from engine.models.multi_expert import Placement
-    from engine.models.trainable_model import TrainableModel
 
 CARD_METHOD = "demix"  # in the cards of all of them
 SHARED_FILE, BASE_CARD = "shared.safetensors", "base.json"

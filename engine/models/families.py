@@ -1,6 +1,6 @@
 """Hugging Face decoders of every family: made, loaded, and the places of their feed-forward and attention maps.
 
-Surgery, training and mixing follow `layout_of` alone, which finds the places by structure.
+Surgery, training and mixing follow only `layout_of`, which finds the places by structure.
 """
 
 from __future__ import annotations
@@ -10,66 +10,41 @@ import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from engine.config import Family, ModelConfig, Targets
+from engine.config import ModelConfig, Targets
 from engine.device import is_shapes_only
 from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
-from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
-from engine.models.stored_tensors import Unread, wrapper_words
+from engine.models.discovery import DecoderLayout, discover, family_of, is_linear, require_own_layers, takes_states_only
+from engine.models.stored_tensors import WRAPPERS, Unread
 
-LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
-P = ParamSpec("P")
-T = TypeVar("T")
+LAYOUTS: dict[str, Callable[[nn.Module], DecoderLayout]] = {}  # for families where discovery finds the wrong places
 _building = RLock()
 
 
-def one_at_a_time(build: Callable[P, T]) -> Callable[P, T]:
-    """The same function, in one thread at a time.
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Decorates functions that build a model, so that only one thread at a time runs one of them.
 
     While transformers builds a model it replaces methods of its own classes and torch's default precision: another
     thread that builds one meanwhile takes them for the real ones, and puts them back for good.
     """
-
-    @wraps(build)
-    def locked(*arguments: P.args, **options: P.kwargs) -> T:
-        with _building:
-            return build(*arguments, **options)
-
-    return locked
+    with _building:
+        yield
 
 
-def layout_of(lm: nn.Module) -> Layout:
+def layout_of(lm: nn.Module) -> DecoderLayout:
     """The layout of a model, found by its structure; raises ModelError where that shows none."""
     layout = LAYOUTS.get(family_of(lm), discover)(lm)
     require_own_layers(lm, layout)
     return layout
-
-
-def is_family(model_type: str) -> bool:
-    """Whether transformers knows causal LMs of this model type that do not wrap other models.
-
-    Asked of one type, since transformers imports the module of every type that is looked at.
-    """
-    from transformers import CONFIG_MAPPING
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not CONFIG_MAPPING[model_type].sub_configs
-
-
-def families() -> list[str]:
-    """The model types of all such causal LMs; takes seconds."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    return sorted(filter(is_family, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 
 
 Place = tuple[str, nn.Module, str]  # full name, the module that holds it, its attribute there
@@ -83,21 +58,15 @@ def ffn_places(lm: nn.Module, every: int = 1) -> Iterator[Place]:
     layout = layout_of(lm)
     chosen = [paths if number % every == 0 else () for number, paths in enumerate(layout.ffn, 1)]
     if any(layout.ffn) and not any(chosen):
-        raise ModelError(
-            f"expert_every is {every}, but the model has {len(chosen)} layers.",
-            "Choose a smaller number.",
-        )
+        problem = f"expert_every is {every}, but the model has {len(chosen)} layers."
+        raise ModelError(problem, "Choose a smaller number.")
     if not any(chosen):
-        raise ModelError(
-            f"A model of the family “{family_of(lm)}” has no feed-forward networks of its own.",
-            "Choose another seed, or another method.",
-        )
+        problem = f"A model of the family “{family_of(lm)}” has no feed-forward networks of its own."
+        raise ModelError(problem, "Choose another seed, or another method.")
     for name, holder, attribute in _places(lm, layout.layers, chosen):
         if not takes_states_only(getattr(holder, attribute)):
-            raise ModelError(
-                f"The mixtures of experts of the family “{family_of(lm)}” read more than a text's states.",
-                "Choose another seed, or the method LoRA or dense.",
-            )
+            problem = f"The mixtures of experts of the family “{family_of(lm)}” read more than a text's states."
+            raise ModelError(problem, "Choose another seed, or the method LoRA or dense.")
         yield name, holder, attribute
 
 
@@ -128,17 +97,12 @@ def _places(lm: nn.Module, layers: str, paths: Sequence[Sequence[str]]) -> Itera
             yield f"{layers}.{number}.{path}", layer.get_submodule(holder_path), attribute
 
 
-def max_positions(lm: nn.Module) -> int:
-    """The longest context the model takes, in tokens."""
-    return longest_context(lm.config)
-
-
-def longest_context(config: Any) -> int:
+def max_positions(config: Any) -> int:
     """The longest context in tokens, from a model's configuration."""
     return int(getattr(config, "max_position_embeddings", 1 << 20))
 
 
-@one_at_a_time
+@one_at_a_time()
 def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     """A randomly initialised decoder of the given shape; the same seed gives the same weights.
 
@@ -154,7 +118,6 @@ def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
 
 
 def _refuse_too_large(num_parameters: int, next_step: str, dtype: torch.dtype = torch.float32) -> None:
-    """Raises ModelError for a model whose parameters exceed the memory."""
     size_bytes, memory = dtype.itemsize * num_parameters, memory_bytes()
     if size_bytes > memory:
         raise ModelError(
@@ -171,57 +134,27 @@ def memory_bytes() -> int:
 def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
     from transformers import GPT2Config, LlamaConfig, OPTConfig
 
-    shared: Any = {
-        "vocab_size": vocab_size,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "pad_token_id": None,
-        "tie_word_embeddings": True,
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "llama": (LlamaConfig, {"intermediate_size": config.ffn_width}),
+        "gpt2": (GPT2Config, {"n_inner": config.ffn_width, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
+        "opt": (OPTConfig, {"ffn_dim": config.ffn_width, "word_embed_proj_dim": config.width, "dropout": 0.0}),
     }
-    if config.family == "llama":
-        return LlamaConfig(
-            **shared,
-            hidden_size=config.width,
-            intermediate_size=config.ffn_width,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            max_position_embeddings=config.max_positions,
-        )
-    if config.family == "gpt2":
-        return GPT2Config(
-            **shared,
-            n_embd=config.width,
-            n_inner=config.ffn_width,
-            n_layer=config.num_layers,
-            n_head=config.num_heads,
-            n_positions=config.max_positions,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-        )
-    if config.family == "opt":
-        return OPTConfig(
-            **shared,
-            hidden_size=config.width,
-            word_embed_proj_dim=config.width,
-            ffn_dim=config.ffn_width,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            max_position_embeddings=config.max_positions,
-            dropout=0.0,
-        )
-    raise ModelError(
-        f"A fresh model cannot have the family “{config.family}”.",
-        f"Choose one of {', '.join(get_args(Family))}, or import a trained model.",
+    if config.family not in kinds:
+        problem = f"A fresh model cannot have the family “{config.family}”."
+        raise ModelError(problem, f"Choose one of {', '.join(kinds)}, or import a trained model.")
+    config_class, own = kinds[config.family]
+    return config_class(
+        vocab_size=vocab_size,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=None,
+        tie_word_embeddings=True,
+        hidden_size=config.width,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_heads,
+        max_position_embeddings=config.max_positions,
+        **own,
     )
-
-
-def read_config(folder: Path, left_out: dict[str, Any] | None = None) -> Any:
-    """The configuration of a model in a local folder; raises ModelError with the cause.
-
-    With `left_out`, token ids that the model has no row for go there, and not into the configuration.
-    """
-    return model_files.read_config(folder, is_family, left_out)
 
 
 def load_model(folder: Path) -> Any:
@@ -230,10 +163,10 @@ def load_model(folder: Path) -> Any:
     Reads safetensors of this folder only and never runs code that comes with the model. Raises ModelError with the
     cause, before anything is built where the configuration asks for more than the files hold.
     """
-    return load_checkpoint(folder, read_config(folder))[0]
+    return load_checkpoint(folder, model_files.read_config(folder))[0]
 
 
-@one_at_a_time
+@one_at_a_time()
 def load_checkpoint(folder: Path, config: Any) -> tuple[Any, model_files.Weights, frozenset[str]]:
     """The model of a folder with this configuration, its files, and the names of the tensors that it has a place for.
 
@@ -241,16 +174,21 @@ def load_checkpoint(folder: Path, config: Any) -> tuple[Any, model_files.Weights
     """
     weights = model_files.find_weights(folder)
     token_ids, _ = model_files.read_token_ids(folder, config.vocab_size)
-    with _as_model_errors(folder):
+    try:
         _refuse_missing(folder, config, weights)
         lm, used = load_weights(folder, config, weights.open(), weights.dtype)
         weights.check_types(folder, used, lm.state_dict())
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:  # transformers fails in many ways on a model that it does not expect
+        problem = f"The model in {folder} cannot be loaded: {short(error)}"
+        raise ModelError(problem, model_files.EXPECTED_MODEL) from error
     for name, value in token_ids.items():
         setattr(lm.generation_config, name, value)
     return lm, weights, used
 
 
-@one_at_a_time
+@one_at_a_time()
 def load_weights(
     folder: Path,
     config: Any,
@@ -266,6 +204,8 @@ def load_weights(
     """
     if is_shapes_only():
         return empty_model(config).to(dtype), frozenset()
+    # PyTorch's fused attention has no cap of the attention's scores (Gemma 2), and transformers 5.17 leaves it out
+    attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
     unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
     with _silent():
         lm, report = _model_class(config).from_pretrained(
@@ -273,7 +213,7 @@ def load_weights(
             config=config,
             state_dict={(names or {}).get(name, name): one for name, one in unread.items()},
             dtype=dtype,
-            attn_implementation=_attention(config),
+            attn_implementation=attention,
             local_files_only=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
@@ -289,7 +229,8 @@ def _untie(lm: Any) -> None:
 
     The configuration alone must say what a model consists of: experts on it are saved and loaded by its names.
     """
-    tied = [lm.get_parameter_or_buffer(one) is lm.get_parameter_or_buffer(other) for one, other in _ties(lm).items()]
+    pairs = lm.get_expanded_tied_weights_keys(all_submodels=True).items()  # what the configuration ties
+    tied = [lm.get_parameter_or_buffer(one) is lm.get_parameter_or_buffer(other) for one, other in pairs]
     if not tied or all(tied):
         return
     if any(tied):
@@ -299,20 +240,6 @@ def _untie(lm: Any) -> None:
             _MISMATCH,
         )
     lm.config.tie_word_embeddings = False
-
-
-def _ties(lm: Any) -> dict[str, str]:
-    """The names of the weights that the configuration ties, by the weight that each is tied to."""
-    ties: dict[str, str] = lm.get_expanded_tied_weights_keys(all_submodels=True)
-    return ties
-
-
-def _attention(config: Any) -> str | None:
-    """The attention implementation to request; None: as transformers chooses.
-
-    PyTorch's fused attention has no cap of the attention's scores (Gemma 2), and transformers 5.17 leaves it out.
-    """
-    return "eager" if getattr(config, "attn_logit_softcapping", None) else None
 
 
 @contextmanager
@@ -331,26 +258,13 @@ def _silent() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-@contextmanager
-def _as_model_errors(folder: Path) -> Iterator[None]:
-    """Turns what transformers raises on a model that it does not expect into ModelError."""
-    try:
-        yield
-    except (ModelError, MemoryError):
-        raise
-    except Exception as error:  # it fails in many ways
-        raise ModelError(
-            f"The model in {folder} cannot be loaded: {short(error)}", model_files.EXPECTED_MODEL
-        ) from error
-
-
 def _model_class(config: Any) -> Any:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
-@one_at_a_time
+@one_at_a_time()
 def empty_model(config: Any) -> nn.Module:
     """A model of this configuration without memory for its weights."""
     with torch.device("meta"):
@@ -359,7 +273,6 @@ def empty_model(config: Any) -> nn.Module:
 
 
 def _count_parameters(config: Any) -> int:
-    """The number of parameters of a model of this configuration, counted without memory for them."""
     return num_parameters(empty_model(config))
 
 
@@ -400,18 +313,19 @@ def _refuse_untied(folder: Path, config: Any, weights: model_files.Weights) -> N
 def _refuse_unlike(folder: Path, report: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Raises ModelError for weights that are missing or of another shape, which would stay random."""
     missing = {one for one in report.get("missing_keys", ()) if isinstance(one, str)}
-    if prefix := model_files.prefix_before(missing, tensors):
+    prefixes = {one.removesuffix(name) for name in missing for one in tensors if one.endswith(f".{name}")}
+    if prefix := next((one for one in sorted(prefixes) if all(name.startswith(one) for name in tensors)), ""):
+        known = " and ".join(WRAPPERS[part] for part in prefix.split(".") if part in WRAPPERS)
         raise ModelError(
-            f"The names of the weights in {folder} begin with “{short(prefix)}”{wrapper_words(prefix)}: "
+            f"The names of the weights in {folder} begin with “{short(prefix)}”{known and f' (of {known})'}: "
             f"“{short(min(tensors))}”.",
             f"Save the model inside it again, so that its names begin after “{short(prefix)}”.",
         )
     for key, words in _UNLIKE.items():
         if report.get(key):
             name = min(one if isinstance(one, str) else one[0] for one in report[key])
-            raise ModelError(
-                f"The weights in {folder} do not fit its {model_files.CONFIG}: “{name}” {words}.", _MISMATCH
-            )
+            problem = f"The weights in {folder} do not fit its {model_files.CONFIG}: “{name}” {words}."
+            raise ModelError(problem, _MISMATCH)
 
 
 _MISMATCH = "Give a model whose configuration and weights belong together."

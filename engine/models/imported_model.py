@@ -1,9 +1,12 @@
-"""A model from a folder of any source, checked before it becomes a seed: it computes, and its files describe it."""
+"""A model of another source: from a folder, checked before it becomes a seed, or from the Hugging Face hub.
+
+Of the hub only safetensors, JSON and tokenizers are downloaded, pinned to a commit, and never pickles.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError
-from engine.foreign_files import short
+from engine.foreign_files import confined, short
 from engine.models import model_files
-from engine.models.families import empty_model, load_checkpoint, load_model, read_config
+from engine.models.families import empty_model, load_checkpoint, load_model
+from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 _PIECE = 1 << 22  # numbers looked at in one go
 _MOST_IDS = 8  # of the text that is read to compare two models
 _MOST_NAMES = 3  # of tensors in a sentence
+_REPORT = "Nothing was added. Choose another seed, and report the model's family."
+_ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _UNDAMAGED = "Give the model as it was published, or save it again from where its numbers are finite."
 
 
@@ -34,7 +40,7 @@ def import_model(folder: Path) -> ImportedModel:
     """Loads a model from a folder of any source and checks that it computes; raises ModelError with the cause."""
     model_files.refuse_foreign_code(folder)
     left_out: dict[str, Any] = {}
-    config = read_config(folder, left_out)
+    config = model_files.read_config(folder, left_out)
     was_tied = getattr(config, "tie_word_embeddings", False)
     lm, weights, used = load_checkpoint(folder, config)
     _refuse_not_finite(folder, lm)  # also what the few tokens below do not reach
@@ -42,27 +48,26 @@ def import_model(folder: Path) -> ImportedModel:
     _try_out(folder, lm)
     _, of_generation = model_files.read_token_ids(folder, lm.config.vocab_size)
     changes = [
-        *_ids_left_out(model_files.CONFIG, left_out, lm),
-        *_ids_left_out("generation_config.json", of_generation, lm),
-        *_tensors_left_out(weights.tensors, used),
-        *_changed(folder, weights, lm, was_tied=was_tied),
+        f"{name} of {file} names {', '.join(map(str, ids))}, outside the model's {lm.config.vocab_size:,} rows: it was "
+        "left out."
+        for file, outside in ((model_files.CONFIG, left_out), ("generation_config.json", of_generation))
+        for name, ids in sorted(outside.items())
     ]
-    return ImportedModel(lm, tuple(changes))
+    return ImportedModel(lm, (*changes, *_changes_of_weights(folder, weights, used, lm, was_tied=was_tied)))
 
 
 def _refuse_not_finite(folder: Path, lm: nn.Module) -> None:
-    """Raises ModelError that names the first tensor with NaN or an infinite number."""
     for name, parameter in lm.named_parameters():
         count = sum(int((~torch.isfinite(piece)).sum()) for piece in parameter.detach().flatten().split(_PIECE))
         if count:
             raise ModelError(
                 f"“{short(name)}” of the weights in {folder} holds {count:,} infinite "
-                f"number{'s' if count > 1 else ''} or NaN{_rows_words(parameter.detach(), count)}.",
+                f"number{'s' if count > 1 else ''} or NaN{_describe_rows(parameter.detach(), count)}.",
                 _UNDAMAGED,
             )
 
 
-def _rows_words(tensor: Tensor, count: int) -> str:
+def _describe_rows(tensor: Tensor, count: int) -> str:
     """The rows at the end of a table that hold nothing else, for a sentence: those that no token has, mostly."""
     if tensor.ndim != 2 or count % tensor.shape[1]:
         return ""
@@ -92,14 +97,11 @@ def _try_out(folder: Path, lm: Any) -> None:
     except Exception as error:  # whatever a configuration that fits its weights may still get wrong
         raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.EXPECTED_MODEL) from error
     if not torch.isfinite(logits).all():
-        raise ModelError(
-            f"The model in {folder} computes infinite numbers or NaN, although its weights are finite.", _UNDAMAGED
-        )
+        problem = f"The model in {folder} computes infinite numbers or NaN, although its weights are finite."
+        raise ModelError(problem, _UNDAMAGED)
     if not _is_close(logits[:, 0], others[:, 0]):
-        raise ModelError(
-            f"The model in {folder} reads ahead: what it predicts depends on the tokens that follow.",
-            "Give a causal language model; some need is_decoder in their configuration.",
-        )
+        problem = f"The model in {folder} reads ahead: what it predicts depends on the tokens that follow."
+        raise ModelError(problem, "Give a causal language model; some need is_decoder in their configuration.")
 
 
 def _is_close(one: Tensor, other: Tensor) -> bool:
@@ -133,40 +135,77 @@ class Fingerprint:
             raise ModelError("The saved model computes other numbers than the one that was read.", _REPORT)
 
 
-_REPORT = "Nothing was added. Choose another seed, and report the model's family."
-
-
-# what is said of an import ------------------------------------------------------------------------
-
-
-def _ids_left_out(file: str, left_out: Mapping[str, Collection[int]], lm: Any) -> list[str]:
-    return [
-        f"{name} of {file} names {', '.join(map(str, ids))}, outside the model's {lm.config.vocab_size:,} rows: it was "
-        "left out."
-        for name, ids in sorted(left_out.items())
-    ]
-
-
-def _tensors_left_out(stored: Collection[str], used: Collection[str]) -> list[str]:
-    """The tensors of the files that the model has no place for; none is known where only shapes were read."""
-    names = sorted(set(stored) - set(used)) if used else []
-    if not names:
-        return []
-    shown = ", ".join(f"“{short(name)}”" for name in names[:_MOST_NAMES]) + (" …" if len(names) > _MOST_NAMES else "")
-    noun = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
-    return [f"Left out, since this configuration has no place for them: {noun} of the files, {shown}."]
-
-
-def _changed(folder: Path, weights: model_files.Weights, lm: Any, *, was_tied: bool) -> list[str]:
-    changes = []
-    kinds = Counter(kind for kind, _ in weights.tensors.values())
-    if kinds["F64"]:
-        changes.append(f"{kinds['F64']:,} tensors in double precision (float64) were rounded to float32.")
+def _changes_of_weights(
+    folder: Path, weights: model_files.Weights, used: Collection[str], lm: Any, *, was_tied: bool
+) -> Iterator[str]:
+    names = sorted(set(weights.tensors) - set(used)) if used else []  # none is used where only shapes were read
+    if names:
+        shown = ", ".join(f"“{short(name)}”" for name in names[:_MOST_NAMES]) + " …" * (len(names) > _MOST_NAMES)
+        noun = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
+        yield f"Left out, since this configuration has no place for them: {noun} of the files, {shown}."
+    if num_doubles := sum(kind == "F64" for kind, _ in weights.tensors.values()):
+        yield f"{num_doubles:,} tensors in double precision (float64) were rounded to float32."
     if was_tied and not lm.config.tie_word_embeddings:
-        changes.append(
+        yield (
             "The files hold an output table that differs from the input's, although config.json ties the two: both are "
             "kept, and tie_word_embeddings is false now."
         )
-    if model_files.both_are_there(folder):
-        changes.append(f"{model_files.WEIGHTS} was read, and not the files that {model_files.INDEX} lists.")
-    return changes
+    if all(confined(folder, name) for name in (model_files.WEIGHTS, model_files.INDEX)):
+        yield f"{model_files.WEIGHTS} was read, and not the files that {model_files.INDEX} lists."
+
+
+def download_model(name: str, revision: str = "", *, or_adapter: bool = False) -> Path:
+    """The local folder of a model on the hub, downloaded now; the folder's name is the commit.
+
+    With `or_adapter` the repository may hold an adapter instead. The small files come first, since they list the
+    weights. Raises ModelError if the download fails, or where the weights are only there as pickles.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+
+    with _in_sentences(name, revision):
+        small = [*model_files.SMALL_FILES, *TOKENIZER_FILES, TEMPLATES]
+        folder = Path(snapshot_download(name, revision=revision or None, allow_patterns=small))
+        if or_adapter and (folder / _ADAPTER).exists():
+            names = [_ADAPTER_WEIGHTS]
+        else:
+            model_files.read_config(folder)
+            has_index = (folder / model_files.INDEX).exists()
+            names = model_files.shard_names(folder) if has_index else [model_files.WEIGHTS]
+        folder = Path(snapshot_download(name, revision=folder.name, allow_patterns=names))
+        if any((folder / file).exists() for file in names):
+            return folder
+        listed = sorted(HfApi().list_repo_files(name, revision=folder.name))
+        if pickle := next((file for file in listed if file.endswith((".bin", ".pt", ".pth", ".ckpt", ".pkl"))), ""):
+            problem = f"The weights of “{name}” on the hub are only there as {short(pickle)}, a pickle, which is never "
+            raise ModelError(f"{problem}opened.", "Choose one in safetensors format.")
+        return folder
+
+
+@contextmanager
+def _in_sentences(name: str, revision: str) -> Iterator[None]:
+    """Raises ModelError with a sentence of its own for each cause that the hub's client distinguishes."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.GatedRepoError:
+        raise ModelError(
+            f"“{name}” is gated: its authors give access to those who accept its terms.",
+            f"Accept them on huggingface.co/{name}, then set HF_TOKEN to a token of that account.",
+        ) from None
+    except errors.RevisionNotFoundError:
+        problem = f"“{name}” on the hub has no revision “{short(revision)}”."
+        raise ModelError(problem, "Give a branch, a tag or a commit of it.") from None
+    except errors.RepositoryNotFoundError:
+        raise ModelError(
+            f"There is no model “{name}” on the hub, or it is private.",
+            "Check its name; for a private one, set HF_TOKEN to a token that may read it.",
+        ) from None
+    except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError):
+        raise ModelError(
+            f"“{name}” cannot be downloaded: the hub cannot be reached.",
+            "Check the network, and that HF_HUB_OFFLINE is not set, or give a local folder.",
+        ) from None
+    except (OSError, ValueError, RuntimeError) as error:
+        problem = f"The model “{name}” cannot be downloaded: {short(error)}"
+        raise ModelError(problem, "Check its name and the network, or give a local folder.") from error

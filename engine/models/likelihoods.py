@@ -1,10 +1,14 @@
-"""Log-likelihoods and losses of target tokens from a decoder's last hidden states, without all logits in memory.
+"""Logits, log-likelihoods and losses from a decoder's last hidden states, without all logits in memory.
+
+Some families scale logits, cap them, or transform the states first. That is code of each family's own forward pass, so
+it is run as it is, with a decoder in front that answers with the given states.
 
 Shapes: B rows, T positions, D width of the embeddings, V vocabulary, N some of the B·T positions.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +20,56 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from engine.models.compiled import cross_entropy_of
-from engine.models.heads import decoder_of, head_of
+
+
+class _Read:
+    """Answers like a decoder that has read something already, and like what that decoder gives back."""
+
+    def __init__(self, decoder: nn.Module, hidden_BTD: Tensor) -> None:
+        self._decoder = decoder  # whose numbers some heads look up
+        self.last_hidden_state = hidden_BTD
+
+    def __call__(self, *_: Any, **__: Any) -> _Read:
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):  # everything else that a decoder gives back
+            return (self.last_hidden_state, None)[index]
+        return self.last_hidden_state if index == 0 else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self if name in ("decoder", "language_model", "model") else getattr(self._decoder, name, None)
+
+
+def decoder_of(lm: Any) -> Any:
+    """The model without its output embeddings; its answer has `last_hidden_state`."""
+    return lm.model if lm.base_model is lm else lm.base_model
+
+
+def head_of(lm: Any) -> Callable[[Tensor], Tensor]:
+    """The function from hidden states [B, T, D] to logits [B, T, V] that the model's own forward pass ends with.
+
+    It runs no layer and changes nothing: any number of threads may call it.
+    """
+    if not isinstance(lm, nn.Module):  # nothing but a head
+        output_embeddings: Callable[[Tensor], Tensor] = lm.get_output_embeddings()
+        return output_embeddings
+    decoder = decoder_of(lm)
+    prefix = next(name for name, one in lm.named_children() if one is decoder)
+    shell = copy.copy(lm)
+    shell._modules = {name: one for name, one in lm._modules.items() if name != prefix}
+
+    def head(hidden_BTD: Tensor) -> Tensor:
+        own = copy.copy(shell)
+        own.__dict__[prefix] = _Read(decoder, hidden_BTD)
+        ids = torch.zeros(hidden_BTD.shape[:-1], dtype=torch.long, device=hidden_BTD.device)
+        logits: Tensor = own.forward(input_ids=ids).logits
+        return logits
+
+    return head
+
 
 _LOGITS_PER_CHUNK = 1 << 20  # 4 MB in float32
 _LOGITS_PER_LOSS_CHUNK = {"cpu": 1 << 26, "cuda": 1 << 28}  # 256 MB in float32; their gradients take as much again
@@ -42,13 +95,6 @@ def token_scores(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> TokenScores
     return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))
 
 
-@torch.no_grad()
-def log_likelihoods(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-    """The natural log-likelihood [B, T] of each target alone, float32, without all logits in memory."""
-    pieces = _pieces(lm, hidden_BTD, targets_BT)
-    return torch.cat([_of_target(*piece) for piece in pieces]).view(targets_BT.shape)
-
-
 @dataclass(frozen=True)
 class Objective:
     """What an update minimises: the sum of the losses of the targets that count, divided by a number."""
@@ -68,7 +114,7 @@ class Objective:
         return (replace(self, counted_BT=some) for some in self.counted_BT.split(num_positions, 1))
 
 
-class Losses(NamedTuple):
+class TokenLosses(NamedTuple):
     """The objective, a scalar with gradients, and the cross-entropy [B, T] of each target in nats, without."""
 
     objective: Tensor
@@ -77,7 +123,7 @@ class Losses(NamedTuple):
 
 def losses_from(
     lm: Any, logits: Callable[[Tensor], Tensor], hidden_BTD: Tensor, targets_BT: Tensor, objective: Objective
-) -> Losses:
+) -> TokenLosses:
     """The losses (float32) of targets after hidden states.
 
     `logits` makes logits [B, t, V] of hidden states [B, t, D]. Where a batch has more than a chunk may have, they are
@@ -93,10 +139,13 @@ def losses_from(
 
     if targets_BT.shape[1] <= num_positions:
         losses_BT = losses_of(hidden_BTD, targets_BT)
-        return Losses(objective.of(losses_BT), losses_BT.detach())
+        return TokenLosses(objective.of(losses_BT), losses_BT.detach())
     chunks = zip(targets_BT.split(num_positions, 1), objective.parts(num_positions), strict=False)
-    head = [parameter for parameter in _head_parameters(lm) if parameter.requires_grad]
-    return Losses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))  # type: ignore[no-untyped-call]
+    modules = [lm.get_output_embeddings()]  # and what else lies next to the decoder
+    modules += [one for one in lm.children() if one is not decoder_of(lm)] if isinstance(lm, nn.Module) else []
+    parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
+    head = [parameter for parameter in parameters if parameter.requires_grad]
+    return TokenLosses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))  # type: ignore[no-untyped-call]
 
 
 class _Chunked(torch.autograd.Function):
@@ -139,15 +188,7 @@ def _sum(total: Tensor | None, more: Tensor | None) -> Tensor | None:
     return more if total is None else total if more is None else total.add_(more)
 
 
-def _head_parameters(lm: Any) -> list[nn.Parameter]:
-    """The parameters of what makes logits: the output embeddings, and what else lies beside the decoder."""
-    beside = [one for one in lm.children() if one is not decoder_of(lm)] if isinstance(lm, nn.Module) else []
-    modules = [lm.get_output_embeddings(), *beside]
-    return list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
-
-
 def _pieces(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits [N, V] and targets [N] of some positions at a time."""
     head = head_of(lm)
     chunk_size = max(_LEAST_POSITIONS, _LOGITS_PER_CHUNK // int(lm.config.vocab_size))
     for some_ND, ids_N in zip(
@@ -156,17 +197,10 @@ def _pieces(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Iterator[tuple[T
         yield head(some_ND[None])[0], ids_N
 
 
-def _of_target(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-    """float32 [N]; spends the logits."""
-    logits_NV = logits_NV.float()
-    chosen_N, greatest_N = logits_NV.gather(-1, targets_N[:, None])[:, 0], logits_NV.amax(-1)
-    return chosen_N - greatest_N - logits_NV.sub_(greatest_N[:, None]).exp_().sum(-1).log()
-
-
 def _of_targets(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
     """float32 [N] and bool [N]; spends the logits: a second array of their size would take as long as the exponentials.
 
-    The greatest logit is found among the others and then beside the target's: so it also tells who is greater.
+    The greatest logit is found among the others and then compared with the target's, which also tells who is greater.
     """
     logits_NV, targets_N1 = logits_NV.float(), targets_N[:, None]
     chosen_N1 = logits_NV.gather(-1, targets_N1)

@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,26 +42,13 @@ _UNQUANTIZED = "Give the model in float32, float16 or bfloat16 instead."
 
 _SIZE, _LENGTH, _LAYERS, _COUNT = 1 << 20, 1 << 26, 1000, 1 << 12
 _LARGEST = {  # the sizes that a configuration may ask for, several times those of the largest models known
-    "num_hidden_layers": _LAYERS,
-    "n_layer": _LAYERS,
-    "max_window_layers": _LAYERS,
-    "hidden_size": _SIZE,
-    "n_embd": _SIZE,
-    "word_embed_proj_dim": _SIZE,
-    "intermediate_size": _SIZE,
-    "ffn_dim": _SIZE,
-    "n_inner": _SIZE,
-    "num_attention_heads": _COUNT,
-    "n_head": _COUNT,
-    "num_key_value_heads": _COUNT,
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "max_window_layers"), _LAYERS),
+    **dict.fromkeys(("hidden_size", "n_embd", "word_embed_proj_dim", "intermediate_size", "ffn_dim", "n_inner"), _SIZE),
+    **dict.fromkeys(("num_attention_heads", "n_head", "num_key_value_heads"), _COUNT),
+    **dict.fromkeys(("num_local_experts", "num_experts", "num_experts_per_tok"), _COUNT),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "sliding_window"), _LENGTH),
     "head_dim": 1 << 14,
     "vocab_size": 1 << 22,
-    "max_position_embeddings": _LENGTH,
-    "n_positions": _LENGTH,
-    "sliding_window": _LENGTH,
-    "num_local_experts": _COUNT,
-    "num_experts": _COUNT,
-    "num_experts_per_tok": _COUNT,
 }
 _LARGEST_BY_NAME = (  # the same for other families' names: the first pattern that a name matches
     (
@@ -94,7 +81,18 @@ _MAY_BE_ZERO = frozenset(("max_window_layers", "sliding_window"))
 _FORMER_NAMES = ("rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base", "partial_rotary_factor")
 
 
-def read_config(folder: Path, is_supported: Callable[[str], bool], left_out: dict[str, Any] | None = None) -> Any:
+def is_family(model_type: str) -> bool:
+    """Whether transformers knows causal LMs of this model type that do not wrap other models.
+
+    Asked of one type, since transformers imports the module of every type that is looked at.
+    """
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not CONFIG_MAPPING[model_type].sub_configs
+
+
+def read_config(folder: Path, left_out: dict[str, Any] | None = None) -> Any:
     """The transformers configuration of a model of a supported family; raises ModelError with the cause.
 
     Known fields only, each of its type and within bounds; others are left out. With `left_out`, so are token ids that
@@ -104,7 +102,7 @@ def read_config(folder: Path, is_supported: Callable[[str], bool], left_out: dic
     if config is None:
         raise ModelError(f"{folder} has no {CONFIG}.", "Give a model's folder.")
     kind = config.get("model_type")
-    if not isinstance(kind, str) or not is_supported(kind):
+    if not isinstance(kind, str) or not is_family(kind):
         raise ModelError(
             f"The model's family “{short(kind)}” is not supported: the installed transformers knows no causal language "
             "model of this name.",
@@ -138,9 +136,8 @@ def _ids_inside(value: Any, outside: Collection[int]) -> Any:
 def refuse_foreign_code(folder: Path) -> None:
     """Raises ModelError when the model needs code of its own, which is never run."""
     if (read_object(folder, CONFIG, _CONFIG_BYTES) or {}).get("auto_map"):
-        raise ModelError(
-            f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", EXPECTED_MODEL
-        )
+        problem = f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run."
+        raise ModelError(problem, EXPECTED_MODEL)
 
 
 def _refuse_other_weights(folder: Path, config: dict[str, Any]) -> None:
@@ -148,15 +145,11 @@ def _refuse_other_weights(folder: Path, config: dict[str, Any]) -> None:
     if config.get("quantization_config") is not None:
         raise ModelError(f"The weights in {folder} are quantized.", _UNQUANTIZED)
     if config.get("transformers_weights") not in (None, WEIGHTS, INDEX):
-        raise ModelError(
-            f"{folder / CONFIG} names {short(config['transformers_weights'])} as its weights.",
-            f"Give a folder with {WEIGHTS}, or with {INDEX}.",
-        )
+        problem = f"{folder / CONFIG} names {short(config['transformers_weights'])} as its weights."
+        raise ModelError(problem, f"Give a folder with {WEIGHTS}, or with {INDEX}.")
     if confined(folder, _ADAPTER) is not None:
-        raise ModelError(
-            f"{folder} holds an adapter ({_ADAPTER}) for another model.",
-            "Merge the two, save the result, and give that.",
-        )
+        problem = f"{folder} holds an adapter ({_ADAPTER}) for another model."
+        raise ModelError(problem, "Merge the two, save the result, and give that.")
 
 
 def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
@@ -166,12 +159,17 @@ def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
     known = {*inspect.get_annotations(config_class), *config_class.attribute_map, *_FORMER_NAMES}
     fields = {name: value for name, value in values.items() if name in known}
     for name, value in fields.items():
-        if not (isinstance(value, list) and _is_by_layer(config_class, name)):
-            _check(folder, name, value, may_be_none=getattr(config_class, name, 0) is None)
+        may_be_by_layer = name in _BY_LAYER and "list" in str(inspect.get_annotations(config_class).get(name))
+        if isinstance(value, list) and may_be_by_layer:
+            _check(folder, "num_hidden_layers", len(value))
+            for one in value:
+                _check(folder, name, one)
         else:
-            _check_by_layer(folder, name, value)
+            _check(folder, name, value, may_be_none=getattr(config_class, name, 0) is None)
+        if isinstance(value, list):  # transformers writes infinite numbers as objects
+            fields[name] = [math.inf if one == {"__float__": "Infinity"} else one for one in value]
     try:
-        config = config_class(**{name: _without_tags(value) for name, value in fields.items()})
+        config = config_class(**fields)
     except MemoryError:
         raise
     except Exception as error:  # transformers fails in many ways on values that it does not expect
@@ -182,33 +180,18 @@ def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
     return config
 
 
-def _without_tags(value: Any) -> Any:
-    """A list with its infinite numbers, which transformers writes as objects."""
-    if not isinstance(value, list):
-        return value
-    return [math.inf if one == {"__float__": "Infinity"} else one for one in value]
-
-
 def _leaves(value: Any) -> list[Any]:
-    """The values in a list of lists."""
     return [leaf for one in value for leaf in _leaves(one)] if isinstance(value, list) else [value]
-
-
-def _check_others(folder: Path, name: str, value: Any) -> None:
-    """Raises ModelError for a size that is too large, alone or in a list, by a pattern of its name."""
-    largest = next((bound for pattern, bound in _LARGEST_BY_NAME if pattern.fullmatch(name)), None)
-    sizes = [one for one in _leaves(value) if type(one) is int]
-    if largest is not None and any(abs(one) > largest for one in sizes):
-        raise ModelError(
-            f"“{name}” in {folder / CONFIG} must be a whole number of at most {largest:,}, not {short(value)}.", CORRECT
-        )
 
 
 def _check(folder: Path, name: str, value: Any, *, may_be_none: bool = False) -> None:
     """Raises ModelError for an invalid size, and for any other value that is not plain and small."""
     smallest, largest = 0 if name in _MAY_BE_ZERO else 1, _LARGEST.get(name)
     if largest is None:
-        _check_others(folder, name, value)
+        bound = next((bound for pattern, bound in _LARGEST_BY_NAME if pattern.fullmatch(name)), math.inf)
+        if any(abs(one) > bound for one in _leaves(value) if type(one) is int):
+            problem = f"“{name}” in {folder / CONFIG} must be a whole number of at most {bound:,}, not {short(value)}."
+            raise ModelError(problem, CORRECT)
         if not _is_plain(value) or ("drop" in name and value is not None and not _between(value, 0, 1)):
             raise ModelError(f"{folder / CONFIG} has no usable value for “{name}”: {short(value)}.", CORRECT)
     elif value is None and (may_be_none or name in _NONE_MEANS_DEFAULT):
@@ -218,18 +201,6 @@ def _check(folder: Path, name: str, value: Any, *, may_be_none: bool = False) ->
             f"“{name}” in {folder / CONFIG} must be a whole number from {smallest} to {largest:,}, not {short(value)}.",
             CORRECT,
         )
-
-
-def _is_by_layer(config_class: Any, name: str) -> bool:
-    """Whether this family may give a size for each layer."""
-    return name in _BY_LAYER and "list" in str(inspect.get_annotations(config_class).get(name))
-
-
-def _check_by_layer(folder: Path, name: str, values: list[Any]) -> None:
-    """Raises ModelError for an invalid size of a layer, or for too many layers."""
-    _check(folder, "num_hidden_layers", len(values))
-    for one in values:
-        _check(folder, name, one)
 
 
 def _is_plain(value: Any, depth: int = 3) -> bool:
@@ -297,9 +268,10 @@ class Weights:
             if kind not in _FLOATS and after.is_floating_point:
                 raise _holds_integers(folder, name)
             if kind in _FLOATS and _FLOATS[kind] not in (self.dtype, after):
+                own, others = (str(dtype).removeprefix("torch.") for dtype in (_FLOATS[kind], self.dtype))
                 raise ModelError(
-                    f"The weights in {folder} differ in their precision: “{short(name)}” is in "
-                    f"{_word(_FLOATS[kind])}, most others in {_word(self.dtype)}.",
+                    f"The weights in {folder} differ in their precision: “{short(name)}” is in {own}, most others in "
+                    f"{others}.",
                     f"Save it in one precision, and give {folder}-float32: {_converting(folder)}",
                 )
 
@@ -323,21 +295,20 @@ def _end_of(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
 
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def find_weights(folder: Path) -> Weights:
     """The weights of a folder: one safetensors file, or those that an index names. Raises ModelError with the cause.
 
-    Reads their headers alone, which safetensors checks against the files' lengths.
+    Reads only their headers, which safetensors checks against the files' lengths.
     """
-    names = [WEIGHTS] if confined(folder, WEIGHTS) else shard_names(folder)
-    files = {name: _weight_file(folder, name) for name in names}
-    length = sum(_header_length(folder / name, file) for name, file in files.items())
+    files: dict[Path, Path] = {}
+    for name in [WEIGHTS] if confined(folder, WEIGHTS) else shard_names(folder):
+        if (file := confined(folder, name)) is None:
+            raise ModelError(f"The model in {folder} cannot be loaded: {name} is missing.", _AGAIN)
+        files[folder / name] = file
+    length = sum(_header_length(path, file) for path, file in files.items())
     if length > _HEADER_BYTES:
         raise ModelError(f"The weights in {folder} have headers of {length:,} bytes, which are too large.", _AGAIN)
-    weights = weights_in({folder / name: file for name, file in files.items()})
+    weights = weights_in(files)
     for name, (kind, _) in sorted(weights.tensors.items()):
         if kind.startswith(_SMALL):
             raise ModelError(f"The weights in {folder} are quantized: “{short(name)}” is in {kind}.", _UNQUANTIZED)
@@ -348,11 +319,15 @@ def weights_in(files: Mapping[Path, Path]) -> Weights:
     """The weights in these files, by the paths that messages name."""
     tensors: dict[str, tuple[str, int]] = {}
     for path, file in files.items():
-        header = _read_header(path, file)
+        try:
+            with safe_open(file, framework="numpy") as opened:
+                slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+                header = {name: (one.get_dtype(), math.prod(one.get_shape())) for name, one in slices.items()}
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{path} is not a complete safetensors file: {short(error)}.", _AGAIN) from None
         if twice := tensors.keys() & header.keys():
-            raise ModelError(
-                f"Several files in {path.parent} hold the tensor “{short(min(twice))}”.", "Remove one of them."
-            )
+            problem = f"Several files in {path.parent} hold the tensor “{short(min(twice))}”."
+            raise ModelError(problem, "Remove one of them.")
         tensors |= header
     return Weights(tuple(files.values()), tensors)
 
@@ -367,20 +342,12 @@ def shard_names(folder: Path) -> list[str]:
         raise ModelError(f"{folder / INDEX} does not say which file holds which weight.", _AGAIN)
     for name in weight_map.values():
         if not (isinstance(name, str) and _SHARD.fullmatch(name)):
-            raise ModelError(
-                f"{folder / INDEX} names {short(name)}, which is no .safetensors file of this folder.", EXPECTED_MODEL
-            )
+            problem = f"{folder / INDEX} names {short(name)}, which is not a .safetensors file of this folder."
+            raise ModelError(problem, EXPECTED_MODEL)
     names = sorted(set(weight_map.values()))
     if len(names) > _MAX_FILES:
         raise ModelError(f"{folder / INDEX} names {len(names):,} files, more than {_MAX_FILES:,}.", _AGAIN)
     return names
-
-
-def _weight_file(folder: Path, name: str) -> Path:
-    file = confined(folder, name)
-    if file is None:
-        raise ModelError(f"The model in {folder} cannot be loaded: {name} is missing.", _AGAIN)
-    return file
 
 
 def _header_length(path: Path, file: Path) -> int:
@@ -392,16 +359,6 @@ def _header_length(path: Path, file: Path) -> int:
     if not 0 < length <= file.stat().st_size - 8:
         raise ModelError(f"{path} is not a complete safetensors file.", _AGAIN)
     return length
-
-
-def _read_header(path: Path, file: Path) -> dict[str, tuple[str, int]]:
-    """The type and the number of elements of each tensor."""
-    try:
-        with safe_open(file, framework="numpy") as opened:
-            tensors = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-            return {name: (one.get_dtype(), math.prod(one.get_shape())) for name, one in tensors.items()}
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path} is not a complete safetensors file: {short(error)}.", _AGAIN) from None
 
 
 def read_token_ids(folder: Path, vocab_size: int) -> tuple[dict[str, Any], dict[str, list[int]]]:
@@ -419,14 +376,3 @@ def read_token_ids(folder: Path, vocab_size: int) -> tuple[dict[str, Any], dict[
         if 0 < len(ids) <= 100 and all(type(id) is int for id in ids):
             token_ids[name] = value
     return token_ids, outside
-
-
-def prefix_before(missing: Collection[str], stored: Collection[str]) -> str:
-    """The text that stands before every name in a file where a model has the rest; empty where there is none."""
-    prefixes = {one.removesuffix(name) for name in missing for one in stored if one.endswith(f".{name}")}
-    return next((prefix for prefix in sorted(prefixes) if all(one.startswith(prefix) for one in stored)), "")
-
-
-def both_are_there(folder: Path) -> bool:
-    """Whether a folder has one file of weights and an index of several; only the first is read."""
-    return confined(folder, WEIGHTS) is not None and confined(folder, INDEX) is not None

@@ -1,6 +1,6 @@
 """One decoder with several experts: each row of a batch uses one of them, and everything else is shared.
 
-Methods differ in the `Placement` of an expert's modules: instead of the feed-forward networks (DEMix), beside linear
+Methods differ in the `Placement` of an expert's modules: instead of the feed-forward networks (DEMix), next to linear
 maps (LoRA), before the text (a domain's token). Rows, caches, training, files and mixing are the same for all.
 
 A placement replaces modules inside each layer, so the model's own forward pass stays as it is. The expert of each row
@@ -23,14 +23,20 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
-from engine.models.discovery import family_of, keeps_other_states
+from engine.models.discovery import RouterLosses, family_of, keeps_other_states, router_losses
+from engine.models.expert_model import separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
-from engine.models.heads import decoder_of, head_of
-from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from, token_scores
-from engine.models.routers import RouterLosses, router_losses
+from engine.models.likelihoods import (
+    Objective,
+    TokenLosses,
+    TokenScores,
+    decoder_of,
+    head_of,
+    losses_from,
+    token_scores,
+)
 from engine.models.rows import Rows, current_rows, routed
-from engine.models.separation import separated
 from engine.models.stored_tensors import fill, without_weights
 
 
@@ -40,17 +46,14 @@ class RowOptions(Protocol):
     @property
     def experts_in(self) -> str:
         """The name of the placement in files."""
-        ...
 
     @property
     def extra_positions(self) -> int:
         """Positions of the model's context that an expert takes."""
-        ...
 
     @property
     def frozen_flops(self) -> Callable[[Shape, int, int], int]:
-        """Operations per token to train experts alone: of (shape, context, parameters of one)."""
-        ...
+        """Operations per token to train only experts: of (shape, context, parameters of one)."""
 
 
 class Placement(ABC):
@@ -66,7 +69,7 @@ class Placement(ABC):
 
     @abstractmethod
     def insert(self, lm: Any, keys: Sequence[str]) -> dict[str, Any]:
-        """Puts layers with these experts, all alike, into `lm` or beside it; gives them by their place."""
+        """Puts layers with these experts, all alike, into `lm` or next to it; gives them by their place."""
 
     def build(self, lm: Any, keys: Sequence[str], config: Any, seed: int = 0) -> MultiExpertModel:
         """A model to train, made of a seed; `config` is the method's own."""
@@ -74,7 +77,7 @@ class Placement(ABC):
         return MultiExpertModel(lm, keys, self)
 
     def card(self) -> dict[str, Any]:
-        """What files record of the placement beside its name; empty: nothing."""
+        """What files record of the placement in addition to its name; empty: nothing."""
         return {}
 
     def of_card(self, card: Mapping[str, Any]) -> Placement:
@@ -146,7 +149,7 @@ class MultiExpertModel(nn.Module):
     @property
     def max_positions(self) -> int:
         """The longest text that the model reads at once."""
-        return max_positions(self.lm) - self.placement.method.extra_positions
+        return max_positions(self.lm.config) - self.placement.method.extra_positions
 
     @property
     def places(self) -> list[str]:
@@ -167,7 +170,7 @@ class MultiExpertModel(nn.Module):
     ) -> Tensor:
         """Logits [B, T, V]; `cache` is a transformers Cache that is filled and used, or None.
 
-        `position_ids_BT` begin anew at 0 at each text of a row, and so keep these apart; not together with a cache.
+        `position_ids_BT` start again at 0 at each text of a row, and so keep these apart; not together with a cache.
         """
         with routed(rows):
             text = self._text(input_ids_BT, cache, position_ids_BT)
@@ -178,11 +181,13 @@ class MultiExpertModel(nn.Module):
         self._require_filled(cache)
         return out.logits[:, -num_logits:]  # type: ignore[no-any-return]
 
-    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """The last hidden states [B, T, D]; `cache` as for `forward`."""
+    def read(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """The last hidden states [B, T, D] of the text; `cache` and `position_ids_BT` as for `forward`."""
+        cached = {"use_cache": False} if cache is None else {"use_cache": True, "past_key_values": cache}
         with routed(rows):
-            text = self._text(input_ids_BT, cache, None)
-            out = decoder_of(self.lm)(**text, past_key_values=cache, use_cache=cache is not None)
+            out = decoder_of(self.lm)(**self._text(input_ids_BT, cache, position_ids_BT), **cached)
         self._require_filled(cache)
         return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
 
@@ -194,48 +199,33 @@ class MultiExpertModel(nn.Module):
         objective: Objective,
         *,
         position_ids_BT: Tensor | None = None,
-    ) -> Losses:
+    ) -> TokenLosses:
         """The objective with gradients and the loss of each target; never all logits at once."""
-        hidden_BTD = self._last_hidden(input_ids_BT, rows, position_ids_BT)
+        hidden_BTD = self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT)
         with routed(rows):
             return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
 
-    def _last_hidden(self, input_ids_BT: Tensor, rows: Rows, position_ids_BT: Tensor | None) -> Tensor:
-        """Hidden states [B, T, D] of the text; what a placement puts before it is left out."""
-        with routed(rows):
-            out = decoder_of(self.lm)(**self._text(input_ids_BT, None, position_ids_BT), use_cache=False)
-        return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
-
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
-        """Logits [B, T, V] of hidden states."""
         with routed(rows):
             return head_of(self.lm)(hidden_BTD)
 
     def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Log-likelihood [B, T] of each target after hidden states, without gradients."""
         del rows  # the head is that of all experts
-        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
+        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
 
     def _require_filled(self, cache: Any) -> None:
         """Raises ModelError for a decoder that has left the cache as it was."""
         if cache is not None and not len(getattr(cache, "layers", "-")):
-            raise ModelError(
-                f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache.",
-                "Choose another seed.",
-            )
+            problem = f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache."
+            raise ModelError(problem, "Choose another seed.")
 
     @torch.no_grad()
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
     ) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
-        return token_scores(self.lm, self._last_hidden(input_ids_BT, rows, position_ids_BT), targets_BT)
-
-    def log_likelihoods(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32, without gradients."""
-        return self.token_scores(input_ids_BT, targets_BT, rows, position_ids_BT=position_ids_BT).logprobs_BT
+        return token_scores(self.lm, self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT), targets_BT)
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, and of the states of recurrent layers."""
@@ -252,20 +242,13 @@ class MultiExpertModel(nn.Module):
         if cache is not None and cache.get_seq_length():
             return {"input_ids": input_ids_BT}
         if position_ids_BT is not None:
-            self._require_no_positions_of_experts()
-            return separated(self.lm, input_ids_BT, position_ids_BT)
+            if self.placement.method.extra_positions:  # the later texts of a row would have none
+                problem = "Conversations of one block cannot be kept apart with experts that stand before the text."
+                raise ModelError(problem, "Train without separate_conversations, or by another method.")
+            return separate_texts(self.lm, input_ids_BT, position_ids_BT)
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
 
-    def _require_no_positions_of_experts(self) -> None:
-        """Raises ModelError for experts before a text: the later texts of a row would have none."""
-        if self.placement.method.extra_positions:
-            raise ModelError(
-                "Conversations of one block cannot be kept apart with experts that stand before the text.",
-                "Train without separate_conversations, or by another method.",
-            )
-
     def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
-        """What is added to the loss of the forward passes within."""
         return self.placement.auxiliary_loss(self.lm)
 
     def training_flops(self, context: int, *, experts_only: bool) -> int:
@@ -278,7 +261,6 @@ class MultiExpertModel(nn.Module):
 
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
-        self._require(key)
         return {
             f"{place}.{name}": tensor
             for place, own in self.own_modules(key)
@@ -296,8 +278,7 @@ class MultiExpertModel(nn.Module):
         }
 
     def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
-        """The trainable view of `expert_state`, named by expert, too."""
-        self._require(key)
+        """The trainable view of `expert_state`, also named by expert."""
         return {
             f"{key}:{place}.{name}": parameter
             for place, own in self.own_modules(key)
@@ -318,34 +299,30 @@ class MultiExpertModel(nn.Module):
         self.keys.append(key)
 
     def _new_expert(self, copy_of: str | None, state: Mapping[str, Tensor] | None) -> dict[str, nn.Module]:
-        """The modules of an expert by their place."""
         if state is not None and self.placement.made_from_tensors:
             modules = self.placement.expert_modules(self._layers, state)
             return {place: module.to(self.device) for place, module in modules.items()}
         source = copy_of or (self.keys[0] if self.keys else None)
         if source is None:
             raise ModelError("The model has no expert to copy.", "Load an expert first.")
-        self._require(source)
         if state is None:
             return {place: copy.deepcopy(own) for place, own in self.own_modules(source)}
         modules = {place: copy.deepcopy(own, without_weights(own)) for place, own in self.own_modules(source)}
         targets = {f"{place}.{name}": one for place, own in modules.items() for name, one in own.state_dict().items()}
         if wrong := fill(targets, state):
-            raise ModelError(
-                f"The expert's tensors do not fit its base: {first_of(wrong)}.",
-                "Load it on the base it was trained on.",
-            )
+            problem = f"The expert's tensors do not fit its base: {first_of(wrong)}."
+            raise ModelError(problem, "Load it on the base it was trained on.")
         return modules
 
     def remove_expert(self, key: str) -> None:
         """Removes an expert; the others stay as they are."""
-        self._require(key)
         for place, _ in list(self.own_modules(key)):
             del self._layers[place].experts[key]
         self.keys.remove(key)
 
     def own_modules(self, key: str) -> Iterator[tuple[str, nn.Module]]:
         """The modules of an expert, by their place."""
+        self._require(key)
         for place, layer in self._layers.items():
             if key in layer.experts:
                 yield place, layer.experts[key]

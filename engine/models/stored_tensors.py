@@ -20,13 +20,13 @@ WRAPPERS = {  # segments of tensors' names that programs put there around a mode
     "module": "DistributedDataParallel or DeepSpeed",
     "_fsdp_wrapped_module": "FSDP",
     "_checkpoint_wrapped_module": "activation checkpointing",
-    "language_model": "models that read images, too",
+    "language_model": "models that also read images",
 }
 _TYPES = {"F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}  # of shapes alone
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """The tensors of some files by their names. Every access reads one anew, so nothing else refers to it."""
+    """The tensors of some files by their names. Every access reads one again, so nothing else refers to it."""
 
     def __init__(self, *files: Path) -> None:
         opened: list[Any] = [safe_open(file, framework="pt", backend="pread") for file in files]
@@ -63,12 +63,6 @@ class Unread:
     def __getitem__(self, _: object) -> Tensor:
         self.was_read = True
         return self._tensors[self._name]
-
-
-def wrapper_words(prefix: str) -> str:
-    """Whose the wrappers in a prefix of names are, for a sentence; empty where none of them is known."""
-    known = [WRAPPERS[part] for part in prefix.split(".") if part in WRAPPERS]
-    return f" (of {' and '.join(known)})" if known else ""
 
 
 def without_weights(module: nn.Module) -> dict[int, Any]:

@@ -38,7 +38,7 @@ from engine.selfcheck.test_bed import (
     plain_logprobs,
     save_model,
 )
-from engine.text.eval_sample import eval_sample
+from engine.text.blocks import eval_sample
 
 LEFT = ("law", "news", "verse")  # without the second
 SEEDS = (1, 2)

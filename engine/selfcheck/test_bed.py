@@ -27,10 +27,10 @@ from engine.config import Family, ModelConfig
 from engine.files import ArtifactRef, new_folder
 from engine.inference.mixing import Mixing
 from engine.inference.scores import open_scores, score_tokens
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement, save_base, save_expert
+from engine.methods.parts.active_parts import ActiveParts
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.evidence import READINGS, EvidenceRule
@@ -40,9 +40,8 @@ from engine.models.expert_model import ExpertModel
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
+from engine.text.blocks import EvalSample, Tokens, eval_sample
 from engine.text.corpus import Document
-from engine.text.eval_sample import EvalSample, eval_sample
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from engine.training.data import DomainText
 
@@ -92,9 +91,9 @@ class TestBed:
             _disturb(model.expert_parameters(part).values(), _NOISE, generator)
         return model.to(self.device)
 
-    def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveExperts:
+    def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveParts:
         """These parts as one expert, some of them active."""
-        return ActiveExperts(self.mode_model(PARTS, family), active, "together")
+        return ActiveParts(self.mode_model(PARTS, family), active, "together")
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -15,6 +15,7 @@ idempotent: no match begins or ends next to a dummy token.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,16 +33,12 @@ Match = re.Match[str]
 
 def anonymize(text: str) -> tuple[str, dict[str, int]]:
     """The text with dummy tokens, and the number of replacements by category (only categories that occur)."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for pattern in _PATTERNS:
         text, num_replaced = pattern.replace(text)
         if num_replaced:
-            counts[pattern.category] = counts.get(pattern.category, 0) + num_replaced
+            counts[pattern.category] += num_replaced
     return text, counts
-
-
-def _always(_match: Match) -> bool:
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ class _Pattern:
     category: str
     shape: re.Pattern[str]
     literal: str = ""
-    is_real: Callable[[Match], bool] = _always
+    is_real: Callable[[Match], bool] = lambda _: True
 
     def replace(self, text: str) -> tuple[str, int]:
         """The text with the group `id` of each match replaced, and the number of replacements."""
@@ -92,11 +89,6 @@ _LOCAL_OR_AT = rf"[{_LATIN}._%+@-]"
 _EMAIL = rf"(?P<id>{_begins(_LOCAL, _LOCAL_OR_AT)}{_LOCAL}*+@{_HOST})"
 _FILES = frozenset({"png", "jpg", "jpeg", "gif", "svg", "webp", "css", "js", "html"})  # icon@2x.png
 
-
-def _is_email(match: Match) -> bool:
-    return match["id"].rpartition(".")[2].lower() not in _FILES
-
-
 # --- Facebook: the cookie, then marked account numbers, then bare ones
 _DART = rf"\b[Dd][Aa](?:[Tt][Rr]|[Rr][Tt])[\"']?\s?[:=]\s?[\"']?(?P<id>[A-Za-z0-9_-]{{24}})(?![\w-]|{_TOKEN})"
 _FB_PLACES = (
@@ -126,14 +118,10 @@ _NETWORKS = re.compile(
 
 
 def _is_card(match: Match) -> bool:
+    """Whether the digits have the checksum of ISO/IEC 7812: every second one from the right counts double, modulo 9."""
     digits = match["id"].replace(" ", "").replace("-", "")
-    return _NETWORKS.fullmatch(digits) is not None and _luhn(digits) % 10 == 0
-
-
-def _luhn(digits: str) -> int:
-    """The checksum of ISO/IEC 7812: every second digit from the right counts double, modulo 9."""
-    ordinary = sum(map(int, digits[-1::-2]))
-    return ordinary + sum((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)[int(digit)] for digit in digits[-2::-2])
+    doubled = sum((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)[int(digit)] for digit in digits[-2::-2])
+    return _NETWORKS.fullmatch(digits) is not None and (sum(map(int, digits[-1::-2])) + doubled) % 10 == 0
 
 
 # --- social security numbers: the areas 000, 666 and 9xx are never given out
@@ -159,11 +147,6 @@ _NO_WORLD = re.compile(
     r"|[^(]*\).*"  # a sum
 )
 
-
-def _is_phone(match: Match) -> bool:
-    return _NO_WORLD.fullmatch(match["id"]) is None
-
-
 # --- handles: @name, @name@host as on Mastodon, u/name as on Reddit
 _NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,38}[A-Za-z0-9_])?"
 _HANDLE = rf"(?P<id>{_begins('@', '[A-Za-z0-9_@]')}(?P<name>{_NAME})(?:@{_HOST})?)(?![A-Za-z0-9_@]|{_TOKEN})"
@@ -187,30 +170,21 @@ def _is_handle(match: Match) -> bool:
     before = text[max(start - 1, 0) : start]
     if before == "`" or (before != "/" and text.startswith("/", end) and text[end + 1 : end + 2].isalnum()):
         return False  # `@property`; @scope/package, but not example.com/@name/page
-    line = _line_before(text, start)
+    earliest = max(start - 80, 0)
+    line = text[max(text.rfind("\n", earliest, start) + 1, earliest) : start]
     return not (_IN_CODE.fullmatch(line) or (not line and _CODE_FOLLOWS.match(text, end)))
 
 
-def _line_before(text: str, start: int) -> str:
-    """The line before position `start`, at most its last 80 characters."""
-    earliest = max(start - 80, 0)
-    return text[max(text.rfind("\n", earliest, start) + 1, earliest) : start]
-
-
-def _is_redditor(match: Match) -> bool:
-    return match["name"] not in _UNITS
-
-
 _PATTERNS = (  # in this order: an e-mail address holds a handle, a card's digits may hold a phone number's
-    _Pattern("email", re.compile(_EMAIL), "@", _is_email),
+    _Pattern("email", re.compile(_EMAIL), "@", lambda match: match["id"].rpartition(".")[2].lower() not in _FILES),
     _Pattern("dart", re.compile(_DART)),
     _Pattern("fb_user_id", re.compile(_FB_NAMED)),
     _Pattern("fb_user_id", re.compile(_FB_BARE), "1000"),
     _Pattern("credit_card_number", re.compile(_CARD), "", _is_card),
     _Pattern("ssn", re.compile(_SSN), "-"),
     _Pattern("phone_number", re.compile(_AMERICAN)),
-    _Pattern("phone_number", re.compile(_WORLD), "+", _is_phone),
+    _Pattern("phone_number", re.compile(_WORLD), "+", lambda match: not _NO_WORLD.fullmatch(match["id"])),
     _Pattern("user", re.compile(_AT_REDDIT), "reddit.com/u"),
-    _Pattern("user", re.compile(_OF_REDDIT), "u/", _is_redditor),
+    _Pattern("user", re.compile(_OF_REDDIT), "u/", lambda match: match["name"] not in _UNITS),
     _Pattern("user", re.compile(_HANDLE), "@", _is_handle),
 )

@@ -1,11 +1,17 @@
-"""Domains as flat, memory-mapped arrays of token ids with a BOS token before each document, read in blocks."""
+"""Domains as flat, memory-mapped arrays of token ids with a BOS token before each document, read in blocks.
+
+Held-out text to evaluate on are blocks spread evenly over a split, so that few tokens still cover many documents: the
+first tokens of a split would cover one or two long ones, which do not represent the domain.
+Shapes: N blocks, T positions.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -34,10 +40,12 @@ def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> I
     for split in SPLITS:
         with (
             GrowingArray(folder / f"{split}.npy", dtype) as tokens,
-            GrowingArray(starts_file(folder, split), np.dtype("<i8")) as starts,
+            GrowingArray(part_file(folder, split, "starts"), np.dtype("<i8")) as starts,
         ):
             for texts in _batches(documents_folder, split):
-                _pack(texts, tokenizer, tokens, starts)
+                for ids in tokenizer.encode_many(texts):
+                    starts.extend([len(tokens)])
+                    tokens.extend([tokenizer.bos_id, *ids])
                 done += len(texts)
                 yield Progress(done, total, "documents", split, is_first=True)
             splits[split] = {"documents": len(starts), "tokens": len(tokens)}
@@ -60,6 +68,7 @@ def write_facts(folder: Path, tokenizer: Tokenizer, facts: Mapping[str, Any]) ->
     (folder / "tokens.json").write_text(json.dumps(common | dict(facts), indent=1), encoding="utf-8")
 
 
+@dataclass(frozen=True, eq=False)
 class Tokens:
     """A split as one flat array of token ids: each document follows its BOS token.
 
@@ -67,29 +76,22 @@ class Tokens:
     what counts is in the loss and in perplexities. Of a text without marks all tokens count.
     """
 
-    def __init__(
-        self,
-        array: NDArray[Any],
-        starts: NDArray[np.int64],
-        marks: NDArray[np.uint8] | None = None,
-        documents: NDArray[np.int32] | None = None,
-        mask_rule: int | None = None,
-    ) -> None:
-        self.array = array
-        self.starts = starts  # the position of each document's first token
-        self.marks = marks
-        self.documents = documents  # the index of each of these documents in its split; None: in order
-        self.mask_rule = mask_rule  # by which conversations were masked and packed; None: not packed by a rule
+    array: NDArray[Any]
+    starts: NDArray[np.int64]  # the position of each document's first token
+    marks: NDArray[np.uint8] | None = None
+    documents: NDArray[np.int32] | None = None  # the index of each of these documents in its split; None: in order
+    mask_rule: int | None = None  # by which conversations were masked and packed; None: not packed by a rule
 
     @classmethod
     def open(cls, folder: Path, split: str) -> Tokens:
         """The tokens of a split, memory-mapped; raises CorpusError when they are missing or damaged."""
         array = _open(folder / f"{split}.npy", ("uint16", "uint32"))
-        starts = _open(starts_file(folder, split), ("int64",))
-        if not marks_file(folder, split).exists():
+        starts = _open(part_file(folder, split, "starts"), ("int64",))
+        if not part_file(folder, split, "marks").exists():
             return cls(array, starts)
-        marks = _open(marks_file(folder, split), ("uint8",))
-        return cls(array, starts, marks, _open(documents_file(folder, split), ("int32",)), mask_rule_of(folder))
+        marks = _open(part_file(folder, split, "marks"), ("uint8",))
+        documents = _open(part_file(folder, split, "documents"), ("int32",))
+        return cls(array, starts, marks, documents, mask_rule_of(folder))
 
     def __len__(self) -> int:
         return len(self.array)
@@ -107,11 +109,15 @@ class Tokens:
         """Inputs and targets [T] of block i: targets are shifted by one token."""
         if not 0 <= i < self.num_blocks(block_size):
             raise IndexError(f"block {i} of {self.num_blocks(block_size)}")
-        window = np.asarray(self.array[i * block_size : (i + 1) * block_size + 1], dtype=np.int64)
+        return self.window(i * block_size, block_size)
+
+    def window(self, start: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Inputs and targets [T] from a position on; at the end of the split fewer than `size`."""
+        window = np.asarray(self.array[start : start + size + 1], dtype=np.int64)
         return window[:-1], window[1:]
 
     def blocks_with_answers(self, block_size: int) -> Sequence[int] | NDArray[np.int64]:
-        """The indices of the full blocks of which a target counts; of a text all."""
+        """The indices of the full blocks with a target that counts; of a text all."""
         num_blocks = self.num_blocks(block_size)
         if self.marks is None:
             return range(num_blocks)
@@ -146,9 +152,12 @@ class Tokens:
         return np.asarray(self.marks[i * block_size + 1 : (i + 1) * block_size + 1] == COUNTED)
 
 
-def marks_file(folder: Path, split: str) -> Path:
-    """The marks of a split's tokens; missing where all count."""
-    return folder / f"{split}.marks.npy"
+def part_file(folder: Path, split: str, part: str) -> Path:
+    """Where a split's `starts` are (the positions of its documents), the `marks` of its tokens, or its `documents`.
+
+    Marks are missing where all tokens count; the indices of documents where these lie in their own order.
+    """
+    return folder / f"{split}.{part}.npy"
 
 
 def mask_rule_of(folder: Path) -> int:
@@ -159,16 +168,6 @@ def mask_rule_of(folder: Path) -> int:
         raise CorpusError(
             f"The facts about the tokens cannot be read ({error}).", TOKENIZE_AGAIN, path=folder
         ) from None
-
-
-def documents_file(folder: Path, split: str) -> Path:
-    """The indices of a split's documents in the order of their tokens; missing where that is their own."""
-    return folder / f"{split}.documents.npy"
-
-
-def starts_file(folder: Path, split: str) -> Path:
-    """The position of each document's first token."""
-    return folder / f"{split}.starts.npy"
 
 
 def _open(path: Path, dtypes: tuple[str, ...]) -> NDArray[Any]:
@@ -196,12 +195,6 @@ def _batches(documents_folder: Path, split: Split) -> Iterator[list[str]]:
         yield texts
 
 
-def _pack(texts: list[str], tokenizer: Tokenizer, tokens: GrowingArray, starts: GrowingArray) -> None:
-    for ids in tokenizer.encode_many(texts):
-        starts.extend([len(tokens)])
-        tokens.extend([tokenizer.bos_id, *ids])
-
-
 class GrowingArray:
     """A flat .npy file written by appending; closing it corrects the header."""
 
@@ -217,11 +210,9 @@ class GrowingArray:
     def __enter__(self) -> GrowingArray:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if error is None:
+            if kind is None:
                 self._file.seek(0)
                 self._write_header()
         finally:
@@ -235,3 +226,93 @@ class GrowingArray:
     def _write_header(self) -> None:
         header = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self._length,)}
         npy.write_array_header_1_0(self._file, header)
+
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class EvalSample:
+    """Blocks of a split: block n starts at `starts_N[n]` and predicts the next token at each of its T positions.
+
+    Blocks do not overlap and are independent; only the last may be shorter, at the end of the split.
+    """
+
+    tokens: Tokens
+    block_size: int
+    starts_N: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, tokens: Tokens, block_size: int, max_tokens: int | None = None) -> EvalSample:
+        """The full split, or as many full blocks as `max_tokens` allows, evenly spaced; at least part of the first."""
+        total = max(len(tokens) - 1, 0)
+        if max_tokens is None or total <= max_tokens:
+            return cls(tokens, block_size, np.arange(0, total, block_size))
+        if max_tokens < block_size:
+            return cls.of(tokens.first(max_tokens + 1), block_size)
+        return cls.of_blocks(tokens, block_size, max_tokens // block_size)
+
+    @classmethod
+    def of_blocks(cls, tokens: Tokens, block_size: int, num_blocks: int) -> EvalSample:
+        """At most `num_blocks` full blocks, evenly spaced."""
+        return cls(tokens, block_size, evenly_spaced(tokens.num_blocks(block_size), num_blocks) * block_size)
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of predicted tokens."""
+        if not len(self.starts_N):
+            return 0
+        last = min(self.block_size, len(self.tokens) - 1 - int(self.starts_N[-1]))
+        return (len(self.starts_N) - 1) * self.block_size + last
+
+    @property
+    def documents_N(self) -> NDArray[np.int32]:
+        """The index, within the split, of the document in which each block begins."""
+        documents_N = np.searchsorted(self.tokens.starts, self.starts_N, side="right") - 1
+        order = self.tokens.documents
+        return (documents_N if order is None else order[documents_N]).astype(np.int32)
+
+    @property
+    def marks_X(self) -> NDArray[np.uint8] | None:
+        """The mark of every predicted token, in order; None when all count."""
+        marks = self.tokens.marks
+        if marks is None:
+            return None
+        stops_N = self.starts_N + self.block_size + 1
+        pieces = zip(self.starts_N.tolist(), stops_N.tolist(), strict=True)
+        return np.concatenate([np.zeros(0, np.uint8), *(marks[start + 1 : stop] for start, stop in pieces)])
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the sampled positions and tokens, and of the marks of conversations."""
+        digest = hashlib.sha256(self.starts_N.astype("<i8").tobytes())
+        for inputs, targets in self.batches(64):
+            digest.update(inputs.astype("<i8").tobytes() + targets.astype("<i8").tobytes())
+        if (marks_X := self.marks_X) is not None:
+            digest.update(marks_X.tobytes())
+        return digest.hexdigest()
+
+    def block(self, n: int) -> tuple[Ids, Ids]:
+        """Inputs and targets [T] of a block: targets are shifted by one token."""
+        return self.tokens.window(int(self.starts_N[n]), self.block_size)
+
+    def batches(self, size: int) -> Iterator[tuple[Ids, Ids]]:
+        """Inputs and targets [N, T] of at most `size` blocks of equal length, in order."""
+        num_full = self.num_tokens // self.block_size
+        for first in range(0, num_full, size):
+            pairs = np.stack([np.stack(self.block(n)) for n in range(first, min(first + size, num_full))])
+            yield pairs[:, 0], pairs[:, 1]
+        if num_full < len(self.starts_N):
+            inputs, targets = self.block(num_full)
+            yield inputs[None], targets[None]
+
+
+def eval_sample(ids: NDArray[np.integer], block_size: int) -> EvalSample:
+    """A sample that is one full text."""
+    return EvalSample.of(Tokens(ids, np.zeros(1, dtype=np.int64)), block_size)
+
+
+def evenly_spaced(available: int, wanted: int) -> NDArray[np.int64]:
+    """`wanted` of `available` positions, evenly spaced from the first on; all of them, if they are fewer."""
+    count = min(available, wanted)
+    return np.arange(count, dtype=np.int64) * available // max(count, 1)

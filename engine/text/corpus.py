@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,7 +15,6 @@ from engine.errors import CorpusChangedError, CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.chat.conversations import (
     SHAPES,
-    Conversation,
     as_stored,
     as_text,
     conversation_of,
@@ -22,13 +22,12 @@ from engine.text.chat.conversations import (
     shape_of,
     stored_conversation,
 )
-from engine.text.chunking import pieces
 from engine.text.dataset_source import DatasetSource
 from engine.text.formats import read_records
 from engine.text.import_report import Report
-from engine.text.records import Record, Records
+from engine.text.plain_text import pieces
+from engine.text.records import Record, Records, require_encodable, valid_text
 from engine.text.streams import TextFile, find_files, printable
-from engine.text.valid_text import require_encodable, valid_text
 
 MAX_NAME = 80  # characters of a domain's name
 _LOOK_AHEAD = 1000  # records in which further faults are counted, once an import is refused
@@ -78,7 +77,7 @@ class ReadOptions:
 
     @property
     def either(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of fields of which a record must have one."""
+        """The sets of fields; a record must have all fields of one."""
         return SHAPES if self.format == "chat" else ()
 
 
@@ -93,7 +92,7 @@ def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator
 def read_dataset(source: DatasetSource, options: ReadOptions, report: Report) -> Iterator[Document]:
     """Streams the documents of a split of a Hugging Face data set."""
     name = printable(source.name)
-    to_document = _Reader(options, name, report)
+    to_document = _DocumentReader(options, name, report)
     rows = (to_document(Record(row, values)) for row, values in enumerate(source.rows(), 1))
     yield from admit(rows, options, report, name)
 
@@ -128,7 +127,8 @@ def admit(
                 report.note(f"Reading stopped after {report.num_bytes:,} bytes of text, as requested.")
                 return
     if not report.num_documents:
-        raise _nothing(report, path)
+        remedy = "Check that the files are not empty and of a known kind (txt, jsonl, csv, parquet)."
+        raise report.with_reasons(CorpusError("The corpus has no documents.", remedy, path=path))
 
 
 def _with_others(fault: CorpusError, items: Iterator[Document | CorpusError]) -> CorpusError:
@@ -166,38 +166,27 @@ def _in_pieces(items: Iterable[Document | CorpusError], length: int) -> Iterator
 
 
 def _anonymous(document: Document) -> tuple[Document, dict[str, int]]:
-    if document.messages is not None:
-        return _anonymous_conversation(document, stored_conversation(document.messages))
-    text, dummies = anonymize(document.text)
-    return (replace(document, text=text) if dummies else document), dummies
-
-
-def _anonymous_conversation(document: Document, conversation: Conversation) -> tuple[Document, dict[str, int]]:
-    """The same, message by message: JSON escapes would hide what stands at the start of a line."""
-    total: dict[str, int] = {}
+    """A conversation is anonymized text by text: JSON escapes would hide what stands at the start of a line."""
+    if document.messages is None:
+        text, dummies = anonymize(document.text)
+        return (replace(document, text=text) if dummies else document), dummies
+    conversation, total = stored_conversation(document.messages), Counter[str]()
     messages, kwargs = conversation.messages, conversation.template_kwargs
-    texts = [(message, "content") for message in messages] + [
-        (kwargs, name) for name in kwargs if isinstance(kwargs[name], str)
-    ]
-    for holder, name in texts:
+    texts: list[tuple[dict[str, Any], str]] = [(message, "content") for message in messages]
+    for holder, name in texts + [(kwargs, name) for name in kwargs if isinstance(kwargs[name], str)]:
         holder[name], dummies = anonymize(holder[name])
-        for category, number in dummies.items():
-            total[category] = total.get(category, 0) + number
+        total.update(dummies)
     return replace(document, text=as_text(messages), messages=as_stored(messages, kwargs)), total
-
-
-def _nothing(report: Report, path: Path | str | None) -> CorpusError:
-    remedy = "Check that the files are not empty and of a known kind (txt, jsonl, csv, parquet)."
-    return report.with_reasons(CorpusError("The corpus has no documents.", remedy, path=path))
 
 
 def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Document | CorpusError]:
     done = 0
     for file in find_files(path, options.split):
         if isinstance(file, CorpusError):
-            report.refuse_file(file)
+            report.num_files_refused += 1
+            report.refuse(file, report.file_reasons)
             continue
-        to_document = _Reader(options, file.name, report, is_plain=file.kind == "text")
+        to_document = _DocumentReader(options, file.name, report, is_plain=file.kind == "text")
         for record in _records(file, options, report, done):
             yield record if isinstance(record, CorpusError) else to_document(record)
         done += file.size_bytes
@@ -223,7 +212,7 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
         yield CorpusError(problem, "Check its permissions.", path=file.name)
 
 
-class _Reader:
+class _DocumentReader:
     """Makes documents of the records of one file; conversations of one file all have the first one's shape."""
 
     def __init__(self, options: ReadOptions, name: str, report: Report, *, is_plain: bool = False) -> None:
@@ -238,17 +227,14 @@ class _Reader:
             domain = label_of(record.values, options.domain_field, NextStep.NAME_DOMAIN_FIELD)
             group = label_of(record.values, options.group_field, NextStep.NAME_GROUP_FIELD)
             if domain is not None and not (0 < len(domain) <= MAX_NAME and domain.isprintable()):
-                shown = printable(domain[:MAX_NAME])
-                raise CorpusError(
-                    f"The domain name “{shown}” is not allowed: use 1 to {MAX_NAME} printable characters."
-                )
+                allowed = f"use 1 to {MAX_NAME} printable characters"
+                raise CorpusError(f"The domain name “{printable(domain[:MAX_NAME])}” is not allowed: {allowed}.")
         except CorpusError as fault:
             remedy = fault.next_step or "Fix or remove the record."
             return CorpusError(fault.problem + record.place, remedy, path=self._name, line=record.line)
         return Document(text, domain, group, f"{self._name}:{record.line}", messages)
 
     def _content(self, values: Mapping[str, Any]) -> tuple[str, str | None]:
-        """The text of a document, and the messages of a conversation."""
         if self._options.format == "text":
             if self._options.text_field not in values and "messages" in values:
                 raise CorpusError("The record is a conversation.", NextStep.IMPORT_AS_CHAT)
@@ -262,9 +248,8 @@ class _Reader:
         shape = shape_of(values)
         if self._shape not in (None, shape):
             before, now = (" and ".join(f"“{name}”" for name in names) for names in (self._shape or (), shape))
-            raise CorpusError(
-                f"The record has {now}, the records before it {before}.", "Put different shapes into different files."
-            )
+            problem = f"The record has {now}, the records before it {before}."
+            raise CorpusError(problem, "Put different shapes into different files.")
         others = (self._options.domain_field, self._options.group_field)
         conversation = conversation_of(values, shape, others, self._options.leave_out)
         self._shape = shape

@@ -41,10 +41,13 @@ class DatasetSource:
         if Path(self.place).exists():
             return self
         from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
 
+        errors: tuple[type[Exception], ...]
+        errors = (OSError, ValueError, RuntimeError, *HfHubHTTPError.__bases__)  # the last: of its HTTP library
         try:
             commit = HfApi().dataset_info(self.place, revision=self.revision or None).sha
-        except _hub_errors() as error:
+        except errors as error:
             raise self._refusal(error) from None
         return replace(self, revision=commit or self.revision)
 
@@ -59,10 +62,8 @@ class DatasetSource:
             problem = f"“{self.place}” is a file format, not a data set."
             raise CorpusError(problem, "Give the path of the files.")
         try:
-            revision = self.revision or None
-            yield from load_dataset(
-                self.place, self.config or None, split=self.split, revision=revision, streaming=True
-            )
+            config, revision = self.config or None, self.revision or None
+            yield from load_dataset(self.place, config, split=self.split, revision=revision, streaming=True)
         except (OSError, ValueError, RuntimeError, exceptions.DatasetsError) as error:
             raise self._refusal(error) from None
 
@@ -72,9 +73,3 @@ class DatasetSource:
             f"The split “{printable(self.split)}” of the data set “{printable(self.name)}” cannot be read ({reason}).",
             "Check its name, its configuration, its revision, the split and the network.",
         )
-
-
-def _hub_errors() -> tuple[type[Exception], ...]:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    return (OSError, ValueError, RuntimeError, *HfHubHTTPError.__bases__)  # the last: of its HTTP library

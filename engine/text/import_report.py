@@ -36,21 +36,21 @@ class Report:
     refused: list[Refusal] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)  # why records were refused -> how many
     file_reasons: dict[str, int] = field(default_factory=dict)  # the same of files
-    fields_not_read: dict[str, int] = field(default_factory=dict)  # beside conversations, with a value -> records
+    fields_not_read: dict[str, int] = field(default_factory=dict)  # next to conversations, with a value -> records
     notes: list[str] = field(default_factory=list)  # what was recognised or chosen while reading
     bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
     anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty without `anonymize`
 
-    def refuse(self, fault: CorpusError) -> None:
-        """Counts a fault by its reason, and lists it if the list is not full."""
-        self._list(fault)
-        _count(self.reasons, fault)
-
-    def refuse_file(self, fault: CorpusError) -> None:
-        """Counts and lists a file that is left out unread."""
-        self.num_files_refused += 1
-        self._list(fault)
-        _count(self.file_reasons, fault)
+    def refuse(self, fault: CorpusError, reasons: dict[str, int] | None = None) -> None:
+        """Counts a fault by its reason, without what differs from record to record; lists it if there is space."""
+        self.num_refused += 1
+        if len(self.refused) < MAX_LISTED:
+            path = None if fault.path is None else str(fault.path)
+            self.refused.append(Refusal(path, fault.line, f"{fault.problem} {fault.next_step}".strip()))
+        counts = self.reasons if reasons is None else reasons
+        reason = re.sub(r" ?\([^()]*\)", "", fault.problem).rstrip(".").removeprefix("Not read: ")
+        key = reason if reason in counts or len(counts) < _MAX_REASONS else _OTHERS
+        counts[key] = counts.get(key, 0) + 1
 
     def count_duplicate(self, source: str) -> None:
         """Counts a document that was read before; the first of them are listed."""
@@ -60,12 +60,6 @@ class Report:
             is_line = line.isdecimal()
             reason = "It repeats a document before it."
             self.refused.append(Refusal(name if is_line else source, int(line) if is_line else None, reason))
-
-    def _list(self, fault: CorpusError) -> None:
-        self.num_refused += 1
-        if len(self.refused) < MAX_LISTED:
-            path = None if fault.path is None else str(fault.path)
-            self.refused.append(Refusal(path, fault.line, f"{fault.problem} {fault.next_step}".strip()))
 
     def count(self, size_bytes: int, dummies: Mapping[str, int]) -> None:
         """Counts an accepted document of this size, and the dummy tokens in it."""
@@ -103,7 +97,7 @@ class Report:
         )
 
     def fields_text(self) -> str:
-        """Which fields beside the conversations were not read."""
+        """Which fields next to the conversations were not read."""
         if not self.fields_not_read:
             return ""
         names = [f"“{name}” ({number:,})" for name, number in list(self.fields_not_read.items())[:20]]
@@ -120,15 +114,7 @@ class Report:
         return CorpusError(problem, remedy, path=error.path)
 
 
-def _count(counts: dict[str, int], fault: CorpusError) -> None:
-    """Counts the reason of a fault, without what differs from record to record."""
-    reason = re.sub(r" ?\([^()]*\)", "", fault.problem).rstrip(".").removeprefix("Not read: ")
-    key = reason if reason in counts or len(counts) < _MAX_REASONS else _OTHERS
-    counts[key] = counts.get(key, 0) + 1
-
-
 def _parts(counts: Mapping[str, int], total: int) -> list[str]:
-    """The most frequent reasons, each with its number."""
     most = sorted(counts.items(), key=lambda item: -item[1])[:_MAX_SHOWN]
     parts = [f"{number:,} ({reason})" for reason, number in most]
     rest = total - sum(number for _, number in most)

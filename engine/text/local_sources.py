@@ -14,6 +14,7 @@ import sysconfig
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,10 +48,17 @@ def read_file(path: Path) -> str | None:
 def read_manual(path: Path) -> str | None:
     """The docstrings of a Python module, which is not imported; None for other files."""
     text = read_file(path)
-    tree = _parse(text) if text and path.suffix == ".py" else None
-    if tree is None:
+    if not text or path.suffix != ".py":
         return None
-    return "\n\n\n".join(inspect.cleandoc(docstring) for docstring in _docstrings(tree))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's code
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            return None
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    docstrings = (ast.get_docstring(node, clean=False) or "" for node in ast.walk(tree) if isinstance(node, kinds))
+    return "\n\n\n".join(inspect.cleandoc(text) for text in docstrings if len(text) >= MIN_CHARACTERS)
 
 
 def read_description(path: Path) -> str | None:
@@ -104,61 +112,48 @@ def _python() -> Files:
     return _below(Path(sysconfig.get_path("stdlib")), (".py",), excluded)
 
 
-def _headers() -> Files:
-    for name in ("torch", "pyarrow", "numpy"):
-        # ATen/ops: thousands of small files that a program wrote
-        yield from _package(name, (".h", ".hpp", ".cuh"), ("ops", "google"))
-
-
-def _manuals() -> Files:
-    for name in ("sklearn", "scipy", "numpy", "pandas", "torch", "transformers"):
-        yield from _package(name, (".py",))
-
-
-def _mathematics() -> Files:
-    for name in ("sympy", "mpmath", "networkx"):
-        yield from _package(name, (".py",))
-
-
-def _cython() -> Files:
-    for name in ("pyarrow", "scipy", "sklearn", "numpy"):
-        yield from _package(name, (".pyx", ".pxd", ".pxi"))
-
-
 def _descriptions() -> Files:
-    for name, path in _distributed():
-        if name.endswith(".dist-info/METADATA"):
-            yield name, path
-    for name in ("gradio", "streamlit", "plotly", "fastapi", "scipy", "sklearn"):
-        yield from _package(name, (".md", ".rst"))
+    yield from ((name, path) for name, path in _metadata_files() if name.endswith(".dist-info/METADATA"))
+    yield from _packages("gradio", "streamlit", "plotly", "fastapi", "scipy", "sklearn", suffixes=(".md", ".rst"))
 
 
 def _licences() -> Files:
     yield from _below(Path("/usr/share/common-licenses"), ("", ".0", ".1", ".2", ".3"))
-    for name, path in _distributed():
+    for name, path in _metadata_files():
         if "/licenses/" in name or path.name.lower().startswith(("licen", "copying", "notice")):
             yield name, path
 
 
+def _packages(*names: str, suffixes: tuple[str, ...] = (".py",), excluded: tuple[str, ...] = ()) -> Files:
+    """Files of packages, which are not imported; nothing of one that is not installed."""
+    for spec in map(find_spec, names):
+        for folder in list(spec.submodule_search_locations or [])[:1] if spec else []:
+            yield from _below(Path(folder), suffixes, excluded)
+
+
+_headers = partial(  # ATen/ops: thousands of small files that a program wrote
+    _packages, "torch", "pyarrow", "numpy", suffixes=(".h", ".hpp", ".cuh"), excluded=("ops", "google")
+)
+_manuals = partial(_packages, "sklearn", "scipy", "numpy", "pandas", "torch", "transformers")
+_mathematics = partial(_packages, "sympy", "mpmath", "networkx")
+_cython = partial(_packages, "pyarrow", "scipy", "sklearn", "numpy", suffixes=(".pyx", ".pxd", ".pxi"))
+_FREE = "BSD-3-Clause and Apache-2.0"
 SOURCES = {
     "python": LocalSource("Python: the standard library", "train", "PSF-2.0", _python),
-    "headers": LocalSource("C++ headers of PyTorch, Arrow and NumPy", "train", "BSD-3-Clause and Apache-2.0", _headers),
-    "manuals": LocalSource(
-        "Manuals of scientific libraries", "train", "BSD-3-Clause and Apache-2.0", _manuals, read_manual
-    ),
+    "headers": LocalSource("C++ headers of PyTorch, Arrow and NumPy", "train", _FREE, _headers),
+    "manuals": LocalSource("Manuals of scientific libraries", "train", _FREE, _manuals, read_manual),
     "descriptions": LocalSource(
         "Descriptions of Python packages", "train", "as each package states", _descriptions, read_description
     ),
     "licences": LocalSource("Licence texts", "train", "each may be copied verbatim", _licences),
-    "cython": LocalSource("Cython sources", "novel", "BSD-3-Clause and Apache-2.0", _cython),
+    "cython": LocalSource("Cython sources", "novel", _FREE, _cython),
     "mathematics": LocalSource(
         "Mathematics: SymPy, mpmath and NetworkX", "novel", "BSD-3-Clause", _mathematics, read_manual
     ),
 }
 
 
-def _distributed() -> Files:
-    """The metadata files of the installed packages, except this project's."""
+def _metadata_files() -> Files:
     for package in distributions():
         if package.name and package.name.lower() != "expert-workbench":
             for file in package.files or []:
@@ -166,34 +161,10 @@ def _distributed() -> Files:
                     yield printable(str(file)), Path(str(package.locate_file(file)))
 
 
-def _package(name: str, suffixes: tuple[str, ...], excluded: tuple[str, ...] = ()) -> Files:
-    """Files of a package, which is not imported; nothing when it is not installed."""
-    spec = find_spec(name)
-    for place in list(spec.submodule_search_locations or [])[:1] if spec else []:
-        yield from _below(Path(place), suffixes, excluded)
-
-
 def _below(folder: Path, suffixes: tuple[str, ...], excluded: tuple[str, ...] = ()) -> Files:
-    """The files below a folder, without links, tests and the folders named in `aside`."""
-    for place, folders, files in os.walk(folder):
+    """The files below a folder, without links, tests and the excluded folders."""
+    for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in (*excluded, "test", "tests") and name[0] != "."]
-        for path in (Path(place, file) for file in files):
+        for path in (Path(parent, file) for file in files):
             if path.suffix in suffixes and not path.is_symlink():
                 yield printable(str(path.relative_to(folder.parent))), path
-
-
-def _parse(source: str) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's code
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError):
-            return None
-
-
-def _docstrings(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node, clean=False)
-            if text and len(text) >= MIN_CHARACTERS:
-                yield text

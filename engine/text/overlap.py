@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy
@@ -43,14 +42,13 @@ class Correlation:
     num_cells: int
 
 
-def domain_bigrams(folder: Path, *, num_bigrams: int = NUM_BIGRAMS, sample_bytes: int = SAMPLE_BYTES) -> Bigrams:
+def domain_bigrams(folder: Path) -> Bigrams:
     """The most frequent bigrams of a domain's training text.
 
     Documents lie in the order of their hashes, so the first ones are a fair sample, the same each time.
     Overlaps are comparable between domains that fill the sample; a small domain has fewer bigrams to share.
     """
-    texts = (row["text"] for row in read_split(folder, "train"))
-    return frequent_bigrams(texts, num_bigrams=num_bigrams, sample_bytes=sample_bytes)
+    return frequent_bigrams(row["text"] for row in read_split(folder, "train"))
 
 
 def frequent_bigrams(
@@ -90,22 +88,14 @@ def correlation(
         raise EngineError(problem, "Give both for the same experts and domains.")
     chosen = np.isfinite(ratios) & np.isfinite(overlaps)
     if not with_own:
-        chosen &= ~_is_own(ratios.shape, own_columns)
-    return _pearson(-ratios[chosen], overlaps[chosen])
-
-
-def _is_own(shape: tuple[int, ...], own_columns: Sequence[int] | None) -> NDArray[np.bool_]:
-    columns = np.arange(shape[0]) if own_columns is None else np.asarray(own_columns, dtype=np.int64)
-    is_own: NDArray[np.bool_] = np.equal(columns[:, None], np.arange(shape[1]))
-    return is_own
-
-
-def _pearson(affinity: NDArray[Any], overlaps: NDArray[Any]) -> Correlation:
-    num_cells = len(affinity)
-    if num_cells < MIN_CELLS or np.ptp(affinity) == 0 or np.ptp(overlaps) == 0:
+        columns = np.arange(len(ratios)) if own_columns is None else np.asarray(own_columns, dtype=np.int64)
+        chosen &= columns[:, None] != np.arange(ratios.shape[1])
+    affinities, shares = -ratios[chosen], overlaps[chosen]
+    num_cells = len(affinities)
+    if num_cells < MIN_CELLS or np.ptp(affinities) == 0 or np.ptp(shares) == 0:
         problem = f"A correlation needs at least {MIN_CELLS} different cells; there are {num_cells}"
         raise EngineError(f"{problem}, or all are equal.", "Score more experts on more domains.")
-    result = scipy.stats.pearsonr(affinity, overlaps)
+    result = scipy.stats.pearsonr(affinities, shares)
     r = float(result.statistic)
     return Correlation(r, student_t(r, num_cells), float(result.pvalue), num_cells)
 

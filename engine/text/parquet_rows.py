@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -27,61 +27,32 @@ CHAT_SCHEMA = SCHEMA.append(pa.field("messages", pa.string()))  # of a domain of
 Row = dict[str, Any]
 
 
+@contextmanager
+def _open_table(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
+    """A table to read, with options of pyarrow's reader; raises CorpusError where it is damaged."""
+    try:
+        with pq.ParquetFile(path, **options) as table:
+            yield table
+    except (pa.ArrowException, OSError) as error:
+        reason = (str(error).splitlines() or ["damaged"])[0]
+        problem = f"The table of documents cannot be read ({reason})."
+        raise CorpusError(problem, "Import the corpus again.", path=path) from None
+
+
 def read_rows(path: Path, *, buffer_bytes: int = 1 << 20, batch_rows: int = 64) -> Iterator[Row]:
     """The rows of a table, in order; the buffer is for each column."""
-    try:
-        with pq.ParquetFile(path, buffer_size=buffer_bytes, pre_buffer=False) as table:
-            for batch in table.iter_batches(batch_size=batch_rows, use_threads=False):
-                yield from batch.to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from None
+    with _open_table(path, buffer_size=buffer_bytes, pre_buffer=False) as table:
+        for batch in table.iter_batches(batch_size=batch_rows, use_threads=False):
+            yield from batch.to_pylist()
 
 
 def read_range(path: Path, first: str, end: str) -> Iterator[Row]:
     """The rows with first <= id < end, in a table sorted by id."""
-    try:
-        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as table:
-            groups = [group for group in range(table.num_row_groups) if _overlaps(table, group, first, end)]
-            # pyarrow 18 cannot read no group.
-            for batch in table.iter_batches(batch_size=64, row_groups=groups, use_threads=False) if groups else ():
-                yield from (row for row in batch.to_pylist() if first <= row["id"] < end)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from None
-
-
-def read_ids(path: Path) -> Iterator[list[str]]:
-    """The ids of a table, a few thousand at a time, in order; no text is read."""
-    yield from ([row["id"] for row in rows] for rows in _read_columns(path, ["id"]))
-
-
-def read_matching(path: Path, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Id and text of each row whose text holds all these words, whatever their case, in order."""
-    try:
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=1024, columns=["id", "text"], use_threads=False):
-                for word in words:
-                    batch = batch.filter(pc.match_substring(batch.column("text"), word, ignore_case=True))
-                yield from zip(batch.column("id").to_pylist(), batch.column("text").to_pylist(), strict=True)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from None
-
-
-def read_groups(path: Path) -> Iterator[list[tuple[str, str]]]:
-    """Pairs of id and group (the id itself for a row without group), a few thousand at a time, in order.
-
-    The pieces of a document share its group, or its id as their group.
-    """
-    for rows in _read_columns(path, ["id", "group"]):
-        yield [(row["id"], row["id"] if row["group"] is None else row["group"]) for row in rows]
-
-
-def _read_columns(path: Path, names: list[str]) -> Iterator[list[Row]]:
-    try:
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=8192, columns=names, use_threads=False):
-                yield batch.to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from None
+    with _open_table(path, buffer_size=1 << 20, pre_buffer=False) as table:
+        groups = [group for group in range(table.num_row_groups) if _overlaps(table, group, first, end)]
+        # pyarrow 18 cannot read no group.
+        for batch in table.iter_batches(batch_size=64, row_groups=groups, use_threads=False) if groups else ():
+            yield from (row for row in batch.to_pylist() if first <= row["id"] < end)
 
 
 def _overlaps(table: pq.ParquetFile, group: int, first: str, end: str) -> bool:
@@ -89,18 +60,37 @@ def _overlaps(table: pq.ParquetFile, group: int, first: str, end: str) -> bool:
     return statistics is None or not statistics.has_min_max or (statistics.min < end and statistics.max >= first)
 
 
+def read_matching(path: Path, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Id and text of each row whose text holds all these words, whatever their case, in order."""
+    with _open_table(path) as table:
+        for batch in table.iter_batches(batch_size=1024, columns=["id", "text"], use_threads=False):
+            for word in words:
+                batch = batch.filter(pc.match_substring(batch.column("text"), word, ignore_case=True))
+            yield from zip(batch.column("id").to_pylist(), batch.column("text").to_pylist(), strict=True)
+
+
+def read_ids(path: Path) -> Iterator[list[str]]:
+    """The ids of a table, a few thousand at a time, in order; no text is read."""
+    with _open_table(path) as table:
+        for batch in table.iter_batches(batch_size=8192, columns=["id"], use_threads=False):
+            yield batch.column("id").to_pylist()
+
+
+def read_groups(path: Path) -> Iterator[list[tuple[str, str]]]:
+    """Pairs of id and group (the id itself for a row without group), a few thousand at a time, in order.
+
+    The pieces of a document share its group, or its id as their group.
+    """
+    with _open_table(path) as table:
+        for batch in table.iter_batches(batch_size=8192, columns=["id", "group"], use_threads=False):
+            rows = batch.to_pylist()
+            yield [(row["id"], row["id"] if row["group"] is None else row["group"]) for row in rows]
+
+
 def num_rows(path: Path) -> int:
     """The number of rows of a table, from its footer."""
-    try:
-        return int(pq.read_metadata(path).num_rows)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from None
-
-
-def _damaged(path: Path, error: Exception) -> CorpusError:
-    reason = (str(error).splitlines() or ["damaged"])[0]
-    problem = f"The table of documents cannot be read ({reason})."
-    return CorpusError(problem, "Import the corpus again.", path=path)
+    with _open_table(path) as table:
+        return int(table.metadata.num_rows)
 
 
 class Table:
@@ -115,11 +105,9 @@ class Table:
     def __enter__(self) -> Table:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if error is None:
+            if kind is None:
                 self._flush()
         finally:
             self._writer.close()
@@ -160,8 +148,9 @@ class SortedRows:
         self.waiting_bytes += _memory_of(row)
         return len(row["text"].encode())
 
-    def flush(self) -> None:
-        """Writes the rows in memory to disk."""
+    def flush(self) -> int:
+        """Writes the rows in memory to disk; returns the bytes of memory that they took."""
+        size_bytes = self.waiting_bytes
         if self._waiting:
             self._write(sorted(self._waiting, key=itemgetter("id")))
         self._waiting, self.waiting_bytes = [], 0
@@ -169,6 +158,7 @@ class SortedRows:
             merged = list(self._runs)
             self._write(self._merge())
             self._delete(merged)
+        return size_bytes
 
     def read(self) -> Iterator[Row]:
         """Yields all rows in the order of their ids, then deletes them."""

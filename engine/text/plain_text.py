@@ -1,4 +1,4 @@
-"""Cuts plain text into documents at paragraph borders, however long its lines are."""
+"""Cuts plain text into documents at paragraph borders, however long its lines are, and long texts into pieces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.text.records import Record, Records, Source
 from engine.text.streams import TextFile
 
 DOCUMENT_CHARACTERS = 10_000  # a document ends at the first paragraph border after this many
-SHORT_BYTES = 6 * DOCUMENT_CHARACTERS  # a text below this, imported by itself, gives too few documents to split
+SHORT_BYTES = 6 * DOCUMENT_CHARACTERS  # a text below this, imported without others, gives too few documents to split
 PIECE_BYTES = 8192
 
 Lines = Iterable[tuple[int, str]]  # each with its number; a long line in several pieces
@@ -17,12 +17,12 @@ Lines = Iterable[tuple[int, str]]  # each with its number; a long line in severa
 
 def read_plain(source: Source) -> Records:
     """Documents of a text file."""
-    for line, text in cut_documents(_pieces(source), document_characters(source.file)):
+    for line, text in cut_documents(_decode_pieces(source), document_characters(source.file)):
         yield Record(line, {source.fields[0]: text})
 
 
 def document_characters(file: TextFile) -> int:
-    """The characters after which a document of a file ends: fewer in a short text that is imported by itself."""
+    """The characters after which a document of a file ends: fewer in a short text that is the only one imported."""
     is_short = file.is_only and file.size_bytes < SHORT_BYTES
     return max(file.size_bytes // 10, 100) if is_short else DOCUMENT_CHARACTERS
 
@@ -46,7 +46,7 @@ def cut_documents(lines: Lines, length: int = DOCUMENT_CHARACTERS) -> Iterator[t
             buffer, size = [], 0
         while size >= 2 * length:
             text = "".join(buffer)
-            cut = _cut_point(text, length)
+            cut = _cut_point(text, length, 2 * length)
             yield first, text[:cut].strip("\r\n")
             first += text.count("\n", 0, cut)
             buffer, size = [text[cut:]], len(text) - cut
@@ -54,15 +54,26 @@ def cut_documents(lines: Lines, length: int = DOCUMENT_CHARACTERS) -> Iterator[t
         yield first, rest
 
 
-def _cut_point(text: str, length: int) -> int:
-    for border in ("\n", " "):
-        position = text.rfind(border, length, 2 * length)
-        if position >= 0:
+def _cut_point(text: str, first: int, last: int) -> int:
+    """The position after the last line end between `first` and `last`, else after the last space, else `last`."""
+    for separator in ("\n", " "):
+        if (position := text.rfind(separator, first, last)) >= 0:
             return position + 1
-    return 2 * length
+    return last
 
 
-def _pieces(source: Source) -> Iterator[tuple[int, str]]:
+def pieces(text: str, length: int) -> Iterator[str]:
+    """Splits a text into as few pieces as possible of at most `length` characters, stripped of white space."""
+    start, num_left = 0, -(-len(text) // length)
+    while num_left > 1:
+        share = -(-(len(text) - start) // num_left)
+        end = _cut_point(text, start + share // 2, start + share)
+        yield text[start:end].strip()
+        start, num_left = end, max(num_left - 1, -(-(len(text) - end) // length))
+    yield text[start:].strip()
+
+
+def _decode_pieces(source: Source) -> Iterator[tuple[int, str]]:
     """Yields decoded lines in pieces of bounded size."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     line, column = 1, 0
@@ -74,11 +85,8 @@ def _pieces(source: Source) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             raise source.not_utf8(line, column - pending + error.start + 1) from None
         if "\0" in piece:
-            raise source.fault(
-                "The text contains NUL bytes.",
-                "Check that it is text, and remove them: tr -d '\\000' < FILE > NEW.",
-                line,
-            )
+            problem = "The text contains NUL bytes."
+            raise source.fault(problem, "Check that it is text, and remove them: tr -d '\\000' < FILE > NEW.", line)
         yield line, piece
         line, column = (line + 1, 0) if is_line_end else (line, column + len(raw))
     if decoder.getstate()[0]:

@@ -10,6 +10,24 @@ from typing import Any
 from engine.errors import CorpusError
 from engine.text.streams import TextFile
 
+
+def valid_text(text: str) -> str:
+    """The text itself; raises CorpusError when it holds NUL characters or cannot be written as UTF-8."""
+    if "\0" in text:
+        raise CorpusError("The text contains NUL characters.")
+    require_encodable(text)
+    return text
+
+
+def require_encodable(text: str) -> None:
+    """Raises CorpusError when the text cannot be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        surrogate = f"\\u{ord(text[error.start]):04x}"
+        raise CorpusError(f"The text is not valid Unicode: it contains an unpaired surrogate ({surrogate}).") from None
+
+
 MAX_RECORD_BYTES = 64 << 20  # one line, or one CSV row over several lines
 PEEK_BYTES = 1 << 16  # looked at to see the shape of a file
 
@@ -56,19 +74,13 @@ class Source:
 
     def not_utf8(self, line: int, byte: int) -> CorpusError:
         """The error for a byte (counted from 1 in its line) that is not UTF-8."""
-        return self.fault(
-            f"The text is not UTF-8 (byte {byte} of the line).",
-            "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 FILE > NEW.",
-            line,
-        )
+        problem = f"The text is not UTF-8 (byte {byte} of the line)."
+        return self.fault(problem, "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 FILE > NEW.", line)
 
     def too_long(self, line: int) -> CorpusError:
         """The error for a record above the size limit."""
-        return self.fault(
-            f"The record is longer than {MAX_RECORD_BYTES >> 20} MiB.",
-            "Cut it into several records; a line end or a quote may be missing.",
-            line,
-        )
+        problem = f"The record is longer than {MAX_RECORD_BYTES >> 20} MiB."
+        return self.fault(problem, "Cut it into several records; a line end or a quote may be missing.", line)
 
     def lines(self) -> Iterator[tuple[int, str] | CorpusError]:
         """Yields decoded lines with their numbers, and faults for lines that are too long or not UTF-8."""
@@ -76,17 +88,14 @@ class Source:
         while raw := self.stream.readline(MAX_RECORD_BYTES + 1):
             number += 1
             if len(raw) > MAX_RECORD_BYTES:
-                self._skip_line(raw)
+                while raw and not raw.endswith(b"\n"):
+                    raw = self.stream.readline(1 << 20)
                 yield self.too_long(number)
                 continue
             try:
                 yield number, raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 yield self.not_utf8(number, error.start + 1)
-
-    def _skip_line(self, raw: bytes) -> None:
-        while raw and not raw.endswith(b"\n"):
-            raw = self.stream.readline(1 << 20)
 
 
 def names_of(names: list[str]) -> str:

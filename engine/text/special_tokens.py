@@ -1,8 +1,10 @@
-"""Reads the special tokens that begin and end a text from the files of a model's folder."""
+"""Reads a model's folder: the special tokens that begin and end a text, and tokenizers in older formats."""
 
 from __future__ import annotations
 
+import json
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,16 +15,24 @@ import tokenizers
 
 from engine.errors import TokenizerError
 from engine.files import MANIFEST
-from engine.foreign_files import read_object, read_text, short
+from engine.foreign_files import read_bytes, read_object, read_text, short
 
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
-_NAMED_BY = ("tokenizer_config.json", "special_tokens_map.json")
+MAX_FILE_BYTES = 128 << 20
+_CONFIG, _TOKENS, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_NAMED_BY = (_CONFIG, _TOKENS)
 _MODEL, _GENERATION = "config.json", "generation_config.json"
 SEPARATORS = "separators.json"  # of a stored folder; its BOS token begins turns and nothing else
 _ROLE = r"""[\s'"{}()+~-]*(?:\w+\s*[\[.(]\s*['"]?(?:get\(\s*['"])?)?(?:role|system|user|assistant)\b"""
 _USUAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>")
 _MAX_BYTES = 16 << 20
 _LONGEST_PREFIX = 16  # tokens; known tokenizers put one or two before a text
+_VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.model")
+_SWITCHES = ("add_prefix_space", "add_bos_token", "add_eos_token", "legacy")  # the settings that change ids
+_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # model types whose tokenizer is known
+_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
+_ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of a token
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer, *, is_older: 
     with the BOS token.
     """
     bos_id, eos_ids = _bos_id(folder, inner), _eos_ids(folder, inner)
-    before = _added_before(folder, inner)
+    before = _prefix_of_tokenizer(folder, inner)
     is_older = (folder / MANIFEST).exists() and not (folder / SEPARATORS).exists() if is_older is None else is_older
     if is_older or before or not _begins_turns(folder, inner, bos_id):
         return SpecialTokens(bos_id, before or _prefix(folder, inner, bos_id), eos_ids)
@@ -77,7 +87,7 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
     Where neither names one, it is an EOS token that the chat template does not write: `<|endoftext|>`.
     """
     named, model = [_read(folder, name) for name in _NAMED_BY], _read(folder, _MODEL)
-    of_model = list(_known(_ids(model.get("bos_token_id")), inner))
+    of_model = list(_in_vocabulary(_ids(model.get("bos_token_id")), inner))
     bos_id = _first(
         [
             *(_id_of(config.get("bos_token"), inner) for config in named),
@@ -85,14 +95,12 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
             *_not_in_turns(folder, inner),
             *(_id_of(config.get("eos_token"), inner) for config in named),
             *of_model,
-            *_known(_ids(model.get("eos_token_id")), inner),
+            *_in_vocabulary(_ids(model.get("eos_token_id")), inner),
         ]
     )
     if bos_id is None:
-        raise TokenizerError(
-            f"The tokenizer in {folder} names no BOS or EOS token.",
-            "Add bos_token to its tokenizer_config.json.",
-        )
+        problem = f"The tokenizer in {folder} names no BOS or EOS token."
+        raise TokenizerError(problem, "Add bos_token to its tokenizer_config.json.")
     return bos_id
 
 
@@ -118,24 +126,23 @@ def _not_in_turns(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[int]:
     template = _template(folder)
     if template is None or "eos_token" in template:  # the EOS token itself ends turns
         return
-    known = _known(next(filter(None, _eos_ids_by_file(folder, inner)), ()), inner)
+    known = _in_vocabulary(next(filter(None, _eos_ids_by_file(folder, inner)), ()), inner)
     yield from (id for id in known if _is_special(id, inner) and str(inner.id_to_token(id)) not in template)
 
 
 def _template(folder: Path) -> str | None:
     """The chat template, unread: only which tokens it names counts."""
     text = read_text(folder, "chat_template.jinja", _MAX_BYTES, TokenizerError)
-    value = _read(folder, "tokenizer_config.json").get("chat_template") if text is None else text
+    value = _read(folder, _CONFIG).get("chat_template") if text is None else text
     return None if value is None else str(value)
 
 
 def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
     """The EOS ids of the first file that names any which the tokenizer has."""
-    return next((ids for named in _eos_ids_by_file(folder, inner) if (ids := tuple(_known(named, inner)))), ())
+    return next((ids for named in _eos_ids_by_file(folder, inner) if (ids := tuple(_in_vocabulary(named, inner)))), ())
 
 
 def _eos_ids_by_file(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[tuple[int, ...]]:
-    """The EOS ids of generation_config.json, those of config.json, and that of the tokenizer."""
     for name in (_GENERATION, _MODEL):
         yield _ids(_read(folder, name).get("eos_token_id"))
     id = _first(_id_of(_read(folder, name).get("eos_token"), inner) for name in _NAMED_BY)
@@ -153,7 +160,7 @@ def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int
     return (bos_id,) if has_bos and named[0].get("add_bos_token") is not False else ()
 
 
-def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
+def _prefix_of_tokenizer(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
     """The tokens that the tokenizer puts before a text, found by encoding one letter."""
     with refused_as(f"The tokenizer in {folder} cannot read a text"):
         try:
@@ -168,12 +175,85 @@ def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
             "supported.",
             FRESH,
         )
-    if foreign := set(before).difference(_known(before, inner)):
-        raise TokenizerError(
-            f"The tokenizer in {folder} puts the id {min(foreign)} before a text, which is not in its vocabulary.",
-            FRESH,
-        )
+    if foreign := set(before).difference(_in_vocabulary(before, inner)):
+        problem = f"The tokenizer in {folder} puts the id {min(foreign)} before a text, which is not in its vocabulary."
+        raise TokenizerError(problem, FRESH)
     return before
+
+
+def convert_tokenizer(folder: Path) -> tokenizers.Tokenizer:
+    """The tokenizer of a folder without a tokenizer.json, from its older files."""
+    from transformers import AutoTokenizer
+
+    sentence = f"{folder} has no tokenizer that can be read"  # each class fails differently on a missing file
+    with refused_as(sentence), tempfile.TemporaryDirectory() as copy:  # the settings may name files anywhere
+        _copy_vocabulary(folder, Path(copy))
+        loaded = AutoTokenizer.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
+    inner = getattr(loaded, "backend_tokenizer", None)
+    if not isinstance(inner, tokenizers.Tokenizer):
+        raise TokenizerError(f"{folder} has no fast tokenizer.", FRESH)
+    return inner
+
+
+def _copy_vocabulary(folder: Path, copy: Path) -> None:
+    """Copies the files of an older tokenizer with only the settings that change ids, and no references to other files.
+
+    Settings that transformers passes on as arguments of a class are filtered: they may name files to open.
+    """
+    config = _read(folder, _CONFIG)
+    if config.get("auto_map"):
+        raise TokenizerError(f"The tokenizer in {folder} needs code of its own (auto_map), which is not run.", FRESH)
+    for name in _VOCABULARY:
+        if (content := read_bytes(folder, name, MAX_FILE_BYTES, TokenizerError)) is not None:
+            (copy / name).write_bytes(content)
+    if not any((copy / name).exists() for name in _VOCABULARY):  # transformers would make an empty tokenizer
+        raise TokenizerError(f"{folder} has no tokenizer.", FRESH)
+    added, kind = _read(folder, _ADDED), _read(folder, _MODEL).get("model_type")
+    fresh = {
+        _CONFIG: _settings(folder, config),
+        _TOKENS: _special(_read(folder, _TOKENS)),
+        _ADDED: added,
+        _MODEL: {"model_type": kind} if isinstance(kind, str) and kind in _FAMILIES else {},
+    }
+    if not all(type(id) is int and 0 <= id < 1 << 32 for id in added.values()):
+        raise TokenizerError(f"{folder / _ADDED} does not map tokens to ids.", FRESH)
+    for name, values in fresh.items():
+        if values or name == _CONFIG:
+            (copy / name).write_text(json.dumps(values), encoding="utf-8")
+
+
+def _settings(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that change ids. Raises TokenizerError for an unknown class, or for added tokens without ids."""
+    name, tokens = config.get("tokenizer_class"), config.get("added_tokens_decoder")
+    if name is not None and not (isinstance(name, str) and name.removesuffix("Fast") in (*_CLASSES, *_ANY_CLASS)):
+        problem = f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, got {short(name)}."
+        raise TokenizerError(problem, FRESH)
+    if tokens is not None and not (
+        isinstance(tokens, dict)
+        and all(id.isdecimal() and isinstance(token, dict) and _is_token(token) for id, token in tokens.items())
+    ):
+        raise TokenizerError(f"added_tokens_decoder in {folder / _CONFIG} does not map ids to tokens.", FRESH)
+    switches = {name: config[name] for name in _SWITCHES if isinstance(config.get(name), bool)}
+    named = {"tokenizer_class": name, **switches, **_special(config), "added_tokens_decoder": tokens}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _special(config: dict[str, Any]) -> dict[str, Any]:
+    tokens_by_name = {name: value for name, value in config.items() if name.endswith("_token") and _is_token(value)}
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        tokens = config.get(name)
+        if isinstance(tokens, list) and all(map(_is_token, tokens)):
+            tokens_by_name[name] = tokens
+    return tokens_by_name
+
+
+def _is_token(value: Any) -> bool:
+    """True for a token as configurations write it: its text, or the fields of an AddedToken."""
+    if not isinstance(value, dict):
+        return isinstance(value, str)
+    flags = {name: flag for name, flag in value.items() if name not in ("content", "__type")}
+    is_plain = all(name in _FLAGS and isinstance(flag, bool) for name, flag in flags.items())
+    return is_plain and isinstance(value.get("content"), str) and value.get("__type", "AddedToken") == "AddedToken"
 
 
 def _first(ids: Iterable[int | None]) -> int | None:
@@ -181,7 +261,6 @@ def _first(ids: Iterable[int | None]) -> int | None:
 
 
 def _id_of(token: Any, inner: tokenizers.Tokenizer) -> int | None:
-    """The id of a token given as text or as an object with its text."""
     if isinstance(token, dict):
         token = token.get("content")
     if not isinstance(token, str) or any("\ud800" <= sign <= "\udfff" for sign in token):
@@ -190,14 +269,13 @@ def _id_of(token: Any, inner: tokenizers.Tokenizer) -> int | None:
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    """The valid ids of one id or a list of ids."""
     ids = value if isinstance(value, list) else [value]
     return tuple(
         dict.fromkeys(id for id in ids if isinstance(id, int) and not isinstance(id, bool) and 0 <= id < 1 << 32)
     )
 
 
-def _known(ids: Iterable[int], inner: tokenizers.Tokenizer) -> Iterator[int]:
+def _in_vocabulary(ids: Iterable[int], inner: tokenizers.Tokenizer) -> Iterator[int]:
     return (id for id in ids if inner.id_to_token(id) is not None)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +23,7 @@ from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.corpus import Document
 from engine.text.parquet_rows import CHAT_SCHEMA, SCHEMA, Row, SortedRows, Table, num_rows, read_groups, read_rows
-from engine.text.split_names import HELD_OUT_SPLITS, SPLITS, Split
+from engine.text.split_names import HELD_OUT_FIRST, HELD_OUT_SPLITS, SPLITS, Split
 
 TEST_SHARE = 0.05
 DEV_SHARE = 0.05
@@ -49,17 +50,23 @@ def store_documents(
     empty gets training documents.
 
     Yields progress in bytes: `done_bytes()` of `total_bytes`, or else the text stored so far.
-    Raises CorpusError when there is no document, or a domain has fewer than three groups.
+    Raises CorpusError without a document, or when a domain has fewer than three groups.
     """
     domains: dict[str | None, _Domain] = {}
     num_bytes = waiting = reported = 0
     for document in documents:
-        domain = _domain_of(document, domains, folder, split_of)
+        if document.domain not in domains:
+            if len(domains) == MAX_DOMAINS:
+                problem = f"The domain field has more than {MAX_DOMAINS} values."
+                raise CorpusError(problem, "Choose a field whose values many records share.")
+            unsorted, is_chat = folder / f"unsorted{len(domains)}", document.messages is not None
+            domains[document.domain] = _Domain(document.domain, unsorted, split_of, is_chat)
+        domain = domains[document.domain]
         waiting -= domain.rows.waiting_bytes
         num_bytes += domain.add(document)
         waiting += domain.rows.waiting_bytes
         if waiting >= MEMORY_BYTES:
-            waiting -= max(domains.values(), key=lambda domain: domain.rows.waiting_bytes).flush()
+            waiting -= max((domain.rows for domain in domains.values()), key=lambda rows: rows.waiting_bytes).flush()
         if num_bytes - reported >= REPORT_BYTES:
             reported = num_bytes
             yield Progress(done_bytes() if done_bytes else num_bytes, total_bytes, "bytes", "reading")
@@ -91,20 +98,6 @@ def place_of(group: str) -> float:
     return int.from_bytes(digest[:6]) / 2**48  # a float holds 48 bits exactly, so 1 is never reached
 
 
-def _domain_of(
-    document: Document, domains: dict[str | None, _Domain], folder: Path, split_of: SplitOf | None
-) -> _Domain:
-    if document.domain not in domains:
-        if len(domains) == MAX_DOMAINS:
-            raise CorpusError(
-                f"The domain field has more than {MAX_DOMAINS} values.",
-                "Choose a field whose values many records share.",
-            )
-        is_chat = document.messages is not None
-        domains[document.domain] = _Domain(document.domain, folder / f"unsorted{len(domains)}", split_of, is_chat)
-    return domains[document.domain]
-
-
 def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iterator[Progress]:
     if not domains:
         raise CorpusError("The corpus has no documents.", "Add text.")
@@ -133,20 +126,12 @@ class _Domain:
     def add(self, document: Document) -> int:
         """Adds a document; returns the bytes of its text."""
         if (document.messages is not None) != self.is_chat:
-            raise CorpusError(
-                f"{self._title} would hold both texts and conversations.",
-                "Make one domain of each: only answers count.",
-            )
+            problem = f"{self._title} would hold both texts and conversations."
+            raise CorpusError(problem, "Make one domain of each: only answers count.")
         fields = {"id": document.id, "text": document.text, "source": document.source, "group": document.group}
         fields |= {"messages": document.messages} if self.is_chat else {}
         self._places[self._split_of(document.id) if self._split_of else "train"].append(_place(fields))
         return self.rows.add(fields)
-
-    def flush(self) -> int:
-        """Writes the rows in memory to disk; returns the bytes of memory that they took."""
-        size = self.rows.waiting_bytes
-        self.rows.flush()
-        return size
 
     def write(self, folder: Path) -> Iterator[int]:
         """Writes the three tables and sets the summary; yields the bytes of text written."""
@@ -160,30 +145,31 @@ class _Domain:
             for row in self.rows.read():
                 ids.update(row["id"].encode())
                 split = split_of(row)
-                pending += _count(counts[split], row["text"], tables[split].add(row))
+                size, count = tables[split].add(row), counts[split]
+                count["documents"] += 1
+                count["words"] += len(row["text"].split())
+                count["bytes"] += size
+                pending += size
                 if pending >= REPORT_BYTES:
                     yield pending
                     pending = 0
-        self.summary = _summary(self.name, folder.name, counts, ids.hexdigest())
+        units = ("documents", "words", "bytes")
+        total = {f"num_{unit}": sum(count[unit] for count in counts.values()) for unit in units}
+        about = {"name": self.name, "folder": folder.name, **total, "splits": counts}
+        self.summary = {**about, "data_sha256": ids.hexdigest()}
         if self.is_chat:
             self.summary["format"] = "chat"
         yield pending
 
     def _splitter(self) -> Callable[[Row], Split]:
-        """The function that returns the split of a row."""
         given = self._split_of
         if given is None:
             borders = self._borders()
-            return lambda row: _split_of(row, borders)
-        moved = self._moved()
+            return lambda row: HELD_OUT_FIRST[bisect_right(borders, _place(row))]
+        moved = self._splits_of_moved_groups()
+        return lambda row: moved.get(_place(row), split) if (split := given(row["id"])) == "train" else split
 
-        def split_with_moves(row: Row) -> Split:
-            split = given(row["id"])
-            return moved.get(_place(row), split) if split == "train" else split
-
-        return split_with_moves
-
-    def _moved(self) -> dict[float, Split]:
+    def _splits_of_moved_groups(self) -> dict[float, Split]:
         """The groups of training documents that fill a split which would be empty."""
         empty = [split for split in HELD_OUT_SPLITS if not self._places[split]]
         groups = np.unique(self._places["train"])
@@ -221,23 +207,3 @@ class _Domain:
 
 def _place(row: Row) -> float:
     return place_of(row["id"] if row["group"] is None else row["group"])
-
-
-def _split_of(row: Row, borders: tuple[float, float]) -> Split:
-    place = _place(row)
-    if place < borders[0]:
-        return "test"
-    return "dev" if place < borders[1] else "train"
-
-
-def _count(counts: dict[str, int], text: str, size: int) -> int:
-    counts["documents"] += 1
-    counts["words"] += len(text.split())
-    counts["bytes"] += size
-    return size
-
-
-def _summary(name: str | None, folder: str, counts: dict[str, dict[str, int]], data_sha256: str) -> dict[str, Any]:
-    total = {unit: sum(count[unit] for count in counts.values()) for unit in ("documents", "words", "bytes")}
-    numbers = {f"num_{unit}": number for unit, number in total.items()}
-    return {"name": name, "folder": folder, **numbers, "splits": counts, "data_sha256": data_sha256}

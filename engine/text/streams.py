@@ -23,15 +23,9 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 KINDS = {
-    ".txt": "text",
-    ".text": "text",
-    ".md": "text",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
+    **dict.fromkeys((".txt", ".text", ".md"), "text"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
+    **{f".{kind}": kind for kind in ("csv", "tsv", "parquet")},
 }
 PACKERS = (".gz", ".xz", ".bz2", ".zst")
 _BY_PYARROW = {".bz2": "bz2", ".zst": "zstd"}  # strict: a cut file and trailing garbage raise OSError
@@ -95,7 +89,7 @@ def find_files(path: Path, split: str = "train") -> Iterator[TextFile | CorpusEr
         return
     described = describe_path(path, printable(path.name) or "The folder")
     if described.kind in READABLE:
-        yield from _marked(_of_split(path, split, is_data_set=described.kind == "data set"))
+        yield from _mark_the_only_file(_of_split(path, split, is_data_set=described.kind == "data set"))
     elif described.kind == "missing":
         raise CorpusError("There is no file or folder at this path.", "Check the path.", path=printable(str(path)))
     else:
@@ -134,7 +128,7 @@ def split_of_name(name: str) -> str | None:
     return next((_SPLITS[word] for word in words if word in _SPLITS), None)
 
 
-def _marked(files: Iterator[TextFile | CorpusError]) -> Iterator[TextFile | CorpusError]:
+def _mark_the_only_file(files: Iterator[TextFile | CorpusError]) -> Iterator[TextFile | CorpusError]:
     """The same, where a file that is the only one says so."""
     start = list(islice(files, 2))
     if len(start) == 1 and isinstance(start[0], TextFile):
@@ -153,7 +147,9 @@ def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:
         if entry.is_dir(follow_symlinks=False):
             yield from _below(Path(entry.path), root)
         elif entry.is_file(follow_symlinks=False):
-            yield _known(TextFile(Path(entry.path), name, entry.stat(follow_symlinks=False).st_size))
+            file = TextFile(Path(entry.path), name, entry.stat(follow_symlinks=False).st_size)
+            unknown = CorpusError("Not read: its suffix is not of a known text format.", KNOWN_KINDS, path=name)
+            yield file if file.kind or file.is_archive else unknown  # the reader refuses archives with a remedy
         else:
             what = "link" if entry.is_symlink() else what_is(entry.path) or "device"
             yield CorpusError(f"Not read: it is a {what}, not a file.", "Copy the file.", path=name)
@@ -170,21 +166,11 @@ def _entries(folder: Path, root: Path) -> list[os.DirEntry[str]]:
     return sorted(shown, key=lambda entry: entry.name)
 
 
-def _known(file: TextFile) -> TextFile | CorpusError:
-    """The file, or a fault when its format is unknown. Archives pass; the reader refuses them with a remedy."""
-    if file.kind or file.is_archive:
-        return file
-    return CorpusError("Not read: its suffix is not of a known text format.", KNOWN_KINDS, path=file.name)
-
-
 def refuse_growth(file: TextFile, unpacked_bytes: int, packed_bytes: int) -> None:
     """Raises CorpusError when a file unpacks to more than text of its size would."""
     if unpacked_bytes > max(MAX_UNPACKED_BYTES, MAX_RATIO * packed_bytes):
-        raise CorpusError(
-            f"The file unpacks to more than {MAX_RATIO} times its size.",
-            "Unpack and check it yourself before you import it.",
-            path=file.name,
-        )
+        problem = f"The file unpacks to more than {MAX_RATIO} times its size."
+        raise CorpusError(problem, "Unpack and check it yourself before you import it.", path=file.name)
 
 
 class Unpacked(io.RawIOBase):
@@ -196,15 +182,13 @@ class Unpacked(io.RawIOBase):
         self._packed = file.path.open("rb")
         self._plain = _unpack(self._packed, file.suffixes[1])
         self._size = 0
-
         self._opened_as = self._state()
 
     def require_unchanged(self) -> None:
-        """Raises CorpusChangedError if the file was written since it was opened; another of its name is ignored."""
+        """Raises CorpusChangedError if the file was written since it was opened; another file may have its name now."""
         if self._state() != self._opened_as:
-            raise CorpusChangedError(
-                "The file changed while it was read.", "Import it when nothing writes to it.", path=self._file.name
-            )
+            remedy = "Import it when nothing writes to it."
+            raise CorpusChangedError("The file changed while it was read.", remedy, path=self._file.name)
 
     def _state(self) -> tuple[int, int]:
         status = os.fstat(self._packed.fileno())
@@ -224,11 +208,8 @@ class Unpacked(io.RawIOBase):
         try:
             data = self._plain.read(len(view))
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            raise CorpusError(
-                f"The file cannot be unpacked ({error}).",
-                "Download it again.",
-                path=self._file.name,
-            ) from None
+            problem = f"The file cannot be unpacked ({error})."
+            raise CorpusError(problem, "Download it again.", path=self._file.name) from None
         self._size += len(data)
         refuse_growth(self._file, self._size, self.bytes_read)
         view[: len(data)] = data

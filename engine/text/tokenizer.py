@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby, takewhile
@@ -16,9 +15,9 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
-from engine.foreign_files import read_bytes, read_object, read_text, short
+from engine.foreign_files import read_bytes, read_text, short
 from engine.foreign_patterns import is_linear, patterns_in
-from engine.text.special_tokens import FRESH, SEPARATORS, read_special_tokens, refused_as
+from engine.text.special_tokens import MAX_FILE_BYTES, SEPARATORS, convert_tokenizer, read_special_tokens, refused_as
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
 NUM_BYTES = 256
@@ -45,14 +44,7 @@ TOKENIZER_FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
-_VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.model")
-_CONFIG, _TOKENS, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-_SWITCHES = ("add_prefix_space", "add_bos_token", "add_eos_token", "legacy")  # the settings that change ids
-_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # model types whose tokenizer is known
-_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
-_ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")
 _SAMPLE_TEXT = "The court held 1,234 things (and “näher” 😀).\n\n\tx = 'y';  " + "a" * 40 + "b" + " " * 40 + "!"
-_MAX_BYTES, _MAX_CONFIG_BYTES = 128 << 20, 16 << 20
 
 
 class Tokenizer:
@@ -90,7 +82,8 @@ class Tokenizer:
         self.control_ids = frozenset(id for id, token in added.items() if token.special or not token.content.isspace())
         state = json.loads(inner.to_str())
         self.sha256 = _fingerprint(state, bos_id)
-        unknown = _unknown_id(state["model"], inner)
+        token = state["model"].get("unk_token")
+        unknown = state["model"].get("unk_id") if token is None else inner.token_to_id(token)
         self._never_of_text = frozenset(  # one character, such as a line end, is a text whatever it is called
             id for id in self.special_ids if id != unknown and len(added[id].content) > 1
         )
@@ -190,7 +183,11 @@ class Tokenizer:
         """The text of the ids without special tokens; each invalid byte is a `�`."""
         with refused_as("The tokenizer cannot write a text"):
             text = str(self._inner.decode(list(ids), skip_special_tokens=True))
-            return self._decode_bytes(ids) if INCOMPLETE in text and self._falls_back else text
+            if INCOMPLETE not in text or not self._falls_back:
+                return text
+            # as SentencePiece does: the library replaces a full run of bytes for one invalid byte
+            tokens = (self._inner.id_to_token(id) for id in ids if id not in self.special_ids)
+            return str(self._inner.decoder.decode(list(_valid_bytes(token for token in tokens if token is not None))))
 
     def try_out(self) -> None:
         """Raises TokenizerError unless a sample text can be encoded and decoded, and no text takes too long.
@@ -206,11 +203,6 @@ class Tokenizer:
                 )
         self.decode(self.as_prompt(self.encode(_SAMPLE_TEXT)))
 
-    def _decode_bytes(self, ids: Sequence[int]) -> str:
-        """Decodes bytes as SentencePiece does: the library replaces a full run of bytes for one invalid byte."""
-        tokens = [self._inner.id_to_token(id) for id in ids if id not in self.special_ids]
-        return str(self._inner.decoder.decode(list(_valid_bytes(token for token in tokens if token is not None))))
-
     def stream(self, before: Sequence[int] = ()) -> TextStream:
         """A stream that turns ids into text one by one; the joined text continues that of the ids `before`."""
         return TextStream(self, before)
@@ -218,10 +210,13 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         """Writes a folder for transformers: unchanged copies of the tokenizer's own files, else new files."""
         folder.mkdir(parents=True, exist_ok=True)
-        own_files = dict(_own_files(self.folder)) if self.folder else {}
-        for name, content in own_files.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes(content)
+        own_files = []
+        if own := self.folder:
+            for name in (*TOKENIZER_FILES, *(str(file.relative_to(own)) for file in sorted(own.glob(TEMPLATES)))):
+                if (content := read_bytes(own, name, MAX_FILE_BYTES, TokenizerError)) is not None:
+                    (folder / name).parent.mkdir(exist_ok=True)
+                    (folder / name).write_bytes(content)
+                    own_files.append(name)
         if self.turn_start is not None:
             separators = {"between_documents": self.bos_token, "begins_turns": self.written(self.turn_start)}
             (folder / SEPARATORS).write_text(json.dumps(separators, indent=1), encoding="utf-8")
@@ -268,15 +263,14 @@ class TextStream:
     def peek(self, id: int) -> str:
         """The text that an id would add; changes nothing."""
         extended, held = self._text([*self._held, id]), self._text(self._held)
-        return _added(held, extended)
+        return text_after(held, extended)
 
     def _show(self) -> None:
         self._shown, self._held = self._tail(self._shown + self._held), []
         self._shown_text = self._tokenizer.decode(self._shown)
 
     def _text(self, held: Sequence[int]) -> str:
-        """The text that ids add to the text shown."""
-        return _added(self._shown_text, self._tokenizer.decode([*self._shown, *held]))
+        return text_after(self._shown_text, self._tokenizer.decode([*self._shown, *held]))
 
     def _tail(self, ids: Sequence[int]) -> list[int]:
         """The last ids with text, as many as influence the text of later ids.
@@ -291,8 +285,8 @@ class TextStream:
         return written[-size:]
 
 
-def _added(before: str, text: str) -> str:
-    """The part of a text after the prefix that it shares with `before`; its last bytes may have become a character."""
+def text_after(before: str, text: str) -> str:
+    """The part of a text after what it shares with `before`, whose last bytes may have become a character."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(before, text, strict=False))
     return text[sum(1 for _ in same) :]
 
@@ -300,10 +294,8 @@ def _added(before: str, text: str) -> str:
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """A byte-level BPE tokenizer of at most `vocab_size` entries; the order of the texts does not matter."""
     if vocab_size <= NUM_BYTES:
-        raise TokenizerError(
-            f"vocab_size must be above {NUM_BYTES} (one entry for each byte), got {vocab_size}.",
-            "Choose 300 or more.",
-        )
+        problem = f"vocab_size must be above {NUM_BYTES} (one entry for each byte), got {vocab_size}."
+        raise TokenizerError(problem, "Choose 300 or more.")
     inner = tokenizers.Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -322,8 +314,12 @@ def load_tokenizer(folder: Path, *, like: Tokenizer | None = None) -> Tokenizer:
 
     It is read by the rule of an older version if `like`, a stored one to compare it with, was.
     """
-    text = read_text(folder, "tokenizer.json", _MAX_BYTES, TokenizerError)
-    inner = _convert(folder) if text is None else _read(folder / "tokenizer.json", text)
+    text = read_text(folder, "tokenizer.json", MAX_FILE_BYTES, TokenizerError)
+    if text is None:
+        inner = convert_tokenizer(folder)
+    else:
+        with refused_as(f"The tokenizer {folder / 'tokenizer.json'} cannot be read"):
+            inner = tokenizers.Tokenizer.from_str(text)
     special = read_special_tokens(folder, inner, is_older=None if like is None else like.turn_start is None)
     return Tokenizer(
         inner,
@@ -333,127 +329,6 @@ def load_tokenizer(folder: Path, *, like: Tokenizer | None = None) -> Tokenizer:
         turn_start=special.turn_start,
         folder=folder,
     )
-
-
-def _own_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of a tokenizer's files in a folder."""
-    templates = (str(file.relative_to(folder)) for file in sorted(folder.glob(TEMPLATES)))
-    for name in (*TOKENIZER_FILES, *templates):
-        if (content := read_bytes(folder, name, _MAX_BYTES, TokenizerError)) is not None:
-            yield name, content
-
-
-def _read(file: Path, text: str) -> tokenizers.Tokenizer:
-    with refused_as(f"The tokenizer {file} cannot be read"):
-        return tokenizers.Tokenizer.from_str(text)
-
-
-def _convert(folder: Path) -> tokenizers.Tokenizer:
-    from transformers import AutoTokenizer
-
-    sentence = f"{folder} has no tokenizer that can be read"  # each class fails differently on a missing file
-    with refused_as(sentence), tempfile.TemporaryDirectory() as copy:  # the settings may name files anywhere
-        _copy_vocabulary(folder, Path(copy))
-        loaded = AutoTokenizer.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
-    inner = getattr(loaded, "backend_tokenizer", None)
-    if not isinstance(inner, tokenizers.Tokenizer):
-        raise TokenizerError(f"{folder} has no fast tokenizer.", FRESH)
-    return inner
-
-
-def _copy_vocabulary(folder: Path, copy: Path) -> None:
-    """Copies the files of an older tokenizer with only the settings that change ids, and no references to other files.
-
-    Settings that transformers passes on as arguments of a class are filtered: they may name files to open.
-    """
-    config = _settings(folder, _CONFIG)
-    if config.get("auto_map"):
-        raise TokenizerError(f"The tokenizer in {folder} needs code of its own (auto_map), which is not run.", FRESH)
-    for name in _VOCABULARY:
-        if (content := read_bytes(folder, name, _MAX_BYTES, TokenizerError)) is not None:
-            (copy / name).write_bytes(content)
-    if not any((copy / name).exists() for name in _VOCABULARY):  # transformers would make an empty tokenizer
-        raise TokenizerError(f"{folder} has no tokenizer.", FRESH)
-    kind = _settings(folder, "config.json").get("model_type")
-    fresh = {
-        _CONFIG: {**_class(folder, config), **_switches(config), **_special(config), **_ids_by_token(folder, config)},
-        _TOKENS: _special(_settings(folder, _TOKENS)),
-        _ADDED: _added_tokens(folder),
-        "config.json": {"model_type": kind} if isinstance(kind, str) and kind in _FAMILIES else {},
-    }
-    for name, values in fresh.items():
-        if values or name == _CONFIG:
-            (copy / name).write_text(json.dumps(values), encoding="utf-8")
-
-
-def _class(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """The tokenizer's class; raises TokenizerError for an unknown one."""
-    name = config.get("tokenizer_class")
-    if name is None:
-        return {}
-    if not isinstance(name, str) or name.removesuffix("Fast") not in (*_CLASSES, *_ANY_CLASS):
-        raise TokenizerError(
-            f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, got {short(name)}.",
-            FRESH,
-        )
-    return {"tokenizer_class": name}
-
-
-def _switches(config: dict[str, Any]) -> dict[str, bool]:
-    return {name: config[name] for name in _SWITCHES if isinstance(config.get(name), bool)}
-
-
-def _special(config: dict[str, Any]) -> dict[str, Any]:
-    """The special tokens that a file names, without its other settings."""
-    tokens_by_name = {name: value for name, value in config.items() if name.endswith("_token") and _is_token(value)}
-    for name in ("additional_special_tokens", "extra_special_tokens"):
-        tokens = config.get(name)
-        if isinstance(tokens, list) and all(map(_is_token, tokens)):
-            tokens_by_name[name] = tokens
-    return tokens_by_name
-
-
-def _is_token(value: Any) -> bool:
-    """True for a token as configurations write it: its text, or the fields of an AddedToken."""
-    if not isinstance(value, dict):
-        return isinstance(value, str)
-    flags = {name: flag for name, flag in value.items() if name not in ("content", "__type")}
-    is_plain = all(name in _FLAGS and isinstance(flag, bool) for name, flag in flags.items())
-    return is_plain and isinstance(value.get("content"), str) and value.get("__type", "AddedToken") == "AddedToken"
-
-
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-
-
-def _ids_by_token(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """The added tokens by their ids, from newer configurations."""
-    name = "added_tokens_decoder"
-    tokens = config.get(name)
-    if tokens is None:
-        return {}
-    if not isinstance(tokens, dict) or not all(
-        id.isdecimal() and isinstance(token, dict) and _is_token(token) for id, token in tokens.items()
-    ):
-        raise TokenizerError(f"{name} in {folder / _CONFIG} does not map ids to tokens.", FRESH)
-    return {name: tokens}
-
-
-def _added_tokens(folder: Path) -> dict[str, Any]:
-    """The ids of the added tokens, from older configurations."""
-    ids = _settings(folder, _ADDED)
-    if not all(type(id) is int and 0 <= id < 1 << 32 for id in ids.values()):
-        raise TokenizerError(f"{folder / _ADDED} does not map tokens to ids.", FRESH)
-    return ids
-
-
-def _settings(folder: Path, name: str) -> dict[str, Any]:
-    return read_object(folder, name, _MAX_CONFIG_BYTES, TokenizerError) or {}
-
-
-def _unknown_id(model: dict[str, Any], inner: tokenizers.Tokenizer) -> int | None:
-    """The id that stands for what the vocabulary does not have."""
-    token = model.get("unk_token")
-    return model.get("unk_id") if token is None else inner.token_to_id(token)
 
 
 def _fingerprint(state: dict[str, Any], bos_id: int) -> str:

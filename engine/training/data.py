@@ -21,8 +21,7 @@ from torch import Tensor
 
 from engine.errors import TrainingError
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import evenly_spaced
+from engine.text.blocks import Tokens, evenly_spaced
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from engine.errors import LostRankError, TrainingError
-from engine.models.trainable_model import TrainableModel
+from engine.models.expert_model import TrainableModel
 from engine.training.data import DomainText, PackedDomain
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from engine.models.trainable_model import TrainableModel
+from engine.models.expert_model import TrainableModel
 from engine.training.data import BlockSampler
 
 

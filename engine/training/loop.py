@@ -25,9 +25,8 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLossError
 from engine.events import Evaluated, Event, Note, Saving, Step, TextSample, TrainingFinished
 from engine.models.compiled import compiling_failed
+from engine.models.expert_model import TrainableModel, require_separation, trainable
 from engine.models.likelihoods import Objective
-from engine.models.separation import require_separation
-from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import autocast_for
 from engine.training.data import Batch, BlockSampler, DomainText, LossMeans, counted_rows, num_counted_tokens, step_seed
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
@@ -57,7 +56,7 @@ def train(
     Held-out losses are also measured before the first update. `watch` returns more of them (nats per token) for each
     evaluation, in the training's precision; they do not influence the training. `listen` returns a context that is
     active while a domain's held-out text is read. `sample` returns texts that the current model writes after that many
-    updates (`engine.inference.text_samples`); it must leave the global random state alone.
+    updates (`engine.inference.sampling`); it must leave the global random state alone.
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
     Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLossError
@@ -232,7 +231,7 @@ class _Training:
             return torch.zeros(batch.targets_BT.shape, device=self.model.device)
         text, apart = self._on_device(batch)
         with self.listen(name), autocast_for(self.config.precision, self.model.device):
-            return -self.model.log_likelihoods(*text, batch.rows, **apart)
+            return -self.model.token_scores(*text, batch.rows, **apart).logprobs_BT
 
     @torch.no_grad()
     def _evaluate(self, step: int) -> Evaluated:

@@ -20,11 +20,10 @@ from engine.config import TrainingConfig
 from engine.device import megabytes, most_main_memory, most_memory, shapes_only
 from engine.errors import DoesNotFitError, TrainingError
 from engine.events import Requirements
-from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
-from engine.models.compiled import compiled_layers, compiled_loss
-from engine.models.routers import routers
+from engine.models.compiled import checkpointable_layers, checkpointed_activations, compiled_layers, compiled_loss
+from engine.models.discovery import routers
+from engine.models.expert_model import TrainableModel, trainable
 from engine.models.rows import Rows
-from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import HasTensors, in_training_precision, precision_on
 from engine.training.checkpoint import KEPT
 from engine.training.distributed import local_part
@@ -268,7 +267,7 @@ class MemorySaving:
         """
         if not self._is_single:
             return ""
-        if not self._recomputes and can_checkpoint_activations(self._model.lm):
+        if not self._recomputes and checkpointable_layers(self._model.lm):
             self._recompute_activations()
             return (
                 "activations are computed again in the backward pass (activation_checkpointing), which changes no "

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLossError
+from engine.models.expert_model import TrainableModel
 from engine.models.rows import Rows
-from engine.models.trainable_model import TrainableModel
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup, is_divided, local_part
 from engine.training.low_bits import Bf16AdamW, adamw_8bit
 

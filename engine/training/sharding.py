@@ -20,14 +20,14 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
+from engine.models.expert_model import TrainableModel, trainable
 from engine.models.families import layout_of
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import hold_in_training_precision
 from engine.training.distributed import Layout, RankGroup
 
-_FORWARD_METHODS = ("losses", "token_scores", "log_likelihoods")
+_FORWARD_METHODS = ("losses", "token_scores")
 
 
 class ShardedGroup(RankGroup):
@@ -81,7 +81,7 @@ class ShardedGroup(RankGroup):
 
     def join_forward(self, model: Any, num_positions: int) -> None:
         ids_1T = torch.zeros(1, num_positions, dtype=torch.long, device=self._device)
-        model.log_likelihoods(ids_1T, ids_1T, Rows.all_to(model.keys[0], 1))
+        model.token_scores(ids_1T, ids_1T, Rows.all_to(model.keys[0], 1))
 
 
 def _expert_modules(model: MultiExpertModel, key: str) -> Iterator[list[nn.Module]]:

@@ -20,7 +20,7 @@ from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of
 from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains
 from workbench.kinds.data import MakeDomain
-from workbench.kinds.training.default_rate import is_random
+from workbench.kinds.training.method_settings import is_random
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
@@ -34,7 +34,7 @@ from workbench.schema.names import ensure_free
 from workbench.schema.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import changed_gate, default_gate, load_gate
-from workbench.specs.requests import Step, TrainClusters
+from workbench.specs.requests import PlanStep, TrainClusters
 from workbench.store.storage import get_storage
 
 
@@ -43,8 +43,8 @@ def submit_selection(
 ) -> list[str]:
     """Submits both jobs in one transaction and returns their ids. Raises BadSpecError, and then submits neither."""
     steps = [
-        Step("domain", domain, title_of(domain)),
-        Step("expert", training, title_of(training), ("domain",)),
+        PlanStep("domain", domain, title_of(domain)),
+        PlanStep("expert", training, title_of(training), ("domain",)),
     ]
     return submit_plan(lambda _: steps, settings)
 
@@ -104,7 +104,7 @@ def _largest_source(spec: TrainClusters, settings: Settings) -> str:
 # finding ------------------------------------------------------------------------------------------
 
 
-def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
+def _find(session: Session, spec: FindClusters) -> Iterator[PlanStep]:
     """The fit, every shard, and the final job; only the final job if one shard is enough."""
     ensure_free(session, Clustering, spec.name)
     names = spec.domains or training_domains(session)
@@ -115,8 +115,8 @@ def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
     for shard in parts:
         part = ClusterPart(**spec.model_dump(exclude={"kind"}), shard=shard)
         label = "fit" if shard is None else f"shard {shard + 1} of {num_shards}"
-        yield Step(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
-    yield Step("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
+        yield PlanStep(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
+    yield PlanStep("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
 
 
 def _key(shard: int | None) -> str:
@@ -173,7 +173,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
     for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
-        names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
+        names = _expert_names(model, domain)
         existing = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
         expert = existing.name if existing else names[spec.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
@@ -259,21 +259,21 @@ def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:
     return spec.model_copy(update={"branch_from": spec.branch_from and model_name(session, spec.branch_from)})
 
 
-def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
+def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[PlanStep]:
     spec = _with_rate(session, _without_alias(session, spec), branches)
     row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
     new = [branch.domain for branch in branches if branch.makes_domain]
     if new:
         domains = MakeClusterDomains(clustering=row.name, domains=new)
-        yield Step("domains", domains, f"{spec.name}: make domains of {row.name}")
+        yield PlanStep("domains", domains, f"{spec.name}: make domains of {row.name}")
     missing = [branch for branch in branches if not branch.is_there]
     for branch in missing:
         title = f"{spec.name}: train on {branch.cluster}" + (f" from {branch.parent}" if branch.parent else "")
-        yield Step(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
+        yield PlanStep(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
     experts = [branch.expert for branch in branches]
     mixture = MakeMixture(name=spec.name, experts=experts, gate=_gate(row, existing), replace=True)
     needed = tuple(branch.expert for branch in missing)
-    yield Step("mixture", mixture, f"{spec.name}: compose the mixture", needed)
+    yield PlanStep("mixture", mixture, f"{spec.name}: compose the mixture", needed)
 
 
 def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> TrainClusters:
@@ -332,5 +332,10 @@ def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
 
 def _is_cluster_model(spec: TrainClusters, expert: str) -> bool:
     """True if an expert has a name of such a training: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
-    number, _, rest = expert.removeprefix(f"{spec.name}/").partition("/")
-    return expert.startswith(f"{spec.name}/") and rest in (_DENSE.only_expert, f"{spec.clustering}/{number}")
+    number = expert.removeprefix(f"{spec.name}/").partition("/")[0]
+    return expert in _expert_names(f"{spec.name}/{number}", f"{spec.clustering}/{number}")
+
+
+def _expert_names(model: str, domain: str) -> list[str]:
+    """The names of a cluster's expert: trained from a seed, and from an expert."""
+    return [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]

@@ -18,10 +18,10 @@ from workbench.registry import database
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 
 
-def submit_plan(steps: Callable[[Session], Sequence[Step]], settings: Settings | None = None) -> list[str]:
+def submit_plan(steps: Callable[[Session], Sequence[PlanStep]], settings: Settings | None = None) -> list[str]:
     """Submits all jobs of a plan in one transaction, notifies the workers, and returns the jobs' ids.
 
     Raises BadSpecError when a needed name is taken.
@@ -34,7 +34,7 @@ def submit_plan(steps: Callable[[Session], Sequence[Step]], settings: Settings |
     return list(ids.values())
 
 
-def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
+def place(session: Session, steps: Sequence[PlanStep]) -> dict[str, str]:
     """The id of each step's job by its key, after it was found, retried or created."""
     ids: dict[str, str] = {}
     created: set[str] = set()

@@ -19,7 +19,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.inspection import TrainingTensors
 from jobs.attempt.work import Work
 from workbench.answers.forecasts import BatchRow, TimeParts
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Probe
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row

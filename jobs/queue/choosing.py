@@ -97,7 +97,7 @@ def _free(session: Session) -> dict[str, float]:
         return {}
     free, holders = devices.free_of(session, pool)
     for job_id, need in _chosen.items():
-        for uuid in devices.placed(free, need) if need.count and job_id not in holders else ():
+        for uuid in devices.choose_gpus(free, need) if need.count and job_id not in holders else ():
             free[uuid] -= need.share
     return free
 
@@ -115,7 +115,7 @@ def _startable(needs: Mapping[str, DeviceNeed], free: Mapping[str, float], there
         if job_id in _chosen or (pool is not None and takes > min(most, there)):
             continue
         if pool is not None and takes:
-            is_held_back = is_held_back or not devices.placed(free, need)
+            is_held_back = is_held_back or not devices.choose_gpus(free, need)
             if is_held_back:
                 continue
         yield job_id

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from engine.environment import Environment, current_environment
 from engine.errors import Problem
 from engine.events import Event, Step
-from engine.text.chat.old_masks import OLD_RULE
+from engine.text.chat.answers import OLD_RULE
 from engine.threads import preserve_threads
 from jobs.attempt.replay_inputs import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
@@ -31,7 +31,7 @@ from jobs.probe.probe_work import ProbeWork
 from jobs.replay.compare import Points, compare_points, compare_weights
 from workbench.answers.integrity import LossDifference, PlannedReplay, Replay, TensorDifference
 from workbench.errors import StorageError
-from workbench.exports.old_masks import MASK_RULE
+from workbench.exports.facts import MASK_RULE
 from workbench.job_records import jobs
 from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec

@@ -8,7 +8,6 @@ import pytest
 
 from engine.errors import EngineError
 from jobs.attempt.work import load_runner
-from ui.kinds.catalog import screen_of
 from ui.pages.catalog import all_pages
 from workbench.job_records.jobs import title_of
 from workbench.kinds.kind import known_kinds
@@ -34,11 +33,11 @@ def test_the_kind_of_a_paper_is_read_run_and_shown(paper: str) -> None:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_its_result_is_a_sentence_with_a_link_to_its_claims(paper: str) -> None:
-    screen = screen_of(PAPERS[paper].kind)
-    assert screen.sentence({"name": "rerun", "summary": "1 of 2 claims reproduced."}).endswith(".")
-    assert screen.link is not None
-    assert screen.link.address in {page.address for page in all_pages()}
-    assert screen.link.state({"name": "rerun"}) == {"replication.name": "rerun"}
+    kind = known_kinds()[PAPERS[paper].kind]
+    assert kind.sentence({"name": "rerun", "summary": "1 of 2 claims reproduced."}).endswith(".")
+    assert kind.link is not None
+    assert kind.link.address in {page.address for page in all_pages()}
+    assert kind.link.state({"name": "rerun"}) == {"replication.name": "rerun"}
 
 
 def test_a_size_that_cannot_be_is_refused_by_its_field() -> None:

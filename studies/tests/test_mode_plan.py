@@ -14,7 +14,7 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.names import roles
 from workbench_studies.papers.mode_plan import steps
@@ -73,7 +73,7 @@ SHARED = {(1, "backbone"), (1, "test backbone")}  # of both seeds; those of the 
 ONE_EACH = SPEC.model_copy(update={"budget": replace(SPEC.budget, shared_backbone=False)})
 
 
-def trainings(job_spec: ReplicateMode = SPEC) -> list[tuple[Step, TrainJoint | TrainMode | ComposeMode]]:
+def trainings(job_spec: ReplicateMode = SPEC) -> list[tuple[PlanStep, TrainJoint | TrainMode | ComposeMode]]:
     return [
         (step, step.spec) for step in steps(job_spec) if isinstance(step.spec, TrainJoint | TrainMode | ComposeMode)
     ]

@@ -18,7 +18,7 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.demix.sizes import SIZES
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.papers.plan import plan
@@ -122,7 +122,7 @@ def test_the_most_telling_results_come_first(job_spec: Replicate) -> None:
 def test_trainings_of_two_seeds_do_not_wait_for_each_other(job_spec: Replicate) -> None:
     steps = {step.key: step for step in plan(job_spec)}
 
-    def behind(step: Step) -> set[str]:
+    def behind(step: PlanStep) -> set[str]:
         return set(step.after).union(*(behind(steps[key]) for key in step.after))
 
     assert not any(key.startswith("s0") for step in steps.values() if step.key.startswith("s1") for key in behind(step))

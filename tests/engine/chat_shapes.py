@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from engine.text.chat.answers import Message
+from engine.text.chat.template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
 from tests.engine.tokenizer_shapes import byte_level
 
 # tokenizer_config.json of HuggingFaceTB/SmolLM2-135M-Instruct, without its default system message
@@ -158,3 +162,9 @@ def qwen_model(folder: Path) -> Path:
     ends = {"bos_token_id": 256, "eos_token_id": [258, 256], "pad_token_id": 256, "do_sample": True, "top_k": 20}
     (folder / "generation_config.json").write_text(json.dumps(ends, indent=7))
     return folder
+
+
+def ids_of(template: ChatTemplate, tokenizer: Tokenizer, talk: Sequence[Message], *, opens: bool = False) -> list[int]:
+    """The ids of a conversation; with `opens` up to where the answer begins."""
+    *_, tokens = template._encode(tokenizer, talk, opens)
+    return [token.id for token in tokens]

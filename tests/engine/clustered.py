@@ -18,9 +18,8 @@ from engine.clusters.distances import Distances, GrowingContext, measure_distanc
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
 from engine.clusters.kmeans import find_clusters
 from engine.mixing.cluster import Routing
-from engine.text.blocks import Tokens
+from engine.text.blocks import EvalSample, Tokens
 from engine.text.corpus import Document
-from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 
 WORDS = [

@@ -12,9 +12,7 @@ from tokenizers import models
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceededError, TokenizerError
 from engine.events import Done, Echo, Token
-from engine.inference.generate import generate
-from engine.inference.prompt import Prompt, encode_prompt
-from engine.inference.read_text import read_prompt, read_text
+from engine.inference.generate import Prompt, encode_prompt, generate, read_prompt, read_text
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from engine.errors import Problem
 from engine.files import MANIFEST, verify_folder, weights_sha256, write_manifest
-from engine.models.families import read_config
-from engine.models.model_files import CONFIG, WEIGHTS, find_weights
+from engine.models.model_files import CONFIG, WEIGHTS, find_weights, read_config
 from engine.packed_file import open_packed, write_packed
 from engine.text.corpus import ReadOptions, read_documents
 from engine.text.import_report import Report

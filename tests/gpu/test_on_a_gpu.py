@@ -27,18 +27,17 @@ from engine.inference.scores import score_text
 from engine.inference.shared_passes import SharedPasses
 from engine.loading.loaded_base import load_base
 from engine.methods.joint_training import train_distributed
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
+from engine.methods.parts.active_parts import ActiveParts
 from engine.methods.registry import get_method
 from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import eval_sample
+from engine.text.blocks import Tokens, eval_sample
 from engine.text.tokenizer import train_tokenizer
 from engine.training.data import DomainText, PackedDomain
 from engine.training.loop import train
@@ -142,7 +141,7 @@ def test_a_mode_training_has_the_losses_of_the_cpu_and_leaves_the_backbone(tmp_p
     before = {name: tensor.clone() for name, tensor in there.state_dict().items()}
     pairs = []
     for model, folder in ((here, "cpu"), (there, "gpu")):
-        active = ActiveExperts(model, ["law"], "law")
+        active = ActiveParts(model, ["law"], "law")
         pairs.append(losses(list(train(active, texts_of(["law"]), CONFIG, tmp_path / folder, only_experts=["law"]))))
     assert pairs[1] == pytest.approx(pairs[0], rel=1e-4)
     learnt = {one.data_ptr() for one in there.expert_parameters("law").values()}

@@ -23,8 +23,7 @@ from engine.inference.scores import as_blocks, score_text
 from engine.methods.multi_expert_files import load_multi_expert
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens
 from engine.text.tokenizer import load_tokenizer
 from engine.training.autocast import autocast_for
 from jobs.attempt.attempt import run_here

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from engine.errors import MixtureError, ScoresError
 from ui.api.app import create_app
 from ui.cli.app import main
-from ui.kinds.job_results import result_sentence
+from ui.kinds.catalog import result_sentence
 from ui.notebook import Workbench
 from workbench.analysis import scores
 from workbench.answers.cards import JobCard

@@ -14,13 +14,13 @@ from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.analysis.changes.additions import additions_of
 from workbench.answers.cards import JobCard, ReportCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import reading, transaction
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
@@ -196,7 +196,7 @@ def test_an_expert_that_takes_no_part_is_refused_with_words(trained: Do) -> None
     assert trained({**NEW, "join": False}).state == "done"
     card = trained(SPEC)
     assert (card.state, card.result) == ("failed", {})
-    assert "“sailor” does not take part in “small” beside another expert" in card.error
+    assert "“sailor” does not take part in “small” together with another expert" in card.error
     assert "mixture add" in card.next_step
     with transaction() as session:
         mixtures.add_member(session, "small", "sailor")

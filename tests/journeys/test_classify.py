@@ -120,7 +120,7 @@ def knows() -> int:
 
 def view() -> None:
     """A page with nothing but the newest report."""
-    from ui.studio.analysis.classification_view import show_classification
+    from ui.studio.experts.certificates import show_classification
     from workbench.registry import reports
     from workbench.registry.database import reading
 

@@ -105,7 +105,7 @@ def test_what_cannot_be_exported_is_refused_immediately(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for change, words in (
         ({"folder": str(tmp_path / "there")}, "exists already"),
-        ({"folder": str(tmp_path / "new"), "format": "peft"}, "is no LoRA adapter"),
+        ({"folder": str(tmp_path / "new"), "format": "peft"}, "is not a LoRA adapter"),
         ({"folder": ""}, "must not be empty"),
     ):
         with pytest.raises(BadSpecError, match=words):

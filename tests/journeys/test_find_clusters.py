@@ -22,8 +22,8 @@ from jobs.plans.clusterings import submit_find
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, WORDS, done
 from ui.cli.app import main
-from ui.kinds.job_results import result_sentence
-from ui.present.text.clusters import made_words
+from ui.kinds.catalog import result_sentence
+from ui.present.text.clusters import describe_clustering
 from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.errors import BadSpecError, InUseError, NameTakenError, StorageError
 from workbench.job_records import jobs
@@ -363,7 +363,7 @@ def test_clusters_that_divide_equal_vectors_are_named_as_arbitrary(do: Do, tmp_p
     assert re.search(r"\d+ documents \(most of clusters 0, 1\) have the same vector as .* is arbitrary", sentence)
     assert main(["cluster", "show", "topics"]) == 0
     assert "is arbitrary" in capsys.readouterr().out
-    assert "is arbitrary" in made_words(outcome()[0])
+    assert "is arbitrary" in describe_clustering(outcome()[0])
     split = do({"kind": "split-cluster", "clustering": "topics", "cluster": "0", "num_clusters": 3})
     assert "different vector" in split.error
 

@@ -37,7 +37,7 @@ from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
 from ui.api.app import create_app
 from ui.cli.app import main
-from ui.present.forms.job_forecast import nearest_words, rows_of
+from ui.present.forms.job_forecast import nearest_options_text, rows_of
 from workbench.answers.cards import DeviceCard, JobCard
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
@@ -205,7 +205,7 @@ def test_what_does_not_fit_names_the_nearest_that_does(trained: Do, monkeypatch:
     outcome = measured(spec, Limits(150_000_000, 1 << 42))
     assert outcome.nearest == {"activation_checkpointing": True}  # which changes no number
     assert outcome.next_step == "It fits with activation_checkpointing."
-    assert nearest_words(outcome, TrainJoint) == "It fits with --activation-checkpointing."
+    assert nearest_options_text(outcome, TrainJoint) == "It fits with --activation-checkpointing."
 
 
 def test_a_model_that_cannot_compute_activations_again_is_offered_fewer_sequences(

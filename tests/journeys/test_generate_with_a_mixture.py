@@ -16,12 +16,12 @@ from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import NotFoundError
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("trained")

@@ -335,7 +335,7 @@ def test_names_and_places_are_checked_immediately(tmp_path: Path) -> None:
         ({"seed_model": "other"}, "other"),
         ({"source": str(tmp_path / "nowhere")}, "no file or folder"),
         ({"source": str(tmp_path / "file")}, "is text. Give the folder of an adapter"),
-        ({"source": "hub:../evil"}, "is no name on the hub"),
+        ({"source": "hub:../evil"}, "is not a name on the hub"),
         ({"source": "hub:a/b@"}, "must follow the @"),
         ({"name": "a,b"}, "comma"),
     ):

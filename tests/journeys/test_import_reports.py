@@ -10,7 +10,7 @@ import pytest
 
 from tests.journeys.conftest import Do
 from ui.cli.app import main
-from ui.kinds.catalog import screen_of
+from workbench.kinds.kind import known_kinds
 from workbench.registry import corpora
 from workbench.registry.database import reading
 
@@ -76,7 +76,7 @@ def test_the_result_of_a_job_has_the_counts_and_the_page_its_sentence(do: Do, tm
     assert card.result["num_documents"] == 7
     assert card.result["num_left_out"] == 6
     assert card.result["reasons"] == {"The field “text” is empty": 6}
-    assert "Kept 7 of 13 documents." in screen_of("import-corpus").sentence(card.result)
+    assert "Kept 7 of 13 documents." in known_kinds()["import-corpus"].sentence(card.result)
     with reading() as session:
         assert corpora.get_corpus(session, "em").report.sentences() == [
             "Kept 7 of 13 documents. Left out: 6 (The field “text” is empty)."
@@ -85,7 +85,7 @@ def test_the_result_of_a_job_has_the_counts_and_the_page_its_sentence(do: Do, tm
 
 def test_results_of_earlier_versions_have_a_sentence() -> None:
     result: dict[str, Any] = {"num_documents": 9, "domains": ["essay"]}
-    assert screen_of("import-corpus").sentence(result) == "9 documents in essay."
+    assert known_kinds()["import-corpus"].sentence(result) == "9 documents in essay."
 
 
 def test_fields_are_left_out_by_an_option(home: Path, tmp_path: Path, capsys) -> None:

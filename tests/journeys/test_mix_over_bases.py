@@ -21,12 +21,10 @@ from engine.loading.plan import GenerationPlan
 from engine.mixing.base import mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.answers.cards import JobCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import (
@@ -43,7 +41,7 @@ from workbench.registry.database import reading, transaction
 from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact
 from workbench.specs.gates import load_gate
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 

@@ -53,7 +53,7 @@ TRAIN = ("train", "mode")
             "copies would learn the same",
         ),
         ([*TRAIN, "away", "--seed-model", "sed", "--domains", "court"], "no seed model called “sed”"),
-        (["mode", "compose", "x", "--experts", "small/court,small/kitchen"], "not MoDE"),
+        (["mode", "compose", "x", "--experts", "small/court,small/kitchen"], "have no parts"),
         (["mode", "compose", "x", "--experts", "a,a"], "Name each expert once"),
     ],
 )

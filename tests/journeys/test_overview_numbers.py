@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import select
 
 from ui.cli.app import main
-from ui.present.headlines import last_headline, mean_of_model, signed
+from ui.present.headlines import last_headline, mean_of_model, signed_text
 from ui.present.picture import scores_of
-from ui.studio.overview import numbers
+from ui.studio.overview import contents
 from ui.studio.overview.contents import read_contents
 from workbench.answers.cards import JobCard
 from workbench.questions.calibration import calibrate_evidence
@@ -45,10 +45,10 @@ def test_the_overview_shows_what_the_commands_print(
     for split in ("test", "dev"):
         card = trained({"kind": "evaluate", "mixture": "small", "split": split, "block_size": 32, "max_tokens": 700})
         assert card.state == "done", card.error
-    monkeypatch.setattr(numbers, "kept_client", lambda _settings: Server())
+    monkeypatch.setattr(contents, "kept_client", lambda _settings: Server())
     have = read_contents()
     tokenizers = {one.name: one.tokenizer_sha256 for one in have.experts}
-    [best] = numbers._measure(have.mixtures, tokenizers)
+    [best] = contents._measure(have.mixtures, tokenizers)
     assert best.tokenizer == have.experts[0].tokenizer_sha256
     assert best.domains == {"court", "kitchen"}  # the sea trained nobody
     averages = printed(capsys, "mixture", "inference-modes", "small")["averages"]
@@ -78,5 +78,5 @@ def test_the_overview_shows_what_the_commands_print(
         kept = save_calibration(session, fitted.model_copy(update={"keeps": True}))
     assert kept.calibration == edited.calibration == saved.calibration  # neither a note nor a proposal changes it
     shown = last_headline([], [edited])
-    assert (shown.value, shown.state) == (f"{signed(fitted.gain.value)} %", {"mixture": "small"})
+    assert (shown.value, shown.state) == (f"{signed_text(fitted.gain.value)} %", {"mixture": "small"})
     assert shown.label.startswith("Last measured change, ")

@@ -19,7 +19,7 @@ from jobs.queue.submit import submit
 from tests.journeys.conftest import SHAPE, Do, done, work, write_domain
 from tests.journeys.test_export import IDS, LORA, our_logits
 from ui.cli.app import main
-from workbench.analysis.changes.retrained_baselines import unknown, unknown_by_base
+from workbench.analysis.changes.retrained_baselines import unknown_text, unknown_text_of_base
 from workbench.answers.cards import ExpertCard, JobCard
 from workbench.errors import BadSpecError
 from workbench.registry import experts, seeds
@@ -132,8 +132,8 @@ def test_what_else_trained_a_base_is_unknown_in_another_workbench(
     with reading(there) as session:
         rows = [experts.expert_row(session, name) for name in ("small/court", "copy")]
         assert [row.domain.name if row.domain else "" for row in rows] == ["court", "kitchen"]
-        assert all(unknown_by_base(session, row) for row in rows)
-        assert [unknown(session, row, with_bases=False) != "" for row in rows] == [False, True]
+        assert all(unknown_text_of_base(session, row) for row in rows)
+        assert [unknown_text(session, row, with_bases=False) != "" for row in rows] == [False, True]
 
 
 def test_a_file_names_no_folder_of_its_machine(trained: Do, tmp_path: Path, home: Path) -> None:

@@ -15,16 +15,16 @@ from engine.events import Done, GateWeights, Token
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.files import open_backbone, save_parts
+from engine.methods.mode.descriptor import METHOD
+from engine.methods.parts.files import save_parts
 from ui.cli.app import main
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import NotFoundError
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
 from workbench.schema.tables import new_id
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
 
@@ -47,7 +47,7 @@ def register(parts: list[str], name: str) -> None:
     with transaction() as session:
         seed = seeds.seed_row(session, "seed")
         base = storage.kept(seed.artifact)
-        model = open_backbone(base, num_blocks=2)
+        model = METHOD.open_base(base, ModeConfig(2))
         for part in parts:
             model.add_expert(part, ModeConfig(2, 1, init="random", start="even", seed=len(part)))
             generator = torch.Generator().manual_seed(len(part))

@@ -20,19 +20,19 @@ from sqlalchemy import select, update
 
 from engine.events import Note, Step
 from engine.files import verify_folder
+from engine.inference.scores import token_hits
 from jobs.attempt.attempt import run_here
 from jobs.kinds.shared import resume_guard
 from jobs.queue.submit import run_now, submit, wait
-from workbench.analysis import perplexity_tables, scores
+from workbench.analysis import perplexity_tables
 from workbench.answers.cards import JobCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction
 from workbench.schema.tables import Evaluation
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
@@ -168,7 +168,7 @@ def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_on_r
     with reading() as session:
         assert perplexity_tables.perplexity_table(session, "small") == before
         rows = session.scalars(select(Evaluation)).all()
-        counted = [scores.hits(get_storage(), row) for row in rows]
+        counted = [token_hits(get_storage().path(row.artifact_id)) for row in rows]
         stored = [row.num_correct for row in rows]
     assert [int(hits.sum()) for hits in counted if hits is not None] == stored
 

@@ -89,8 +89,8 @@ def test_another_seed_gives_other_tokens(stored: Stored) -> None:
     ("change", "sentence"),
     [
         (lambda answer: answer["choices"][0].update(token_ids=None), "return_token_ids"),
-        (lambda answer: answer.pop("manifest"), "is no answer of the API"),
-        (lambda answer: answer["manifest"].update(sampling={"top_q": 1}), "is no answer of the API"),
+        (lambda answer: answer.pop("manifest"), "is not an answer of the API"),
+        (lambda answer: answer["manifest"].update(sampling={"top_q": 1}), "is not an answer of the API"),
     ],
 )
 def test_what_cannot_be_made_again_is_refused(

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine import plugins
 from jobs.queue.local_runner import run_jobs
 from jobs.queue.submit import run_now, submit
+from tests.toy_packages import forget
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
 from ui.kinds.catalog import train_forms
@@ -31,24 +30,6 @@ from workbench.schema.tables import Report
 FOLDER = str(Path(__file__).parent)
 JOBS = "/v1/workbench/jobs"
 SPEC = {"kind": "count-words", "domain": "law"}
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package `toy_kind`, installed for this process and those that it starts."""
-    monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setenv("PYTHONPATH", FOLDER)
-    _forget()
-    yield
-    monkeypatch.undo()
-    _forget()
-
-
-def _forget() -> None:
-    plugins._entry_points.cache_clear()
-    known_kinds.cache_clear()
-    for name in [name for name in sys.modules if name.split(".")[0] == "toy_kind"]:
-        del sys.modules[name]
 
 
 @pytest.fixture
@@ -134,8 +115,8 @@ def test_its_form_on_the_page_train_submits_it() -> None:
 
 
 @pytest.mark.usefixtures("installed", "law")
-def test_without_a_screen_of_its_own_it_has_a_generic_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(known_kinds(), "count-words", replace(known_kinds()["count-words"], screen=""))
+def test_without_a_form_of_its_own_it_has_a_generic_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(known_kinds(), "count-words", replace(known_kinds()["count-words"], form=""))
     assert train_forms()["count-words"].about == "Count the words of a domain."
     page = open_page("train", train__what="Count words")
     named(page.button, "Submit").click().run()
@@ -153,7 +134,7 @@ def test_a_stored_job_of_it_stays_readable_after_it_is_uninstalled(request: pyte
     request.getfixturevalue("installed")
     job_id = submit(SPEC)
     sys.path.remove(FOLDER)
-    _forget()
+    forget(Path(FOLDER))
     with pytest.raises(BadSpecError, match=r"is unknown: 'count-words'; choose one of average-experts, "):
         parse_spec(SPEC)
     submit({"kind": "measure-overlap"})  # although a job of an unknown kind is queued

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +10,11 @@ import pytest
 from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
-from engine import plugins
-from engine.errors import Problem
 from engine.files import EXPERT_CARD
-from engine.methods import registry
-from jobs.queue.submit import run_now
+from tests.toy_packages import WORDS, do, forget
 from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
-from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
-from workbench.job_records import jobs
 from workbench.kinds.parse_spec import parse_spec
 from workbench.questions.costs import CostRequest
 from workbench.registry import corpora, experts
@@ -30,9 +22,9 @@ from workbench.registry.database import reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
 
-SITE = Path(__file__).parent / "site"
+FOLDER = Path(__file__).parent
+pytestmark = pytest.mark.usefixtures("installed")
 STUDIO = Path(__file__).parents[2] / "ui" / "studio" / "app.py"
-SHAPE = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64, "max_positions": 128}
 TRAIN: dict[str, Any] = {
     "kind": "train-joint",
     "name": "toys",
@@ -42,52 +34,6 @@ TRAIN: dict[str, Any] = {
     "options": {"strength": 2.0},
     "training": {"num_steps": 20, "block_size": 32, "learning_rate": 1e-2, "clip": 1.0, "evaluate_every": 10},
 }
-WORDS = {
-    "court": "the court held that this statute applies and the appeal is dismissed ",
-    "sea": "waves broke over the grey rocks as gulls cried above the harbour ",
-}
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package is on the import path, as if it were installed; afterwards nothing of it is left."""
-    monkeypatch.syspath_prepend(str(SITE))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]))
-    _forget()
-    yield
-    monkeypatch.undo()
-    _forget()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "toy_method"]:
-        del sys.modules[name]
-
-
-def _forget() -> None:
-    plugins._entry_points.cache_clear()
-    registry.methods.cache_clear()
-
-
-def do(spec: dict[str, Any]) -> JobCard:
-    """Runs a job in this process to its end; its card."""
-    job_id, events = run_now(spec)
-    with suppress(Problem):  # the card says why
-        for _ in events:
-            pass
-    with reading() as session:
-        card = jobs.get_job(session, job_id)
-    assert card.state == "done", (card.error, card.next_step)
-    return card
-
-
-@pytest.fixture
-def seeded(home: Path, tmp_path: Path) -> Path:
-    """A home with two domains and a seed."""
-    for name, words in WORDS.items():
-        (tmp_path / name).mkdir()
-        for number in range(40):
-            (tmp_path / name / f"{number}.txt").write_text(f"{number} {words * 8}", encoding="utf-8")
-        do({"kind": "import-corpus", "name": name, "path": str(tmp_path / name)})
-    do({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE})
-    return home
 
 
 def test_it_is_trained_scored_opened_and_used_like_the_built_in_methods(seeded: Path) -> None:
@@ -147,8 +93,8 @@ def test_experts_of_a_method_that_is_gone_are_shown_and_not_loaded(
     seeded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     do(TRAIN)
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(SITE)])
-    _forget()
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(FOLDER)])
+    forget(FOLDER)
     with reading() as session:
         card = experts.get_expert(session, "toys/court")
         assert not experts.can_be_parent(card)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine import plugins
 from jobs.queue.submit import run_now
 from tests.ui.studio.visits import STUDIO
 from ui.cli.app import CommandTable, main
@@ -18,23 +15,6 @@ from ui.pages.catalog import all_pages, pages_of
 from workbench.kinds.data import ImportCorpus
 
 FOLDER = Path(__file__).parent
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package `toy_page`, installed for this process."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    _forget()
-    yield
-    monkeypatch.undo()
-    _forget()
-
-
-def _forget() -> None:
-    plugins._entry_points.cache_clear()
-    all_pages.cache_clear()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "toy_page"]:
-        del sys.modules[name]
 
 
 @pytest.fixture

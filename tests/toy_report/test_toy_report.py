@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,12 @@ from engine import plugins
 from tests.ui.studio.visits import open_page, output
 from ui.api.app import create_app
 from ui.cli.app import main
-from ui.reports.catalog import report_types
+from ui.reports.report_type import report_types
 from workbench.registry.database import transaction
 from workbench.registry.reports import register_report
 from workbench.settings import Settings
 
 FINDINGS: dict[str, Any] = {"domain": "law", "num_words": 1200}
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package `toy_report`, installed for this process."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    _forget()
-    yield
-    monkeypatch.undo()
-    _forget()
-
-
-def _forget() -> None:
-    plugins._entry_points.cache_clear()
-    report_types.cache_clear()
 
 
 @pytest.fixture

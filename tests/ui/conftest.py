@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceededError
 from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
-from engine.inference.prompt import Prompt
+from engine.inference.generate import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
 from ui.api.app import Server, create_app
 from workbench.registry import experts, mixtures

@@ -20,9 +20,9 @@ from workbench.integrity.check import check_store
 from workbench.job_records import jobs, leases
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
+from workbench.registry.backups import copy_rows, has_rows
 from workbench.schema.tables import Base, Expert, JobEvent, Mixture
 from workbench.settings import Settings, get_settings
-from workbench.store.row_copy import copy_rows, has_rows
 from workbench.store.storage import get_storage
 
 

@@ -98,8 +98,8 @@ def test_the_root_of_all_folders_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/".join(["", *["a" * 200] * 20]), "at most 3,000 bytes, but has 4,020"),
-        ("/tmp/" + "é" * 150, "at most 255 bytes in its path, but one has 300"),
+        ("/".join(["", *["a" * 200] * 20]), "at most 3,000 bytes; got 4,020"),
+        ("/tmp/" + "é" * 150, "at most 255 bytes in its path; one has 300"),
         ("~nobody-of-this-name/home", "must be the path of a folder"),
     ],
 )

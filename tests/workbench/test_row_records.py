@@ -18,9 +18,8 @@ from workbench.settings import get_settings
 from workbench.specs.requests import MixtureSpec
 from workbench.store import ownership
 from workbench.store.rebuild import rebuild
-from workbench.store.records import DELETED_AT, Record, Records
 from workbench.store.row_records import write_records
-from workbench.store.storage import Storage, get_storage
+from workbench.store.storage import DELETED_AT, Record, Records, Storage, get_storage
 
 
 def lose_all_rows(session: Session, but: str = "") -> None:
@@ -80,7 +79,7 @@ def test_a_disk_that_takes_no_record_does_not_undo_the_work(storage: Storage, mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workbench.store.records.Records.write", full)
+    monkeypatch.setattr("workbench.store.storage.Records.write", full)
     with transaction() as session:
         experts.rename(session, "law", "court")
     assert artifact_id("court")

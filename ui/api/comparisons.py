@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.deps import State, unless_gone
-from ui.present.ratings_csv import ratings_csv
+from ui.present.text.ratings import ratings_csv
 from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import (
     ComparisonCard,

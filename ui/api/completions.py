@@ -35,7 +35,7 @@ from workbench.answers.server import ChatCompletion, Completion, Model, ModelLis
 from workbench.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from engine.inference.prompt import Prompt
+    from engine.inference.generate import Prompt
     from engine.loading.plan import GenerationPlan
 
 router = APIRouter()

@@ -20,10 +20,10 @@ from ui.api.deps import State, unless_gone
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
 from ui.generation.app_state import AppState
-from ui.kinds.catalog import screen_of
+from ui.kinds.catalog import command_of
+from ui.present.csv_text import HEADER, csv_rows
 from ui.present.forms.job_forecast import forecast_of
 from ui.present.forms.readable_folders import require_readable
-from ui.present.metrics_csv import HEADER, csv_rows
 from workbench.analysis.training_curves import JobMetrics, MetricTail, job_metrics
 from workbench.answers.card_lists import JobDeletion, JobHistory, JobList, JobLog
 from workbench.answers.cards import JobCard
@@ -107,7 +107,7 @@ async def forecast_job(body: ForecastRequest, request: Request, state: State) ->
     The probe ends when the client leaves. Only kinds of job with a probe have a forecast: trainings do.
     """
     require_readable(body.spec.local_paths(), state.settings)
-    command = screen_of(kind_of(body.spec).name).command
+    command = command_of(kind_of(body.spec).name)
     return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
 
 

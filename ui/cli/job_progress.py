@@ -12,7 +12,7 @@ import typer
 from ui.cli.options import RunOptions
 from ui.cli.output import print_json, print_note, say, shown
 from ui.present.jobs.job_status import percent_of, time_left
-from ui.present.jobs.throughput import throughput_words
+from ui.present.jobs.throughput import describe_throughput
 from ui.present.text.formatting import duration
 from workbench.schema.job_states import UNSUCCESSFUL
 
@@ -137,7 +137,7 @@ def report(card: JobCard, as_json: bool) -> None:
 def exit_as(card: JobCard) -> None:
     """Raises JobFailedError if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
     if card.state in UNSUCCESSFUL:
-        from ui.present.jobs.job_failure import failure_of
+        from ui.present.jobs.failure_text import failure_of
 
         raise failure_of(card)
     if card.state == "done" and card.result.get("ok") is False:
@@ -150,7 +150,7 @@ def _print_state(card: JobCard, as_json: bool) -> None:
     elif card.state == "done":
         say(f"{card.title}: done in {duration(_seconds(card))}. {_result_words(card.result)}".rstrip())
         if measured := card.result.get("throughput"):
-            say(throughput_words(measured))
+            say(describe_throughput(measured))
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         if card.state == "queued" and not _has_local_worker():
@@ -302,7 +302,7 @@ def _finished(stages: Generator[str, None, Forecast], quiet: bool) -> Forecast:
 
 
 def _print(forecast: Forecast, spec: type[Spec]) -> None:
-    from ui.present.forms.job_forecast import nearest_words, row_text, row_words, rows_of
+    from ui.present.forms.job_forecast import describe_row, nearest_options_text, row_text, rows_of
     from ui.present.text.formatting import duration
 
     rows = list(rows_of(forecast))
@@ -310,10 +310,10 @@ def _print(forecast: Forecast, spec: type[Spec]) -> None:
     for name, value in rows:
         say(f"  {name:<12}{value}")
     if forecast.problem:
-        say(f"  {forecast.problem} {nearest_words(forecast, spec)}")
+        say(f"  {forecast.problem} {nearest_options_text(forecast, spec)}")
     if forecast.measured:
         for number, row in enumerate(forecast.measured.first_batch[:1], 1):
-            say(f"{row_words(row, number)} Its beginning, as the model reads it:\n{row_text(row)}")
+            say(f"{describe_row(row, number)} Its beginning, as the model reads it:\n{row_text(row)}")
     if forecast.command:
         say(f"The same job: {forecast.command}")
     if forecast.request:

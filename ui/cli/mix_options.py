@@ -16,7 +16,7 @@ from engine.mixing.gate_type import GateType, gate_types
 from ui.cli.options import Knob, Result, group_knobs, option_name, plain_type, with_parameters
 from ui.errors import BadUsageError
 from ui.generation.mix_names import find_member, with_clustering_id
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.specs.requests import MixtureRequest
 
 
 def option(config: type[Any], field: str, flag: str = "") -> Any:

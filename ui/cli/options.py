@@ -188,11 +188,11 @@ def _has_probe(spec: type[Spec]) -> bool:
 
 def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:
     from ui.cli.job_progress import print_forecast
-    from ui.kinds.catalog import screen_of
+    from ui.kinds.catalog import command_of
     from ui.present.forms.job_forecast import forecast_of
     from workbench.job_records.preconditions import kind_of
 
-    stages = forecast_of(spec, screen_of(kind_of(spec).name).command, beside=beside)
+    stages = forecast_of(spec, command_of(kind_of(spec).name), beside=beside)
     print_forecast(stages, type(spec), as_json)
 
 
@@ -203,7 +203,7 @@ def build(
 
     Complaints name the options and arguments; `flags` are those of fields whose option has another name.
     """
-    from ui.present.forms.spec_of_options import spec_of_options
+    from ui.present.forms.options import spec_of_options
     from workbench.errors import BadSpecError
 
     try:
@@ -222,7 +222,7 @@ def _as_typed(complaint: str | Complaint, arguments: Sequence[str], flags: Mappi
 
 def knobs(spec: type[Sane]) -> Iterator[Knob]:
     """The options of a spec, those of its configs last."""
-    from ui.present.forms.option_names import groups_of, option_of
+    from ui.present.forms.options import groups_of, option_of
 
     groups = dict(groups_of(spec))
     for name, info in spec.model_fields.items():

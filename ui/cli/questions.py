@@ -115,6 +115,6 @@ def say_temperature(mixture: MixtureCard) -> None:
     """Prints the temperature that dev text proposes for a gate of clusters, and how to set it."""
     if "temperature" not in mixture.gate:
         return
-    from ui.present.charts.cluster_grid import temperature_words
+    from ui.present.charts.setting_grids import describe_temperature
 
-    say(temperature_words(read(propose_temperature, get_storage(), mixture.name)))
+    say(describe_temperature(read(propose_temperature, get_storage(), mixture.name)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.concurrency import run_in_threadpool
 
 from engine.statistics.perplexity import perplexity_of
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan

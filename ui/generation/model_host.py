@@ -19,10 +19,10 @@ from engine.events import Done, Echo, TextReading, Token
 from engine.loading.plan import GenerationPlan, HostUse
 
 if TYPE_CHECKING:
-    from engine.inference.prompt import Prompt
+    from engine.inference.generate import Prompt
     from engine.loading.host import Host
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.settings import Settings
+    from workbench.specs.requests import MixtureRequest
 
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class ModelHost:
 
     def _precision_of(self, plan: GenerationPlan) -> ServePrecision:
         """What the weights of a plan are held in; a choice that was not asked for is logged once."""
-        from engine.loading.served_precision import choose_precision
+        from engine.loading.loaded_base import choose_precision
 
         settings = self.settings
         kept = {*plan.by_base(), *(expert.kept for expert in plan.experts)}

@@ -9,48 +9,22 @@ from __future__ import annotations
 from functools import cache
 
 from engine.plugins import find_plugins
-from ui.present.pages import (
-    CLUSTERS,
-    CORPORA,
-    EXPERTS,
-    JOBS,
-    MIXTURES,
-    OVERVIEW,
-    PLAYGROUND,
-    POSTERIORS,
-    REPORTS,
-    SELFCHECK,
-    SPECIALIZATION,
-    TRAIN,
-    Page,
-)
+from ui.present import pages
+from ui.present.pages import OVERVIEW, Page
 
 GROUP = "expert_workbench.pages"  # of entry points
-PAGE = (
-    OVERVIEW,
-    CORPORA,
-    CLUSTERS,
-    TRAIN,
-    JOBS,
-    EXPERTS,
-    MIXTURES,
-    SPECIALIZATION,
-    POSTERIORS,
-    PLAYGROUND,
-    REPORTS,
-    SELFCHECK,
-)
+PAGE = tuple(page for page in vars(pages).values() if isinstance(page, Page))  # as they are defined there
 
 
 @cache
 def all_pages() -> tuple[Page, ...]:
     """Every page in the order of the navigation. Raises BadPluginError."""
     plugins = find_plugins("ui.pages", GROUP, "PAGE", Page, lambda page: page.address).values()
-    pages = [page for page in plugins if not page.after]
+    ordered = [page for page in plugins if not page.after]
     for page in (page for page in plugins if page.after):
-        before = [index for index, other in enumerate(pages) if other.address == page.after]
-        pages.insert(before[0] + 1 if before else len(pages), page)
-    return tuple(pages)
+        before = [index for index, other in enumerate(ordered) if other.address == page.after]
+        ordered.insert(before[0] + 1 if before else len(ordered), page)
+    return tuple(ordered)
 
 
 def page_at(address: str) -> Page:

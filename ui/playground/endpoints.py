@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from engine.config import SamplingConfig
 from ui.errors import BadUsageError
 from ui.generation.known_models import known_models
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState

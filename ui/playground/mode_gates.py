@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.events import BACKBONE
 from ui.present.charts.colours import in_order
-from ui.present.charts.trajectories import leaders
+from ui.present.charts.posteriors import leaders
 from ui.present.text.mode_gates import Gates, means, num_blocks, rows_inside
 
 READING = (

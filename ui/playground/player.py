@@ -18,7 +18,7 @@ from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Done, Token
 from engine.foreign_files import short
-from engine.text.chat.template_values import clean_values
+from engine.text.chat.conversations import clean_values
 from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
@@ -41,19 +41,18 @@ from ui.playground.view import Answer, answer_html, diff_html, legend_html, next
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer
+from workbench.answers.posteriors import Manifest, StoredAnswer
 from workbench.registry.comparisons import get_comparison
 from workbench.registry.things import THINGS
-from workbench.requests.verification import changed_since
+from workbench.requests.verification import changes_since
 
 if TYPE_CHECKING:
-    from engine.inference.prompt import Prompt
+    from engine.inference.generate import Prompt
     from engine.loading.plan import GenerationPlan
     from ui.generation.app_state import AppState
     from workbench.answers.history import ComparedAnswerCard, ComparisonCard
-    from workbench.answers.mixture_request import MixtureRequest
     from workbench.answers.server import Model
+    from workbench.specs.requests import MixtureRequest
 
 CHOOSE = "Choose a mixture or an expert first."
 FAILED_BLIND = "This model gave no answer; the reason may name it. Turn “Blind” off and generate again to read it."
@@ -390,7 +389,7 @@ def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:
     ids = stored.choices[0].token_ids
     pairs = zip(ids, answer.token_ids, strict=False)
     same = next((place for place, (old, new) in enumerate(pairs) if old != new), min(len(ids), len(answer.token_ids)))
-    changed = changed_since(stored.manifest, answer.manifest)
+    changed = changes_since(stored.manifest, answer.manifest)
     since = f" Changed since: {'; '.join(changed)}." if changed else ""
     if same == len(ids):
         return f"The same text as stored.{since}"

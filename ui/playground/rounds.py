@@ -12,8 +12,8 @@ from ui.errors import BadUsageError
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.view import Answer
 from ui.present.forms.settings_in_address import MemberSetting, member_values, read_members
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.palette import look_of
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from workbench.answers.cards import ExpertCard, MixtureCard

@@ -1,4 +1,4 @@
-"""CSV text, safe to open in a spreadsheet: the only place of the code that writes it."""
+"""CSV text, safe to open in a spreadsheet: the only module that writes it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from io import StringIO
 from itertools import chain
 from typing import Any
+
+from workbench.analysis.training_curves import MetricValue
 
 # What a spreadsheet takes for the start of a formula, also in full width: OWASP, "CSV Injection".
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -19,10 +21,15 @@ def csv_text(rows: Iterable[Sequence[Any]], header: Sequence[str] = ()) -> str:
 
 def _line(row: Sequence[Any]) -> str:
     text = StringIO()
-    csv.writer(text).writerow([_safe(cell) for cell in row])  # with its own line end it quotes both \r and \n
+    # Numbers keep their sign. With the writer's own line end it quotes both \r and \n.
+    safe = [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell for cell in row]
+    csv.writer(text).writerow(safe)
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _safe(cell: Any) -> Any:
-    """The cell as it is, or with an apostrophe before it. Numbers keep their sign."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+HEADER = csv_text([], list(MetricValue.model_fields))
+
+
+def csv_rows(points: Iterable[MetricValue]) -> str:
+    """The rows without the header; every number as it was measured, to the last digit."""
+    return csv_text(list(point.model_dump().values()) for point in points)

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ui.present.jobs.job_status import is_over, percent_of, sentence_of
-from ui.present.jobs.pending_jobs import by_turn
+from ui.present.jobs.job_status import bringing, by_turn, percent_of, sentence_of, step_of
 from ui.present.next_steps import Holdings
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.cards import JobCard
+from workbench.kinds.kind import FirstStep
 
 StepState = Literal["done", "now", "later"]
-TRAININGS = ("train-joint", "train-expert")
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,11 @@ def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard])
     """The five steps of a first visit."""
     return [
         _imports(have, domains, over),
-        _step(have, ("make-seed",), have.seeds, "A seed model is made", "all experts start from this small decoder"),
-        _step(have, TRAININGS, have.experts, "Experts are trained", "each on one domain, everything else is shared"),
+        _step(have, "seeds", have.seeds, "A seed model is made", "all experts start from this small decoder"),
+        _step(have, "experts", have.experts, "Experts are trained", "each on one domain, everything else is shared"),
         _step(
             have,
-            ("evaluate",),
+            "evaluations",
             have.evaluations,
             "Every expert is scored on every domain",
             "then the three numbers and the picture of this page appear here",
@@ -46,7 +45,7 @@ def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard])
 
 def first_visit_title(have: Holdings) -> str:
     """How far the first expert is."""
-    job = _at_work(have, TRAININGS)
+    job = bringing(have.unfinished, "experts")
     if have.experts:
         return "Your first experts are trained; their scores follow"
     if job and job.state == "running":
@@ -57,8 +56,8 @@ def first_visit_title(have: Holdings) -> str:
 
 
 def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> Step:
-    waiting = by_turn([job for job in have.unfinished if job.kind == "import-corpus"])  # the one at work first
-    ended = sum(job.kind == "import-corpus" and job.state == "done" for job in over)
+    waiting = by_turn([job for job in have.unfinished if step_of(job) == "domains"])  # the one at work first
+    ended = sum(step_of(job) == "domains" and job.state == "done" for job in over)
     if waiting:
         title = f"Text becomes domains: {ended} of {ended + len(waiting)} imported"
         progress = (ended + sum(job.progress for job in waiting)) / (ended + len(waiting))
@@ -68,15 +67,10 @@ def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) ->
     return Step("Text becomes domains", "each kind of text is a domain that one expert can learn", "later")
 
 
-def _step(have: Holdings, kinds: Sequence[str], count: int, title: str, words: str) -> Step:
-    job = _at_work(have, kinds)
+def _step(have: Holdings, step: FirstStep, count: int, title: str, words: str) -> Step:
+    job = bringing(have.unfinished, step)
     if job and job.state != "queued":
         return Step(job.title, sentence_of(job), "now", job, job.progress)
     if count:
         return Step(title, words, "done")
     return Step(job.title if job else title, words, "later")
-
-
-def _at_work(have: Holdings, kinds: Sequence[str]) -> JobCard | None:
-    jobs = by_turn([job for job in have.unfinished if not is_over(job)])
-    return next((job for job in jobs if job.kind in kinds), None)

@@ -173,9 +173,9 @@ def _calibrations(mixtures: Collection[MixtureCard]) -> list[tuple[float, Headli
     for one in mixtures:
         if gain := one.calibration:
             words = f"perplexity of {one.name} after calibration, on its domains' text"
-            interval = f"95 %: {signed(gain.low)} to {signed(gain.high)}"
+            interval = f"95 %: {signed_text(gain.low)} to {signed_text(gain.high)}"
             label = f"{_LAST}, {ago(gain.at)}" if gain.at else _LAST
-            value, mixture = f"{signed(gain.value)} %", {"mixture": one.name}
+            value, mixture = f"{signed_text(gain.value)} %", {"mixture": one.name}
             headline = Headline(label, value, interval, gain.value < 0, words, "what changed", MIXTURES, mixture)
             changes.append((gain.at or 0.0, headline))
     return changes
@@ -209,7 +209,7 @@ def _certified(
     report: ReportCard, percent: float, words: str, chosen: Mapping[str, str], page: Page = EXPERTS
 ) -> tuple[float, Headline]:
     """The headline of a certificate, which has no interval, and when it was made."""
-    label, value = f"{_LAST}, {ago(report.created_at)}", f"{signed(percent)} %"
+    label, value = f"{_LAST}, {ago(report.created_at)}", f"{signed_text(percent)} %"
     headline = Headline(label, value, "no interval", percent < 0, words, "what changed", page, chosen)
     return report.created_at, headline
 
@@ -219,6 +219,6 @@ def perplexity_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
-def signed(value: float) -> str:
+def signed_text(value: float) -> str:
     """A change with its sign, a real minus, and one decimal."""
     return f"{value:+.1f}".replace("-", "−")

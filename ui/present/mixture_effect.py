@@ -9,10 +9,10 @@ from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks
 from ui.present.picture import look_data
 from ui.present.text.formatting import listed, pluralize
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import DASH, change, perplexity
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.questions.perplexities import MixedDomain
+from workbench.specs.requests import MixtureRequest
 
 LITTLE = 1.0  # percent: a smaller change is called none
 MOST_ROWS = 24
@@ -23,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 def effect_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> list[dict[str, Any]]:
     """A row for each domain with the change in percent, as the table and its file hold it.
 
-    A perplexity before that is of other tokens does not compare, and is left out: `unlike_words` names it.
+    A perplexity before that is of other tokens does not compare, and is left out: `describe_unlike_rows` names it.
     """
     unlike = {row.domain for row in unlike_rows(before, now)}
     known = {row.domain: row.perplexity for row in before if row.domain not in unlike}
@@ -46,7 +46,7 @@ def unlike_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> li
     return [row for row in before if texts.get(row.domain, (row.block_size, row.num_tokens)) != _text(row)]
 
 
-def unlike_words(before: Sequence[MixedDomain], now: Sequence[MixedDomain], other: str) -> str:
+def describe_unlike_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain], other: str) -> str:
     """Which domains are not compared, since two mixtures were scored on other tokens; empty where all are."""
     rows = unlike_rows(before, now)
     if not rows:
@@ -115,15 +115,11 @@ def effect_title(rows: Rows) -> str:
     parts = [f"{count:,} got {word}" for count, word in ((worse, "worse"), (better, "better")) if count]
     if rest:
         parts.append(f"{rest:,} changed by less than {LITTLE:g} %")
-    return f"Of {pluralize(len(changes), 'domain')}, {_joined(parts)}"
+    joined = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return f"Of {pluralize(len(changes), 'domain')}, {joined}"
 
 
-def _joined(parts: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
-
-
-def effect_words(rows: Rows) -> str:
+def describe_effect(rows: Rows) -> str:
     """The largest change in words."""
     changed = [row for row in rows if row["change (%)"] is not None and _size(row) >= 0.05]
     if not changed:
@@ -144,11 +140,8 @@ def spoken_change(rows: Rows) -> str:
         return "No change"
     worst = max(changed, key=_size)
     percent = worst["change (%)"]
-    return f"{worst['domain']}: {perplexity(worst['perplexity now'])}, {_direction(percent)} {abs(percent):.1f} %"
-
-
-def _direction(change: float) -> str:
-    return "up" if change > 0 else "down"
+    direction = "up" if percent > 0 else "down"
+    return f"{worst['domain']}: {perplexity(worst['perplexity now'])}, {direction} {abs(percent):.1f} %"
 
 
 def difference_rows(one: MixtureRequest, other: MixtureRequest) -> list[dict[str, str]]:
@@ -179,7 +172,7 @@ def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-def changes_words(saved: MixtureRequest, choice: MixtureRequest) -> str:
+def describe_changes(saved: MixtureRequest, choice: MixtureRequest) -> str:
     """`without demo/manuals`: what is chosen and not saved; empty where nothing is."""
     off = [name for name in saved.active or () if name not in (choice.active or ())]
     on = [name for name in choice.active or () if name not in (saved.active or ())]

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ui.present.jobs.failure_text import cause_of
-from ui.present.jobs.pending_jobs import coming, coming_words
+from ui.present.jobs.job_status import bringing, describe_coming_job
 from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.cards import JobCard
+from workbench.kinds.kind import FirstStep
 
 
 @dataclass(frozen=True)
@@ -52,30 +53,30 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
     if have.failed:
         newest = max(have.failed, key=lambda job: job.finished_at or job.created_at)
         yield Suggestion(_failure(newest, len(have.failed) - 1), JOBS, "See what failed", job=newest.id)
-    for number, kind, then, suggestion in _STEPS:
-        if getattr(have, number):
+    for step, then, suggestion in _STEPS:
+        if getattr(have, step):
             continue
-        job = coming(have.unfinished, kind)
+        job = bringing(have.unfinished, step)
         yield _coming(job, have, then) if job else suggestion
-        if number != "evaluations":
-            yield from _pending_mixture(have, kind)
+        if step != "evaluations":
+            yield from _pending_mixture(have, step)
             return
     yield from _with_experts(have)
 
 
-def _pending_mixture(have: Holdings, kind: str) -> Iterator[Suggestion]:
-    job = coming(have.unfinished, "train-joint")
-    if job and kind != "train-joint":
+def _pending_mixture(have: Holdings, step: FirstStep) -> Iterator[Suggestion]:
+    job = bringing(have.unfinished, "experts")
+    if job and step != "experts":
         yield _coming(job, have, _TALK)
 
 
 def _coming(job: JobCard, have: Holdings, then: str) -> Suggestion:
     """Leads to an unfinished job that makes what is missing."""
-    return Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS, _SEE, job=job.id)
+    return Suggestion(f"{describe_coming_job(job, have.unfinished)} {then}", JOBS, _SEE, job=job.id)
 
 
 def _with_experts(have: Holdings) -> Iterator[Suggestion]:
-    if have.evaluations and have.unscored and not coming(have.unfinished, "evaluate"):
+    if have.evaluations and have.unscored and not bringing(have.unfinished, "evaluations"):
         problem = f"{pluralize(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
         yield Suggestion(
             f"{problem} Evaluate a mixture that contains them: only missing scores are computed.",
@@ -100,10 +101,9 @@ def _failure(job: JobCard, num_others: int) -> str:
 
 _SEE = "See the job"
 _TALK = "Then you can generate text with a mixture."
-_STEPS = (
+_STEPS: tuple[tuple[FirstStep, str, Suggestion], ...] = (
     (
         "domains",
-        "import-corpus",
         "It brings the first text.",
         Suggestion(
             "Bring in text: each kind of text becomes a domain that an expert can learn.", CORPORA, "Bring in text"
@@ -111,7 +111,6 @@ _STEPS = (
     ),
     (
         "seeds",
-        "make-seed",
         "All experts start from the seed model.",
         Suggestion(
             "Make a seed model: the small decoder that all experts start from.", TRAIN, "Make a seed model", "make-seed"
@@ -119,7 +118,6 @@ _STEPS = (
     ),
     (
         "experts",
-        "train-joint",
         _TALK,
         Suggestion(
             "Train a DEMix model: one expert for each domain, everything else shared.",
@@ -130,7 +128,6 @@ _STEPS = (
     ),
     (
         "evaluations",
-        "evaluate",
         "Its scores make every toggle instant.",
         Suggestion(
             "Evaluate the experts: scores are stored once and make every toggle instant.",

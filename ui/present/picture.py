@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from ui.present.charts.colours import NO_LOOK, Looks
-from ui.present.comparability import TokenMeasure
 from ui.present.headlines import perplexity_text, takes_part
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
 from ui.present.text.formatting import listed, pluralize
+from ui.present.text.measures import TokenMeasure
 from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
 from workbench.formatting.number_format import DASH
 from workbench.formatting.palette import Look
@@ -21,34 +21,30 @@ MOST_EXPERTS, MOST_DOMAINS, MOST_CARDS = 7, 10, 12
 
 @dataclass(frozen=True)
 class Scores:
-    """Perplexities on test text by expert and domain."""
+    """The newest evaluation of each expert on each domain, on one split."""
 
-    of: Mapping[tuple[str, str], float]
-    block_sizes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    of: Mapping[tuple[str, str], EvaluationCard]
 
     def own(self, expert: ExpertCard) -> float | None:
-        """An expert's number on the domain that trained it."""
-        return self.of.get((expert.name, expert.domain))
+        """An expert's perplexity on the domain that trained it."""
+        card = self.of.get((expert.name, expert.domain))
+        return None if card is None else card.perplexity
 
     def measures(self, experts: Sequence[ExpertCard]) -> dict[str, TokenMeasure]:
         """By name, what each expert's own number is measured in; nothing of experts without one."""
-        return {
-            one.name: TokenMeasure(one.tokenizer_sha256, size)
-            for one in experts
-            if (size := self.block_sizes.get((one.name, one.domain))) is not None
-        }
+        cards = {one.name: (one.tokenizer_sha256, self.of.get((one.name, one.domain))) for one in experts}
+        return {name: TokenMeasure(sha256, card.block_size) for name, (sha256, card) in cards.items() if card}
 
     def nearest(self, experts: Sequence[str], domain: str) -> str:
         """The expert with the lowest perplexity on a domain; empty where none is scored there."""
-        scored = [(self.of[one, domain], one) for one in experts if (one, domain) in self.of]
+        scored = [(self.of[one, domain].perplexity, one) for one in experts if (one, domain) in self.of]
         return min(scored)[1] if scored else ""
 
 
 def scores_of(evaluations: Sequence[EvaluationCard], split: str = "test") -> Scores:
     """The newest score of each expert on each domain."""
     newest = sorted((one for one in evaluations if one.split == split), key=lambda one: one.created_at)
-    places = [((one.expert, one.domain), one) for one in newest]
-    return Scores({place: one.perplexity for place, one in places}, {place: one.block_size for place, one in places})
+    return Scores({(one.expert, one.domain): one for one in newest})
 
 
 def picture_of(
@@ -62,23 +58,24 @@ def picture_of(
     """The data of `show_picture`. `state` says how the mixture is served."""
     shown = _shown(experts, mixture)
     hidden = len(experts) - len(shown)
-    on = _active_names(mixture) if mixture else {one.name for one in shown}
+    on = {one.expert for one in mixture.members if takes_part(one)} if mixture else {one.name for one in shown}
     leaders = [one for one in shown if one.name in on]  # who is off leads nowhere
     names = [one.name for one in leaders]
     rows = [_domain(one, leaders, names, scores) for one in domains]
     rows.sort(key=lambda row: (row["expert"] is None, not row["own"], row["expert"]))  # few bands cross
     left_out = rows[MOST_DOMAINS:]
+    more = _box("domains", pluralize(len(left_out), "more domain"), CORPORA, {}) | {"expert": None, "own": False}
     items = [_expert(one, one.name in on if mixture else None, scores, looks) for one in shown]
     if hidden:
         items.append(_box("experts", pluralize(hidden, "other"), EXPERTS, {}) | {"look": look_data(NO_LOOK)} | _AWAY)
     return {
-        "domains": rows[:MOST_DOMAINS] + ([_more(len(left_out))] if left_out else []),
+        "domains": rows[:MOST_DOMAINS] + ([more] if left_out else []),
         "experts": items,
         "mixture": _mixture(mixture, state) if mixture else None,
     }
 
 
-def served_words(names: Sequence[str], is_served: bool | None) -> str:
+def describe_serving(names: Sequence[str], is_served: bool | None) -> str:
     """How programs reach a mixture now: `names` are its aliases; without one it is served by its own name."""
     if not is_served:
         return "not served now"
@@ -89,10 +86,6 @@ def picture_legend(mixture: MixtureCard | None) -> str:
     """What solid and dashed bands mean."""
     where = f" in {mixture.name}" if mixture else ""
     return f"Solid: an expert of this text leads{where}. Dashed: text without an expert{where}, led by the nearest."
-
-
-def _active_names(mixture: MixtureCard) -> set[str]:
-    return {one.expert for one in mixture.members if takes_part(one)}
 
 
 _AWAY = {"active": False, "words": ""}
@@ -112,10 +105,6 @@ def _domain(one: DomainCard, shown: Sequence[ExpertCard], names: Sequence[str], 
     leads = own or scores.nearest(names, one.name)
     place = names.index(leads) if leads else None
     return _box(f"domain:{one.name}", one.name, CORPORA, {"domain": one.name}) | {"expert": place, "own": bool(own)}
-
-
-def _more(count: int) -> dict[str, Any]:
-    return _box("domains", f"{pluralize(count, 'more domain')}", CORPORA, {}) | {"expert": None, "own": False}
 
 
 def _expert(one: ExpertCard, active: bool | None, scores: Scores, looks: Looks) -> dict[str, Any]:
@@ -190,9 +179,10 @@ def card_of(
     size = f"{parameters_text(one.num_parameters)} parameters"
     text = f"{pluralize(domain.num_documents, 'document')}" if domain else f"{pluralize(len(one.domains), 'domain')}"
     box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
+    memberships = [[f"off in {name}" if (one.name, name) in off else f"in {name}", ""] for name in one.mixtures[:2]]
     return box | {
         "look": look_data(looks.expert(one.name)),
-        "badges": [*_badges(one, value, is_certified), *_memberships(one, off), *([[odd, "late"]] if odd else [])],
+        "badges": [*_badges(one, value, is_certified), *memberships, *([[odd, "late"]] if odd else [])],
         "value": DASH if value is None else perplexity_text(value),
         "unit": "perplexity ↓",
         "curve": [round(point, 3) for point in curve],
@@ -208,10 +198,6 @@ def _badges(one: ExpertCard, value: float | None, is_certified: bool) -> list[li
     if value is None:
         return [["not scored", ""]]
     return [["certified", "good"]] if is_certified else []
-
-
-def _memberships(one: ExpertCard, off: Collection[tuple[str, str]]) -> list[list[str]]:
-    return [[f"off in {name}" if (one.name, name) in off else f"in {name}", ""] for name in one.mixtures[:2]]
 
 
 def parameters_text(count: int) -> str:

@@ -25,7 +25,7 @@ def split_rows(domain: DomainCard) -> Iterator[dict[str, Any]]:
         yield {"split": split, **sizes, **{name: round(share, 1) for name, share in shares.items()}}
 
 
-def split_words(domain: DomainCard) -> str:
+def describe_splits(domain: DomainCard) -> str:
     """The shares of a domain's documents, and the rule that gives them."""
     shares = ", ".join(f"{split} {percent(_share(domain, split, 'documents'))}" for split in domain.splits)
     return f"Of the documents: {shares}. {SPLIT_RULE}"

@@ -11,11 +11,13 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from engine.text.split_names import HELD_OUT_SPLITS, HeldOutSplit
 from ui.present.pages import TRAIN, Page
 from ui.present.text.formatting import listed, plain
-from ui.widgets.numbers import DrawnNumber, draw_number
+from ui.widgets.fields import DrawnNumber, draw_number
 
 T = TypeVar("T")
 _PAGE = "address.page"  # the page that was drawn last
@@ -230,3 +232,13 @@ def open_link(page: Page, label: str, state: Mapping[str, Any], key: str) -> Non
 def go_to(page: Page, state: Mapping[str, str] = MappingProxyType({})) -> None:
     """Opens a page from a button, with its choices."""
     st.switch_page(page.script, query_params=dict(state))
+
+
+def choose_split(
+    place: DeltaGenerator, key: str, *, default: HeldOutSplit = "test", help: str | None = None
+) -> HeldOutSplit:
+    """The split that the user chose; the default comes first."""
+    options = sorted(HELD_OUT_SPLITS, key=lambda split: split != default)
+    return choose_one(
+        place.segmented_control, "Held-out text", options, default=default, key=key, required=True, help=help
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType, NoneType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import streamlit as st
@@ -34,11 +34,7 @@ def show_table(
     a dash, which a caption explains; an empty text, where there is nothing to say, as an empty cell.
     """
     height = min(36 * (len(rows) + 1) + 2, max_height)
-    formats = dict.fromkeys(_counts(rows), "localized") | {
-        name: "%.1f" if "perplexity" in name else "%.2f" for name in _large(rows)
-    }
-    formats |= dict.fromkeys(_percentages(rows), "%.1f")
-    columns: dict[str, Any] = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()}
+    columns: dict[str, Any] = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in _formats(rows)}
     columns |= {name: st.column_config.Column(width=width) for name, width in widths.items()}
     if colours := {look.mark: look.colour for look in looks}:
         columns["mark"] = st.column_config.MultiselectColumn(options=list(colours), color=list(colours.values()))
@@ -55,42 +51,34 @@ def show_table(
     )
     if any(value is None for row in rows for value in row.values()):
         st.caption(NO_VALUE)
+    offer_csv(rows, key, f"{key}_download")
+
+
+def offer_csv(rows: Rows, name: str, key: str) -> None:
+    """A button that downloads rows as NAME.csv."""
     st.download_button(
         "Download as CSV",
         as_csv(rows),
-        file_name=f"{key}.csv",
+        file_name=f"{name}.csv",
         mime="text/csv",
-        key=f"{key}_download",
+        key=key,
         on_click="ignore",
         icon=":material/download:",
         type="tertiary",
     )
 
 
-def _counts(rows: Rows) -> list[str]:
-    """The columns of whole numbers large enough to need separators."""
-    columns = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else ())}
-    return [
-        name
-        for name, values in columns.items()
-        if all(type(value) in (int, NoneType) for value in values) and max(filter(None, values), default=0) >= 1000
-    ]
-
-
-def _large(rows: Rows) -> list[str]:
-    """The columns of numbers so large that two decimal places are enough."""
-    columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in (rows[0] if rows else ())}
-    return [
-        name
-        for name, values in columns.items()
-        if values and all(type(value) is float for value in values) and min(values) >= 1 and max(values) >= 10
-    ]
-
-
-def _percentages(rows: Rows) -> list[str]:
-    """The columns of percentages that are no whole numbers."""
-    names = [name for name in (rows[0] if rows else ()) if name.endswith("(%)")]
-    return [name for name in names if any(type(row.get(name)) is float for row in rows)]
+def _formats(rows: Rows) -> Iterator[tuple[str, str]]:
+    """The columns of numbers that need a format of their own, with it."""
+    for name in rows[0] if rows else ():
+        values = [row[name] for row in rows if row.get(name) is not None]
+        types = set(map(type, values))
+        if name.endswith("(%)") and float in types:
+            yield name, "%.1f"
+        elif types == {int} and max(values) >= 1000:  # large enough to need separators
+            yield name, "localized"
+        elif types == {float} and min(values) >= 1 and max(values) >= 10:  # so large that two decimals are enough
+            yield name, "%.1f" if "perplexity" in name else "%.2f"
 
 
 def ticked(key: str) -> list[int]:

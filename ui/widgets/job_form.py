@@ -11,17 +11,16 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import Problem
 from jobs.queue.submit import submit
-from ui.present.forms.job_forecast import not_measured_words, request_of
-from ui.present.forms.number_faults import number_faults
-from ui.present.forms.questions import Offers, assemble, changed, limited, questions_of
+from ui.present.forms.job_forecast import describe_missing_forecast, request_of
+from ui.present.forms.questions import Offers, assemble, changed_answers, limit_questions, number_faults, questions_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import style_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import plain
+from ui.widgets.changes import cannot_change
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
 from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
-from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError
 from workbench.job_records.jobs import get_jobs
@@ -56,7 +55,7 @@ def show_job_form(
     send: Callable[[Any], str] = submit,
     limits: Mapping[tuple[str, ...], int] | None = None,
 ) -> None:
-    """The form of a kind of job; `command` is its Screen's. The id of the submitted job is kept for `last_job`.
+    """The form of a kind of job; `command` is that of its kind. The id of the submitted job is kept for `last_job`.
 
     Where the kind has a probe, what the job will take stands at the right, measured as soon as the answers are valid.
     `skip` are fields without a question, `given` those answered elsewhere. `complaints` say what is wrong with the
@@ -68,11 +67,11 @@ def show_job_form(
     left, right = _columns(kind)
     with left:
         draw_preset(kind, questions)
-        shown = limited(questions, limits or {})
+        shown = limit_questions(questions, limits or {})
         answers = draw_questions(kind, shown, tucked) | (given or {})
     parsed = _parse(kind, answers)
     faults = number_faults(shown, answers)
-    line = command(changed(questions, answers) | (given or {}) | (beside or {})) if command else ""
+    line = command(changed_answers(questions, answers) | (given or {}) | (beside or {})) if command else ""
     with right:
         expected = _expect(kind, answers, parsed, faults) if left is not right else None
     with left:
@@ -82,7 +81,8 @@ def show_job_form(
     with right:
         is_refused = bool(faults) or (expected is not None and expected.fits is False)
         if expected is not None and expected.nearest:
-            _offer_nearest(kind, expected)
+            values = {f"{kind}.training.{name}": value for name, value in expected.nearest.items()}
+            st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
         outcome = st.container()  # above the button, since what is below it may lie outside of the window
         if st.button(
             label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=cannot_change() or is_refused
@@ -123,7 +123,7 @@ def _expect(kind: str, answers: Answers, parsed: Spec | BadSpecError, faults: Se
         return None
     spec = parsed if answers.get(("name",), UNNAMED) else _parse(kind, answers | {("name",): UNNAMED})
     if isinstance(spec, BadSpecError):
-        st.caption(plain(not_measured_words(spec)))
+        st.caption(plain(describe_missing_forecast(spec)))
         return None
     try:
         require_readable(spec.local_paths())
@@ -137,12 +137,6 @@ def _expect(kind: str, answers: Answers, parsed: Spec | BadSpecError, faults: Se
     if expected is not None:
         show_costs(expected, type(spec))
     return expected
-
-
-def _offer_nearest(kind: str, expected: Forecast) -> None:
-    """A button that fills in the smallest change with which the job fits."""
-    values = {f"{kind}.training.{name}": value for name, value in expected.nearest.items()}
-    st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
 
 
 def _request(parsed: Spec | BadSpecError) -> str:

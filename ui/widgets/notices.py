@@ -105,3 +105,18 @@ def show_kept() -> None:
             st.info(plain(ended), icon=":material/notifications:")
         if message := st.session_state.pop("kept_message", ""):
             st.success(plain(message), icon=":material/check:")
+
+
+INVENTED = "Example: numbers are invented"
+
+
+@contextmanager
+def example(title: str, about: str, badge: str = INVENTED) -> Iterator[None]:
+    """A dashed frame (studio.css) with a badge. Nothing inside may be downloaded or clicked: it is nobody's result."""
+    with st.container(border=True, key="example"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.header(plain(f"Example: {title}"), anchor=False, width="content")
+            st.space("stretch")
+            st.badge(badge, color="orange")
+        st.caption(plain(about))
+        yield

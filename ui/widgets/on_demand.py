@@ -1,7 +1,8 @@
-"""Popovers and expanders whose content is first drawn when they are opened: most never are, and all cost time."""
+"""Popovers and expanders that are first drawn when they are opened, and boxes that the keyboard can scroll."""
 
 from __future__ import annotations
 
+import html
 from typing import Protocol
 
 import streamlit as st
@@ -26,13 +27,15 @@ def content_of(box: Box, key: str) -> DeltaGenerator | None:
     """
     content = box.container(key=f"on_demand.{key}")
     if box.open:
-        st.session_state[_mark(key)] = True
+        st.session_state[f"{key}.was_opened"] = True
     return content if _was_opened(key) else None
 
 
 def _was_opened(key: str) -> bool:
-    return _mark(key) in st.session_state
+    return f"{key}.was_opened" in st.session_state
 
 
-def _mark(key: str) -> str:
-    return f"{key}.was_opened"
+def scroll_box(content: str, label: str, max_pixels: int) -> None:
+    """Shows HTML, which must be escaped where it is data, at most so high; `label` is what a screen reader says."""
+    style = f"max-height:{max_pixels}px;overflow-y:auto"
+    st.html(f'<div role="region" tabindex="0" aria-label="{html.escape(label)}" style="{style}">{content}</div>')

@@ -10,7 +10,7 @@ import streamlit as st
 from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.text.formatting import plain
-from ui.present.text.parents import blocks_words, proposal_words, unscored_words
+from ui.present.text.parents import blocks_text, describe_parent, describe_unscored
 from ui.widgets.background import ask_scores
 from ui.widgets.show_chart import show_chart
 from workbench.formatting.number_format import weight
@@ -24,14 +24,14 @@ def show_proposal(mixture: str, domain: str) -> None:
         unscored, num_scored = unscored_parents(session, mixture, domain)
     if unscored:
         st.caption(
-            plain(unscored_words(domain, unscored, num_scored))
+            plain(describe_unscored(domain, unscored, num_scored))
             + f"`{score_line(mixture, domain)}`. "
             + "Otherwise the job chooses the parent itself, unless you name one."
         )
         return
     question = NearestRequest(mixture=mixture, domain=domain)
     if proposal := ask_scores("nearest", question, "Finding the nearest parent in the stored scores"):
-        st.markdown(plain(proposal_words(proposal)))
+        st.markdown(plain(describe_parent(proposal)))
         with st.expander("Posterior of each expert", icon=":material/account_tree:"):
             show_chart(parent_picture(proposal.posterior, proposal.parent, read_looks()), "nearest_parent")
 
@@ -41,7 +41,7 @@ def show_posterior(metrics: Mapping[str, Any], parent: str, key: str) -> None:
     if posterior := metrics.get("parent_posterior"):
         show_chart(parent_picture(posterior, parent, read_looks()), f"{key}_parent")
         if num_blocks := metrics.get("parent_blocks"):
-            st.caption(f"The mean over {blocks_words(num_blocks)} of the new domain.")
+            st.caption(f"The mean over {blocks_text(num_blocks)} of the new domain.")
 
 
 def parent_picture(posterior: Mapping[str, float], parent: str, looks: Looks) -> Chart:

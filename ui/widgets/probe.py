@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from threading import Thread
+from functools import partial
+from typing import cast
 
 import streamlit as st
 
 from engine.errors import Problem
-from ui.present.forms.job_forecast import nearest_words, row_text, row_words, rows_of
+from ui.present.forms.job_forecast import describe_row, nearest_options_text, row_text, rows_of
 from ui.present.text.formatting import duration, plain, spoken
+from ui.widgets.background import BackgroundCall
 from ui.widgets.notices import show_failure
-from workbench.access.actor import Actor, Role, acting_as, current_actor, may
+from workbench.access.actor import Role, may
 from workbench.answers.forecasts import Forecast
 from workbench.settings import get_settings
 from workbench.specs.base import Spec
@@ -25,45 +27,46 @@ _SETTLED_SECONDS = 1.5  # that a form must stand as it is before it is measured
 _CALLS, _SINCE = "probes", "probes.since"  # in the session
 
 
-class ProbeCall:
+class ProbeCall(BackgroundCall):
     """One forecast in a thread of its own."""
 
     def __init__(self, stages: Generator[str, None, Forecast]) -> None:
         self.stage = "starting"
-        self.forecast: Forecast | None = None
-        self.failure: Exception | None = None
-        self.began = self._seen_at = time.monotonic()
-        self._thread = Thread(target=self._run, args=(stages, current_actor()), daemon=True)
-        self._thread.start()
+        self._seen_at = time.monotonic()
+        super().__init__(None, partial(self._measure, stages))
 
-    def _run(self, stages: Generator[str, None, Forecast], actor: Actor) -> None:
-        with closing(stages), acting_as(actor):
+    def _measure(self, stages: Generator[str, None, Forecast]) -> Forecast | None:
+        with closing(stages):
             try:
                 while time.monotonic() - self._seen_at < _PATIENCE_SECONDS:
                     self.stage = next(stages)
             except StopIteration as end:
-                self.forecast = end.value
-            except Exception as failure:  # the page shows it
-                self.failure = failure
+                return cast("Forecast", end.value)
+        return None
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What was measured; None before the end, and where it failed."""
+        return cast("Forecast | None", self.answer)
 
     def is_running(self) -> bool:
         """Whether the probe still measures. Each call keeps the probe from being stopped as abandoned."""
         self._seen_at = time.monotonic()
-        return self._thread.is_alive()
+        return not self.is_done()
 
     def stop(self) -> None:
         """Ends the probe within a moment."""
         self._seen_at = float("-inf")
 
     @property
-    def words(self) -> str:
+    def progress(self) -> str:
         """The current step of the probe, and how long it has taken."""
-        return f"{self.stage} · {duration(time.monotonic() - self.began)}"
+        return f"{self.stage} · {duration(self.seconds)}"
 
     @property
     def was_stopped(self) -> bool:
         """Whether it ended without an answer, because nobody looked."""
-        return not self._thread.is_alive() and self.forecast is None and self.failure is None
+        return self.is_done() and self.answer is None and self.failure is None
 
 
 def call_of(spec: Spec) -> ProbeCall | None:
@@ -138,13 +141,12 @@ def _measuring(spec: Spec) -> None:
     if not advance([spec]):
         st.rerun()
     call = call_of(spec)
-    st.progress(0.0 if call is None else _share(call), text=plain(f"Probe: {call.words if call else 'starting'}"))
+    st.progress(0.0 if call is None else _share(call), text=plain(f"Probe: {call.progress if call else 'starting'}"))
 
 
 def _share(call: ProbeCall) -> float:
     """A share that grows and never reaches the end, since a probe cannot know how long its start takes."""
-    seconds = time.monotonic() - call.began
-    return seconds / (seconds + 10.0)
+    return call.seconds / (call.seconds + 10.0)
 
 
 def show_costs(forecast: Forecast, kind: type[Spec]) -> None:
@@ -153,7 +155,7 @@ def show_costs(forecast: Forecast, kind: type[Spec]) -> None:
         st.table([{"What": name, "How much": value} for name, value in rows_of(forecast)], border="horizontal")
     if forecast.problem:
         box = st.error if forecast.fits is False else st.warning
-        box(spoken(f"{forecast.problem} {nearest_words(forecast, kind)}"))
+        box(spoken(f"{forecast.problem} {nearest_options_text(forecast, kind)}"))
 
 
 def show_first_batch(forecast: Forecast) -> None:
@@ -163,5 +165,5 @@ def show_first_batch(forecast: Forecast) -> None:
     with st.container(border=True):
         st.markdown("**The first batch, as the model will see it**")
         for number, row in enumerate(forecast.measured.first_batch[:2], 1):
-            st.caption(plain(row_words(row, number)))
+            st.caption(plain(describe_row(row, number)))
             st.code(row_text(row), language=None, wrap_lines=True)

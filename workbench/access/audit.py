@@ -13,7 +13,7 @@ from sqlalchemy import event, inspect, select
 from sqlalchemy.orm import Session
 
 from workbench.access.actor import Role, current_actor, require
-from workbench.answers.team import AuditCard
+from workbench.answers.cards import AuditCard
 from workbench.schema.tables import (
     Alias,
     AuditEntry,
@@ -55,7 +55,7 @@ def list_entries(
     statement = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit).offset(offset)
     for column, value in ((AuditEntry.user, user), (AuditEntry.action, action)):
         statement = statement.where(column == value) if value else statement
-    return [AuditCard.of_row(row) for row in session.scalars(statement)]
+    return [AuditCard.from_fields(row) for row in session.scalars(statement)]
 
 
 def _note(session: Session, _context: object, _instances: object) -> None:
@@ -69,7 +69,7 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
     """The kind, name and details of an entry on a row: one or none."""
     if isinstance(row, MixtureMember) and row.mixture is None and action != "add":
         action = "delete"  # the flush deletes what lost its mixture
-    changed = _changed(row) if action == "change" else set()
+    changed = _changed_columns(row) if action == "change" else set()
     if action == "change" and not changed:
         return
     if isinstance(row, _NAMED):
@@ -86,7 +86,7 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
         yield "comparison", row.id, ""
 
 
-def _changed(row: Any) -> set[str]:
+def _changed_columns(row: Any) -> set[str]:
     state = inspect(row)
     return {column.key for column in state.mapper.column_attrs if state.attrs[column.key].history.has_changes()}
 

@@ -1,6 +1,6 @@
 """The token of a workbench: WORKBENCH_TOKEN, else a random one in the home folder, which the first server makes.
 
-The file belongs to its owner alone. It is read when it is needed, so that a new token counts at once, in every process.
+Only the owner may read the file. It is read when it is needed, so that a new token counts at once, in every process.
 """
 
 from __future__ import annotations

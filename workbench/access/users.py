@@ -1,4 +1,4 @@
-"""Users of a team: each has a role and a token, of which only the SHA-256 is stored."""
+"""Users of a team: each has a role and a token; only the token's SHA-256 is stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.access.actor import OWNER, Actor, Role, require
-from workbench.answers.team import UserCard
+from workbench.answers.cards import UserCard
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.schema.names import by_name, clean_name
 from workbench.schema.tables import User
@@ -31,7 +31,7 @@ class NewUser:
 def list_users(session: Session) -> list[UserCard]:
     """All users by name, revoked ones included."""
     require(Role.ADMIN)
-    return [UserCard.of_row(row) for row in session.scalars(select(User).order_by(User.name))]
+    return [UserCard.from_fields(row) for row in session.scalars(select(User).order_by(User.name))]
 
 
 def add_user(session: Session, name: str, role: str) -> NewUser:
@@ -46,7 +46,7 @@ def add_user(session: Session, name: str, role: str) -> NewUser:
     row = User(name=name, role=wanted.title, token_sha256=token_hash(token))
     session.add(row)
     session.flush()
-    return NewUser(UserCard.of_row(row), token)
+    return NewUser(UserCard.from_fields(row), token)
 
 
 def revoke_user(session: Session, name: str) -> UserCard:
@@ -55,7 +55,7 @@ def revoke_user(session: Session, name: str) -> UserCard:
     row = by_name(session, User, name)
     row.revoked_at = row.revoked_at or time.time()
     session.flush()
-    return UserCard.of_row(row)
+    return UserCard.from_fields(row)
 
 
 def actor_of_token(session: Session, token: str) -> Actor | None:
@@ -87,7 +87,7 @@ def role_named(name: str) -> Role:
     for role in Role:
         if role.title == name:
             return role
-    raise BadSpecError([f"“{name}” is no role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
+    raise BadSpecError([f"“{name}” is not a role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
 
 
 def _clean(name: str) -> str:

@@ -1,7 +1,7 @@
 """Evaluations: how well each expert predicts each domain's held-out text, and each expert's specialization.
 
 Perplexities of a mixture can be had from those of its experts' tokens, accuracies cannot: which token a mixture finds
-most probable depends on all tokens. So an accuracy is always that of one expert by itself.
+most probable depends on all tokens. So an accuracy is always that of a single expert.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
 from workbench.answers.cards import EvaluationCard
 from workbench.errors import BadSpecError
-from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
@@ -31,7 +30,7 @@ Cells = list[list[float | None]]  # expert × domain; None where nothing was mea
 
 
 class Measure(Answer):
-    """Which tokens of a domain were scored: how many, in blocks of which size."""
+    """Which tokens of a domain were scored: how many, and in blocks of what size."""
 
     block_size: int
     num_tokens: int
@@ -101,14 +100,12 @@ def register_evaluation(
 
 
 def list_evaluations(
-    session: Session, *, expert: str | None = None, domain: str | None = None, split: HeldOutSplit | None = None
+    session: Session, *, expert: str | None = None, split: HeldOutSplit | None = None
 ) -> list[EvaluationCard]:
     """Evaluations by expert and domain, the newest first within each."""
     statement = select(Evaluation).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
     if expert is not None:
         statement = statement.where(Evaluation.expert_id == expert_row(session, expert).id)
-    if domain is not None:
-        statement = statement.where(Evaluation.domain_id == domain_row(session, domain).id)
     if split is not None:
         statement = statement.where(Evaluation.split == split)
     cards = [_card(row, row.expert.name, row.domain.name) for row in session.scalars(statement)]
@@ -126,8 +123,8 @@ def measure_for(
 ) -> tuple[int, int]:
     """The block size and the most tokens of a domain to score a mixture with; what is given stands.
 
-    The rest is that of its stored scores as they are shown, so that new ones stand beside them; without any, the block
-    size is that of its experts' training.
+    The rest is that of its stored scores as they are shown, so that new ones can be compared with them; without any,
+    the block size is that of its experts' training.
     """
     experts = _experts(session, mixture)
     rows = session.scalars(
@@ -217,7 +214,9 @@ def _specialization(table: Cells, homes: Sequence[str | None], domains: Sequence
 
 
 def _card(row: Evaluation, expert: str, domain: str) -> EvaluationCard:
-    return EvaluationCard.of_row(row, expert=expert, domain=domain, perplexity=perplexity(row), accuracy=accuracy(row))
+    return EvaluationCard.from_fields(
+        row, expert=expert, domain=domain, perplexity=perplexity(row), accuracy=accuracy(row)
+    )
 
 
 def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None], domain: str) -> int | None:
@@ -230,7 +229,7 @@ def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None]
     return min(scored)[1] if scored else None
 
 
-class Text(NamedTuple):
+class ScoredText(NamedTuple):
     """The scored text of a domain's split: exactly these tokens of a tokenizer, in blocks of this size."""
 
     num_tokens: int
@@ -247,10 +246,12 @@ def comparable(
     `tokenizers` are those of the experts by their ids; not needed where all have one, as in a mixture. Of texts that
     as many were scored on it is the longest, and of as long ones that with the longest blocks.
     """
-    texts: dict[str, dict[Text, dict[str, Evaluation]]] = {}
+    texts: dict[str, dict[ScoredText, dict[str, Evaluation]]] = {}
     for row in rows:
         of_domain = texts.setdefault(row.domain_id, {})
-        text = Text(row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0)
+        text = ScoredText(
+            row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0
+        )
         of_domain.setdefault(text, {})[row.expert_id] = row
     return {
         domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]

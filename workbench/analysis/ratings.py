@@ -74,7 +74,7 @@ _SHOWN_DIGITS = 8  # of a setup's hash, where two models have one name
 
 
 @dataclass(frozen=True)
-class _Player:
+class _RatedModel:
     """A model as it was at the vote: two setups of one name are two players."""
 
     model: str
@@ -88,24 +88,24 @@ class _Ballot:
 
     comparison: str
     domain: str
-    first: _Player
-    second: _Player
+    first: _RatedModel
+    second: _RatedModel
     choice: str
     is_blind: bool
 
     @property
-    def winner(self) -> _Player | None:
+    def winner(self) -> _RatedModel | None:
         return {"first": self.first, "second": self.second}.get(self.choice)
 
     @property
-    def players(self) -> tuple[_Player, _Player]:
+    def players(self) -> tuple[_RatedModel, _RatedModel]:
         return self.first, self.second
 
 
 def rating_tables(
     session: Session, *, domain: str = "", blind_only: bool = False, by_name: bool = False
 ) -> RatingTables:
-    """Ratings on all prompts and by domain, or of one domain alone.
+    """Ratings on all prompts and by domain, or of one domain only.
 
     With `by_name` all setups that had one name count as one model. Votes on two equal setups say nothing and are left
     out.
@@ -136,15 +136,15 @@ def _ballots(session: Session, by_name: bool) -> list[_Ballot]:
     return [one for one in ballots if one.first != one.second]
 
 
-def _player(columns: Sequence[str], by_name: bool) -> _Player:
+def _player(columns: Sequence[str], by_name: bool) -> _RatedModel:
     model, variant, setup = columns
-    return _Player(model, variant, "" if by_name else setup)
+    return _RatedModel(model, variant, "" if by_name else setup)
 
 
 def _table(domain: str, ballots: Sequence[_Ballot]) -> RatingTable:
     players = list(dict.fromkeys(player for ballot in ballots for player in ballot.players))
     labels = _labels(players)
-    rows, sentence = _rated(players, labels, ballots)
+    rows, sentence = _rating_rows(players, labels, ballots)
     return RatingTable(
         domain=domain,
         sentence=sentence,
@@ -156,7 +156,7 @@ def _table(domain: str, ballots: Sequence[_Ballot]) -> RatingTable:
     )
 
 
-def _labels(players: Iterable[_Player]) -> dict[_Player, str]:
+def _labels(players: Iterable[_RatedModel]) -> dict[_RatedModel, str]:
     plain = {player: label(player.model, player.variant) for player in players}
     number = Counter(plain.values())
     return {
@@ -165,8 +165,8 @@ def _labels(players: Iterable[_Player]) -> dict[_Player, str]:
     }
 
 
-def _rated(
-    players: Sequence[_Player], labels: dict[_Player, str], ballots: Sequence[_Ballot]
+def _rating_rows(
+    players: Sequence[_RatedModel], labels: dict[_RatedModel, str], ballots: Sequence[_Ballot]
 ) -> tuple[list[Rating], str]:
     """A row for each player, and what the votes say of the two best."""
     if not players:
@@ -188,7 +188,7 @@ def _rated(
     return rows, sentence.format(labels[rated[best]], labels[rated[second]])
 
 
-def _ratable(players: Sequence[_Player], ballots: Sequence[_Ballot]) -> list[_Player]:
+def _ratable(players: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> list[_RatedModel]:
     """The largest group of players with enough votes that wins link in both directions."""
     from engine.statistics.bradley_terry import connected
 
@@ -200,7 +200,7 @@ def _ratable(players: Sequence[_Player], ballots: Sequence[_Ballot]) -> list[_Pl
     return [player for player, group in zip(enough, groups, strict=True) if group == np.bincount(groups).argmax()]
 
 
-def _votes(players: Sequence[_Player], ballots: Sequence[_Ballot]) -> Votes:
+def _votes(players: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> Votes:
     """The votes on two of these players; those on one prompt's answers are a cluster."""
     from engine.statistics.bradley_terry import Votes
 
@@ -216,12 +216,12 @@ def _votes(players: Sequence[_Player], ballots: Sequence[_Ballot]) -> Votes:
     )
 
 
-def _num_votes(player: _Player, ballots: Sequence[_Ballot]) -> int:
+def _num_votes(player: _RatedModel, ballots: Sequence[_Ballot]) -> int:
     return sum(player in one.players for one in ballots)
 
 
 def _row(
-    player: _Player,
+    player: _RatedModel,
     name: str,
     ballots: Sequence[_Ballot],
     numbers: tuple[float, float | None, float | None] | None = None,
@@ -254,7 +254,7 @@ def _why(num_votes: int, wins: int, losses: int, ties: int) -> str:
     return "no chain of wins links it to the rated models in both directions"
 
 
-def _without_ratings(players: Sequence[_Player], labels: dict[_Player, str], ballots: Sequence[_Ballot]) -> str:
+def _without_ratings(players: Sequence[_RatedModel], labels: dict[_RatedModel, str], ballots: Sequence[_Ballot]) -> str:
     if len(ballots) < LEAST_VOTES or len(players) > 2:
         return f"Not enough votes to rate two models: each needs {LEAST_VOTES}, and wins and losses"
     winner = max(players, key=lambda player: sum(one.winner == player for one in ballots))
@@ -262,15 +262,15 @@ def _without_ratings(players: Sequence[_Player], labels: dict[_Player, str], bal
     return f"{labels[winner]} has won every vote against {labels[other]}: by how much it is better is not known"
 
 
-def _pairs(labels: dict[_Player, str], ballots: Sequence[_Ballot]) -> list[RatedPair]:
-    by_pair: dict[frozenset[_Player], list[_Ballot]] = defaultdict(list)
+def _pairs(labels: dict[_RatedModel, str], ballots: Sequence[_Ballot]) -> list[RatedPair]:
+    by_pair: dict[frozenset[_RatedModel], list[_Ballot]] = defaultdict(list)
     for ballot in ballots:
         by_pair[frozenset(ballot.players)].append(ballot)
     pairs = [_pair(labels, sorted(two, key=labels.__getitem__), own) for two, own in by_pair.items()]
     return sorted(pairs, key=lambda pair: (-(pair.wins_a + pair.wins_b + pair.ties + pair.both_bad), pair.a, pair.b))
 
 
-def _pair(labels: dict[_Player, str], two: Sequence[_Player], ballots: Sequence[_Ballot]) -> RatedPair:
+def _pair(labels: dict[_RatedModel, str], two: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> RatedPair:
     wins_a, wins_b = (sum(one.winner == player for one in ballots) for player in two)
     share, low, high = _share(wins_a, wins_a + wins_b)
     both_bad = sum(one.choice == "both_bad" for one in ballots)

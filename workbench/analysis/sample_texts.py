@@ -18,7 +18,7 @@ from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.schema.tables import Expert, Mixture
 from workbench.store.storage import Storage
 
-PASSAGE_CHARACTERS = 600
+NUM_PASSAGES, PASSAGE_CHARACTERS = 3, 600
 CHARACTERS = (150, 600)  # of each domain: the second must outweigh the evidence for the first
 _OF_ITS_OWN = 2  # positions: of the beginning of a document, and of a domain's token
 _SHORTER = 0.95  # of what would fit if all characters took as many tokens
@@ -34,12 +34,10 @@ def example(session: Session, storage: Storage, mixture: str) -> str:
     return _as_long_as_fits(lambda share: _beginnings(texts, share), storage, experts)
 
 
-def passages(
-    session: Session, storage: Storage, mixture: str, domain: str, split: HeldOutSplit, count: int = 3
-) -> list[str]:
+def passages(session: Session, storage: Storage, mixture: str, domain: str, split: HeldOutSplit) -> list[str]:
     """The beginnings of held-out documents of a domain, each as long as all experts of a mixture can read."""
     experts = _readers(mixture_row(session, mixture))
-    documents = preview_documents(session, storage, domain, split, count, 0)
+    documents = preview_documents(session, storage, domain, split, NUM_PASSAGES, 0)
     texts = [document.text.strip()[:PASSAGE_CHARACTERS] for document in documents]
 
     def cut(text: str) -> str:
@@ -79,7 +77,7 @@ Label = Literal["domain", "source"]
 _HASH = re.compile("[0-9a-f]{64}")  # the group of the pieces of one document
 
 
-def labelled_text(
+def read_labelled_text(
     session: Session, storage: Storage, domains: Sequence[str], by: Label = "domain"
 ) -> Iterator[tuple[str, str]]:
     """Text and label of the held-out documents of these domains: the domain's name, or the `source` of the record.

@@ -1,32 +1,40 @@
-"""Mixture perplexities and priors from stored scores: exact, without a forward pass."""
+"""What stored scores say: perplexities of mixtures, and losses of documents; exact, without a forward pass.
+
+Shapes: E experts, X scored tokens of a domain's split, N documents of a clustering.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from engine.loading.plan import GenerationPlan, gate_of
-from engine.text.split_names import HeldOutSplit
+from engine.text.split_names import HELD_OUT_SPLITS, HeldOutSplit
 from workbench.analysis.perplexity_tables import comparable
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
+from workbench.registry.clusters.clusterings import SourceFiles, clustering_files
+from workbench.registry.experts import expert_row, tokens_key
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
+from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from engine.clusters.distances import Distances
+
 
 Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
 
@@ -120,14 +128,14 @@ def most_shared_scores(
     return comparable(usable).get(domain_id, {})
 
 
-def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
+def load_scores(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
     """The scores [E, tokens] behind evaluations of one text, and their block size; each folder is checked once."""
     from engine.inference.scores import open_scores
 
     return open_scores([_checked(storage.kept(evaluation.artifact)) for evaluation in evaluations])
 
 
-def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def load_places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The start of each scored block in its split, and its document."""
     from engine.inference.scores import block_documents, block_starts
 
@@ -135,14 +143,7 @@ def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64],
     return block_starts(folder), block_documents(folder)
 
 
-def hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
-    """Which tokens were the expert's most probable ones [tokens]; None if not stored."""
-    from engine.inference.scores import token_hits
-
-    return token_hits(_checked(storage.kept(evaluation.artifact)))
-
-
-def counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
+def load_counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
     """Which of the scored tokens count in perplexities [tokens]; None: all."""
     from engine.inference.scores import counted_tokens
 
@@ -162,9 +163,9 @@ def mixed_perplexities(
     """The same of several texts, which are summed side by side."""
     from engine.inference.kept_scores import mixed_perplexities as mixed
 
-    artifacts = [[storage.kept(one.artifact) for one in evaluations] for evaluations in texts]
-    for one in chain.from_iterable(artifacts):
-        _checked(one)
+    artifacts = [[storage.kept(artifact.artifact) for artifact in evaluations] for evaluations in texts]
+    for artifact in chain.from_iterable(artifacts):
+        _checked(artifact)
     firsts = [evaluations[0] for evaluations in texts]
     distances: Sequence[ArtifactRef | None] = [None] * len(texts)
     if planned.route is not None:
@@ -215,3 +216,78 @@ def _require_same_text(distances: ArtifactRef, scores: ArtifactRef) -> None:
 def _checked(kept: ArtifactRef) -> Path:
     kept.check()
     return kept.folder
+
+
+@dataclass(frozen=True)
+class DocumentLosses:
+    """Nats per token of each document; NaN where none of its tokens was scored."""
+
+    losses_N: NDArray[np.float32]
+
+    @property
+    def num_scored(self) -> int:
+        """The number of documents with a loss."""
+        return int(np.isfinite(self.losses_N).sum())
+
+
+def experts_with_scores(session: Session, domains: list[str]) -> list[str]:
+    """The experts that were scored on held-out text of any of these domains, by name."""
+    query = select(Expert.name).join(Evaluation, Evaluation.expert_id == Expert.id).join(Evaluation.domain)
+    return list(session.scalars(query.where(Domain.name.in_(domains)).distinct().order_by(Expert.name)))
+
+
+def document_losses(session: Session, storage: Storage, clustering: str, expert: str) -> DocumentLosses:
+    """The mean loss of an expert over the scored tokens of each document.
+
+    Of each domain and split the scores of the most tokens count. Conversations have none: their blocks hold several.
+    """
+    from engine.clusters.documents import load_documents
+    from engine.clusters.sources import as_ids, places_of
+    from engine.text.parquet_rows import read_ids
+
+    files, row = clustering_files(session, storage, clustering), expert_row(session, expert)
+    documents = load_documents(files.kept.folder)
+    losses_N = np.full(len(documents), np.nan, dtype=np.float32)
+    for source in files.sources:
+        for split in HELD_OUT_SPLITS:
+            means = _means(session, storage, source, row, split)
+            if means is None or source.kept is None:
+                continue
+            path = source.kept.folder / source.folder / f"{split}.parquet"
+            ids = as_ids([id for some in read_ids(path) for id in some])
+            numbers = places_of(ids, documents.ids_N)
+            is_scored = np.isfinite(means) & (numbers >= 0)
+            losses_N[numbers[is_scored]] = means[is_scored]
+    return DocumentLosses(losses_N)
+
+
+def _means(
+    session: Session, storage: Storage, source: SourceFiles, expert: Expert, split: HeldOutSplit
+) -> NDArray[np.float32] | None:
+    """The mean loss of every document of a split, in its order; None without scores or tokens."""
+    from engine.text.blocks import Tokens
+
+    evaluation = session.scalar(
+        select(Evaluation)
+        .join(Evaluation.domain)
+        .options(joinedload(Evaluation.artifact))
+        .where(Domain.name == source.name, Domain.format == "text")
+        .where(Evaluation.expert_id == expert.id, Evaluation.split == split)
+        .order_by(Evaluation.num_tokens.desc())
+        .limit(1)
+    )
+    if evaluation is None:
+        return None
+    artifact = find_artifact(session, tokens_key(evaluation.domain_id, expert.tokenizer_sha256))
+    if artifact is None:
+        return None
+    scores_EX, block_size = load_scores(storage, [evaluation])
+    starts, _ = load_places(storage, evaluation)
+    tokens = Tokens.open(storage.path(artifact.id), split)
+    positions_X = (starts[:, None] + 1 + np.arange(block_size)).ravel()[: scores_EX.shape[1]]
+    documents_X = np.searchsorted(tokens.starts, positions_X, side="right") - 1
+    counts = np.bincount(documents_X, minlength=len(tokens.starts))
+    sums = np.bincount(documents_X, weights=-scores_EX[0].double().numpy(), minlength=len(tokens.starts))
+    with np.errstate(invalid="ignore"):
+        means: NDArray[np.float32] = np.where(counts > 0, sums / counts, np.nan).astype(np.float32)
+    return means

@@ -53,7 +53,7 @@ class TrainingHistory(Answer):
 def training_history(session: Session, expert: str) -> TrainingHistory:
     """The evaluations of an expert's training on each domain; it may still be in training.
 
-    Where several were trained at once, each was evaluated on its own domains alone. Raises NotFoundError.
+    Where several were trained at once, each was evaluated on its own domains only. Raises NotFoundError.
     """
     job = _job_of(session, expert)
     spec = parse_spec(job.spec)
@@ -66,7 +66,7 @@ def training_history(session: Session, expert: str) -> TrainingHistory:
         elif kind == "gate":
             number, _, domain = rest.partition("/")
             gates[domain].setdefault(point.step, {})[names[int(number)]] = point.value
-    others = _judged_on_by_others(session, expert, spec)
+    others = _domains_of_other_experts(session, expert, spec)
     retained = set(getattr(spec, "retain", ())) | set(getattr(spec, "watch", ()))
     domains = [
         DomainHistory(
@@ -82,7 +82,7 @@ def training_history(session: Session, expert: str) -> TrainingHistory:
     return TrainingHistory(expert=expert, job=job.id, state=job.state, domains=domains)
 
 
-def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
+def _domains_of_other_experts(session: Session, expert: str, spec: Spec) -> set[str]:
     """The domains of a joint training whose losses are of other experts; none where one expert is trained."""
     if not isinstance(spec, TrainJoint) or len(spec.experts) == 1:
         return set()
@@ -90,7 +90,7 @@ def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
     return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))
 
 
-def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
+def count_retained(session: Session, experts: Sequence[str]) -> Counter[str]:
     """The number of these experts trained with each retained domain (`retain`)."""
     of_experts = select(Job).join(Expert, Expert.job_id == Job.id).where(Expert.name.in_(experts))
     return Counter(name for job in session.scalars(of_experts) for name in getattr(parse_spec(job.spec), "retain", ()))
@@ -110,7 +110,7 @@ def _job_of(session: Session, expert: str) -> Job:
 def gate_names(session: Session, job_id: str) -> list[str]:
     """The names behind a job's gate weights, the backbone first; none if the job is not of MoDE.
 
-    The parts of a composition from before their names were written down have numbers alone, until it is done.
+    The parts of a composition from before their names were written down have only numbers, until it is done.
     """
     job = session.get_one(Job, job_id)
     spec = parse_spec(job.spec)
@@ -118,16 +118,16 @@ def gate_names(session: Session, job_id: str) -> list[str]:
         return [BACKBONE, *spec.parts]
     if not isinstance(spec, ComposeMode):
         return []
-    parts = job.result["parts"] if job.state == "done" else _recorded_parts(session, job_id)
-    return [BACKBONE, *(parts or _numbered(session, job_id))]
+    parts = job.result["parts"] if job.state == "done" else _parts_in_events(session, job_id)
+    return [BACKBONE, *(parts or _part_numbers(session, job_id))]
 
 
-def _recorded_parts(session: Session, job_id: str) -> list[str]:
+def _parts_in_events(session: Session, job_id: str) -> list[str]:
     recorded = (event.data for event in reversed(events(session, job_id)) if event.kind == PARTS)
     return next((list(data["parts"]) for data in recorded if data), [])
 
 
-def _numbered(session: Session, job_id: str) -> list[str]:
+def _part_numbers(session: Session, job_id: str) -> list[str]:
     numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
     return [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
 
@@ -159,7 +159,7 @@ _UNITS = {  # by the first part of the stored name
 
 
 def job_metrics(session: Session, job_id: str, names: Collection[str] = ()) -> JobMetrics:
-    """The points of a job by metric and step. `names` chooses metrics: `loss` stands for `loss/DOMAIN`, too.
+    """The points of a job by metric and step. `names` chooses metrics: `loss` also stands for `loss/DOMAIN`.
 
     Raises NotFoundError.
     """
@@ -213,7 +213,7 @@ class TrainingBaseline:
 
 
 @dataclass(frozen=True)
-class _Training:
+class _EvaluatedTraining:
     """What a job's spec says of its evaluations."""
 
     domains: tuple[str, ...]
@@ -244,14 +244,14 @@ def _nothing_to_compare(job: JobCard) -> str:
     return "There is no parent and no dense model of the same tokenizer: train one with the method dense."
 
 
-def _training(spec: dict[str, Any]) -> _Training | None:
+def _training(spec: dict[str, Any]) -> _EvaluatedTraining | None:
     try:
         parsed = parse_spec(spec)
     except WorkbenchError:  # the package of an old job was uninstalled
         return None
     config = getattr(parsed, "training", None)
     domains = getattr(parsed, "domains", None) or list(filter(None, [getattr(parsed, "domain", None)]))
-    return _Training(tuple(domains), config) if config is not None and domains else None
+    return _EvaluatedTraining(tuple(domains), config) if config is not None and domains else None
 
 
 def _parent(session: Session, job: JobCard) -> Expert | None:
@@ -282,7 +282,7 @@ def _tokenizer(session: Session, job: JobCard) -> str | None:
         return None
 
 
-def _curve(session: Session, job: JobCard, training: _Training, expert: Expert) -> list[MetricPoint] | str:
+def _curve(session: Session, job: JobCard, training: _EvaluatedTraining, expert: Expert) -> list[MetricPoint] | str:
     """The comparable losses of the training that made an expert, or a sentence that says why there are none."""
     other_job = session.get(Job, expert.job_id) if expert.job_id else None
     other = _training(other_job.spec) if other_job else None
@@ -292,7 +292,7 @@ def _curve(session: Session, job: JobCard, training: _Training, expert: Expert) 
         theirs, ours = getattr(other.config, setting), getattr(training.config, setting)
         if theirs != ours:
             return f"{expert.name} was evaluated with {setting} = {theirs}, this one with {ours}."
-    domains = _unchanged(session, [*training.domains], min(other_job.created_at, job.created_at))
+    domains = _unchanged_domains(session, [*training.domains], min(other_job.created_at, job.created_at))
     points = [
         MetricPoint(name=domain, step=point.step, value=point.value)
         for domain in domains
@@ -304,7 +304,7 @@ def _curve(session: Session, job: JobCard, training: _Training, expert: Expert) 
     return points
 
 
-def _unchanged(session: Session, names: Sequence[str], since: float) -> list[str]:
+def _unchanged_domains(session: Session, names: Sequence[str], since: float) -> list[str]:
     """The domains that hold the text that they held then: a domain's text never changes, but its name can be reused."""
     rows = select(Domain.name).where(Domain.name.in_(names), Domain.created_at <= since)
     present = set(session.scalars(rows))

@@ -8,13 +8,13 @@ from pydantic import Field
 
 from workbench.answers.base import Answer
 from workbench.answers.cards import (
+    AuditCard,
     DeviceCard,
     EventCard,
     JobCard,
     ReportCard,
     ViewCard,
 )
-from workbench.answers.team import AuditCard
 
 
 class ListAnswer(Answer):

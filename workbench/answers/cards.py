@@ -14,7 +14,7 @@ from workbench.answers.posteriors import PriorSource
 from workbench.schema.job_states import ShownState
 
 
-class Stored(Answer):
+class StoredJson(Answer):
     """JSON of a row: fields that an older version did not write stay out of it, and those it does not know are kept."""
 
     model_config = ConfigDict(extra="allow")
@@ -48,7 +48,7 @@ class RefusedRecord(Answer):
     reason: str = ""
 
 
-class ImportReport(Stored):
+class ImportReport(StoredJson):
     """What an import read and what it left out."""
 
     num_documents: int = 0
@@ -60,7 +60,7 @@ class ImportReport(Stored):
     refused: list[RefusedRecord] = Field([])  # the first ones
     reasons: dict[str, int] = Field({})  # why records were refused -> how many
     file_reasons: dict[str, int] = Field({})
-    fields_not_read: dict[str, int] = Field({})  # beside conversations -> records
+    fields_not_read: dict[str, int] = Field({})  # of records, next to their conversations -> records
     notes: list[str] = Field([])
     bytes_read: int = 0
     anonymized: dict[str, int] = Field({})  # dummy tokens by category
@@ -346,3 +346,24 @@ class EvaluationCard(Answer):
     perplexity: float
     accuracy: float | None = None  # the share of tokens that were the most probable ones; None: not counted
     created_at: float
+
+
+class UserCard(Answer):
+    """A user, without the token."""
+
+    name: str
+    role: str  # viewer | editor | admin
+    created_at: float
+    revoked_at: float | None = None
+
+
+class AuditCard(Answer):
+    """An entry of the audit log."""
+
+    id: int
+    at: float
+    user: str
+    action: str  # submit, add, change, delete, …
+    kind: str  # of the object; of a job its kind, such as train-expert
+    name: str
+    details: str = ""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class BatchToken(Answer):
     """A token as the model reads it."""
 
-    text: str = Field(description="Its text; empty where a character needs the next token, too.")
+    text: str = Field(description="Its text; empty where a character also needs the next token.")
     in_loss: bool = Field(description="Whether it is predicted and counts in the loss.")
 
 
@@ -31,7 +31,7 @@ class BatchRow(Answer):
 
     @classmethod
     def of(cls, domain: str, ids: Sequence[int], counted: Sequence[bool], tokenizer: Tokenizer, most: int) -> BatchRow:
-        """A sequence, of which at most so many tokens are listed."""
+        """A sequence; at most so many of its tokens are listed."""
         first = counted.index(True) if True in counted else 0
         start = 0 if first < most else first - most // 4
         stream = tokenizer.stream(ids[:start])
@@ -70,7 +70,7 @@ class Measured(Answer):
     num_trained: int = Field(description="Trainable parameters, of several processes those of one.")
     memory: MemoryParts
     is_undivided: bool = Field(
-        False, description="Whether the whole model was measured, of which each process holds a part and takes less."
+        False, description="Whether the whole model was measured; each process holds a part of it and takes less."
     )
     peak_bytes: int = Field(
         description="Peak of resident memory, of all processes on this machine together; on a GPU, that of the "

@@ -58,7 +58,7 @@ class NewAnswer(BaseModel):
             written = json.dumps(self.manifest.model_dump(), ensure_ascii=False, allow_nan=False)
             written.encode()
         except ValueError:
-            raise ValueError("the manifest cannot be stored: it holds what is no text or no number") from None
+            raise ValueError("the manifest cannot be stored: a value is neither text nor a number") from None
         if len(written) > MOST_MANIFEST_LETTERS:
             raise ValueError(f"the manifest must have at most {MOST_MANIFEST_LETTERS:,} characters")
         return self

@@ -38,7 +38,7 @@ class StoreCheck(Answer):
     faulty: list[FaultyArtifact]
     lost_rows: list[str] = Field(description="Ids of recorded artifacts whose row is missing: the registry lost it.")
     leftovers: list[str] = Field(
-        description="Ids of artifacts that no row needs: of a running job, deleted, or left behind. No fault."
+        description="Ids of artifacts that no row needs: of a running job, deleted, or left behind. Not a fault."
     )
     registry_faults: list[str] = Field(description="What the database's own check says of the registry.")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import version
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from engine.config import SamplingConfig, ServePrecision
 from engine.events import Drafting, GateWeights
@@ -16,6 +16,7 @@ from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.text.split_names import HeldOutSplit, Split
 from workbench.answers.base import Answer, JsonObject
 from workbench.specs.gates import dump_gate
+from workbench.specs.requests import MixtureRequest
 
 Weights = list[list[float]]  # token × expert
 
@@ -65,11 +66,8 @@ class Manifest(Answer):
     def of(cls, plan: GenerationPlan, sampling: SamplingConfig | None = None) -> Manifest:
         """That of a plan and of how tokens are drawn; `sampling` is None where nothing is sampled."""
         experts = [
-            ManifestExpert(
-                id=expert.id,
-                name=expert.name,
-                sha256=expert.sha256,
-                weight=expert.weight,
+            ManifestExpert.from_fields(
+                expert,
                 base_sha256=expert.base.sha256,
                 parts=None if expert.parts is None else list(expert.parts),
             )
@@ -177,7 +175,7 @@ class Change(Answer):
 
 
 class EvidenceCalibration(Answer):
-    """The setting that fits dev text of a mixture's training domains best, beside the setting of now."""
+    """The setting that fits dev text of a mixture's training domains best, and the present setting."""
 
     mixture: str
     experts: list[str]
@@ -201,3 +199,40 @@ class EvidenceCalibration(Answer):
         [], description="Domains whose dev text is a single block: changes have no interval, and nothing is proposed."
     )
     seconds: float
+
+
+NUM_SEEDS = 2**64
+
+
+class StoredChoice(BaseModel):
+    """One text of a stored answer."""
+
+    index: int
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class StoredAnswer(BaseModel):
+    """A stored completion, or a stored answer in a conversation."""
+
+    manifest: Manifest
+    choices: list[StoredChoice]
+
+    def request(self) -> MixtureRequest:
+        """The request for the same experts, weights, parts and gate."""
+        experts = self.manifest.experts
+        return MixtureRequest(
+            self.manifest.model,
+            [one.name for one in experts],
+            {one.name: one.weight for one in experts},
+            self.manifest.gate,
+            parts={one.name: one.parts for one in experts if one.parts is not None},
+        )
+
+    def sampling(self, choice: StoredChoice) -> SamplingConfig:
+        """How the tokens of a choice were drawn; no more of them than it has."""
+        given = dict(self.manifest.sampling or {})
+        given["logit_bias"] = {int(token): bias for token, bias in given.get("logit_bias", {}).items()}
+        first = SamplingConfig(**given)
+        seed = None if first.seed is None else (first.seed + choice.index % self.manifest.n) % NUM_SEEDS
+        return replace(first, seed=seed, max_tokens=max(1, len(choice.token_ids or ())), num_candidates=0)

@@ -70,7 +70,7 @@ class Model(Answer):
     parts: dict[str, list[str]] = Field(description="Parts of experts of MoDE, which a request can switch on and off.")
     colour_numbers: dict[str, int] = Field({}, description="Colour of each member, the same in every chart.")
     aliases: list[str] = Field([], description="Other names that mean it now, such as law@production.")
-    marks: dict[str, str] = Field({}, description="Characters that stand for each member beside its colour.")
+    marks: dict[str, str] = Field({}, description="Characters that stand for each member, next to its colour.")
 
 
 class ModelList(Answer):

@@ -11,17 +11,16 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.registry import method_of
 from engine.text.dataset_source import DatasetSource
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import num_counted_tokens, perplexity
-from workbench.exports.old_masks import MASK_RULE, is_of_first_rule
-from workbench.registry.experts import IMPORTED, domains_of, parameters_of
+from workbench.registry.experts import IMPORTED, domains_of, expert_row, parameters_of
 from workbench.registry.reports import list_reports
 from workbench.registry.reproducible import reproducible_from
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.specs.base import hub_origin
+from workbench.store.storage import Storage
 
 _DATASET = "data set "  # begins the source of a corpus that was downloaded
 _NO_OPTIONS = ("domains", "full_model", IMPORTED)  # of an expert's config: named elsewhere, or a path of this machine
@@ -104,7 +103,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
             if report.findings.get("sentence")
         ),
         code_version=row.code_version,
-        is_seed=row.method == BARE_SEED.name,
+        is_seed=method.is_seed,
         is_imported=IMPORTED in row.config,
         reproducible_from=reproducible_from(session, row),
         total_parameters=parameters.total if (parameters := parameters_of(row)) else None,
@@ -119,7 +118,7 @@ def _domain(row: Domain) -> DomainFacts:
 
 
 def _options(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values of the training's options; lists of texts and experts are no options."""
+    """Names and values of the training's options; lists of texts and experts are not options."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _options(value, f"{prefix}{name}.")
@@ -143,3 +142,37 @@ def _scores(session: Session, row: Expert) -> Iterator[Score]:
     newest = {(one.domain.name, one.split): one for one in session.scalars(query) if one.num_tokens}
     for (domain, split), one in sorted(newest.items()):
         yield Score(domain, split, num_counted_tokens(one), perplexity(one))
+
+
+MASK_RULE = "mask_rule"  # in an expert's config: the rule of its training on conversations
+OLD_MASKS = (
+    "Its answers were masked by the first rule, which differs for this chat template: ends of answers were left out of "
+    "the loss, or words of users were in it. Train it again to have it by the present rule."
+)
+
+
+def is_of_first_rule(session: Session, row: Expert) -> bool:
+    """Whether it was trained on conversations before the rule was written down."""
+    if MASK_RULE in row.config or "num_steps" not in row.config:
+        return row.config.get(MASK_RULE) == 1
+    formats = session.scalars(select(Domain.format).where(Domain.name.in_(domains_of(row))))
+    return "chat" in set(formats)
+
+
+def old_masks(session: Session, storage: Storage, name: str) -> str:
+    """What an expert's card says where the first rule masked otherwise than the present one; else empty."""
+    from engine.errors import EngineError
+    from engine.text.chat.own_template import template_folder
+    from engine.text.chat.template import load_chat_template
+    from engine.text.tokenizer import load_tokenizer
+
+    row = expert_row(session, name)
+    if not is_of_first_rule(session, row):
+        return ""
+    try:
+        base = storage.path(row.base_id)
+        template = load_chat_template(template_folder(base, storage.path(row.artifact_id)))
+        is_other = template is not None and template.masks_changed(load_tokenizer(base))
+    except EngineError:  # of files that are gone nothing can be said
+        return ""
+    return OLD_MASKS if is_other else ""

@@ -99,68 +99,69 @@ def _body(facts: CardFacts) -> Iterator[str]:
         yield from _seed_model(facts.experts[0])
 
 
-def _seed_model(one: ExpertFacts) -> Iterator[str]:
-    if one.seed_on_hub:
-        yield f"SEED_MODEL is {plain(one.seed_on_hub)}, the seed model on the hub."
+def _seed_model(expert: ExpertFacts) -> Iterator[str]:
+    if expert.seed_on_hub:
+        yield f"SEED_MODEL is {plain(expert.seed_on_hub)}, the seed model on the hub."
         return
     yield (
-        f"SEED_MODEL is the folder of the seed model {plain(one.seed)}, which is not on the hub: ask whoever gave "
-        f"you the adapter. PEFT looks for it in the folder `{one.base_model}` where the program runs. The metadata of "
-        "adapter_model.safetensors has the SHA-256 of its weights."
+        f"SEED_MODEL is the folder of the seed model {plain(expert.seed)}, which is not on the hub: ask whoever gave "
+        f"you the adapter. PEFT looks for it in the folder `{expert.base_model}` where the program runs. The metadata "
+        "of adapter_model.safetensors has the SHA-256 of its weights."
     )
 
 
 def _how_it_was_made(facts: CardFacts) -> Iterator[str]:
     if facts.is_single:
-        one = facts.experts[0]
-        yield _what_it_is(one)
+        expert = facts.experts[0]
+        yield _what_it_is(expert)
     else:
         yield plain(facts.made_by)
         yield ""
         rows = zip(facts.experts, facts.weights, strict=True)
         yield from _table(
-            ("Expert", "Method", "Weight"), ((one.name, one.method_title, f"{weight:.6g}") for one, weight in rows)
+            ("Expert", "Method", "Weight"),
+            ((expert.name, expert.method_title, f"{weight:.6g}") for expert, weight in rows),
         )
         yield ""
-        yield "The merged model was not scored; perplexities below are those of its experts by themselves."
+        yield "The merged model was not scored; perplexities below are those of its single experts."
     yield ""
-    for one in facts.experts:
-        yield f"- {plain(one.name)}: {', '.join(_origin(one))}"
-        if one.reproducible_from:
-            yield f"  Its weights are reproducible from {plain(one.reproducible_from)}"
+    for expert in facts.experts:
+        yield f"- {plain(expert.name)}: {', '.join(_origin(expert))}"
+        if expert.reproducible_from:
+            yield f"  Its weights are reproducible from {plain(expert.reproducible_from)}"
     yield ""
 
 
-def _what_it_is(one: ExpertFacts) -> str:
-    if one.is_seed:
-        return f"The seed model {plain(one.seed)} as it is: no expert, and nothing of it was trained here."
-    paper = f" ({plain(one.paper)})" if one.paper else ""
-    trained = ", ".join(plain(name) for name in (*(d.name for d in one.domains), *one.unknown_domains))
-    if one.is_imported and not trained:
-        return f"An expert by the method {plain(one.method_title)}{paper}, trained elsewhere and imported here."
-    return f"An expert by the method {plain(one.method_title)}{paper}" + (
+def _what_it_is(expert: ExpertFacts) -> str:
+    if expert.is_seed:
+        return f"The seed model {plain(expert.seed)} as it is: no expert, and nothing of it was trained here."
+    paper = f" ({plain(expert.paper)})" if expert.paper else ""
+    trained = ", ".join(plain(name) for name in (*(d.name for d in expert.domains), *expert.unknown_domains))
+    if expert.is_imported and not trained:
+        return f"An expert by the method {plain(expert.method_title)}{paper}, trained elsewhere and imported here."
+    return f"An expert by the method {plain(expert.method_title)}{paper}" + (
         f", trained on: {trained}." if trained else "."
     )
 
 
-def _origin(one: ExpertFacts) -> Iterator[str]:
-    seed = plain(one.seed) if one.seed else "not recorded"
-    yield f"seed model {seed}" + (f" ({plain(one.seed_on_hub)} on the hub)" if one.seed_on_hub else "")
-    if one.parent:
-        yield f"trained from a copy of {plain(one.parent)}"
-    if one.total_parameters is not None:
-        yield f"{one.total_parameters:,} parameters with its base"
-    yield f"{one.num_parameters:,} parameters of its own"
-    if one.code_version:
-        yield f"made with Expert Workbench {plain(one.code_version)}"
+def _origin(expert: ExpertFacts) -> Iterator[str]:
+    seed = plain(expert.seed) if expert.seed else "not recorded"
+    yield f"seed model {seed}" + (f" ({plain(expert.seed_on_hub)} on the hub)" if expert.seed_on_hub else "")
+    if expert.parent:
+        yield f"trained from a copy of {plain(expert.parent)}"
+    if expert.total_parameters is not None:
+        yield f"{expert.total_parameters:,} parameters with its base"
+    yield f"{expert.num_parameters:,} parameters of its own"
+    if expert.code_version:
+        yield f"made with Expert Workbench {plain(expert.code_version)}"
 
 
 def _options(facts: CardFacts) -> Iterator[str]:
-    for one in facts.experts:
-        if one.options:
-            yield f"## Training options{'' if facts.is_single else f' of {plain(one.name)}'}"
+    for expert in facts.experts:
+        if expert.options:
+            yield f"## Training options{'' if facts.is_single else f' of {plain(expert.name)}'}"
             yield ""
-            yield from _table(("Option", "Value"), one.options)
+            yield from _table(("Option", "Value"), expert.options)
             yield ""
 
 
@@ -198,7 +199,7 @@ def _scores(facts: CardFacts) -> Iterator[str]:
 
 
 def _certificates(facts: CardFacts) -> Iterator[str]:
-    lines = [(one.name, words) for one in facts.experts for words in one.certificates]
+    lines = [(expert.name, words) for expert in facts.experts for words in expert.certificates]
     if lines:
         yield "## Certificates and reports"
         yield ""

@@ -34,7 +34,7 @@ class ServedAdapter(Answer):
     folder: str
 
 
-class Server(Answer):
+class VllmServer(Answer):
     """A process of vLLM with one model, and adapters of it."""
 
     model: str
@@ -55,7 +55,7 @@ class ServeConfig(Answer):
     """The processes that serve the experts of a mixture, each expert under its own name."""
 
     mixture: str
-    servers: list[Server]
+    servers: list[VllmServer]
     left_out: list[LeftOut]
     lost: str = Field(description="What of the mixture is not served.")
 
@@ -73,9 +73,9 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes
 def write_serve_config(session: Session, storage: Storage, mixture: str, folder: Path) -> ServeConfig:
     """Writes the script and the same as JSON into a new folder. The script exports the weights when it is run.
 
-    Needs a session that writes: a seed model with adapters becomes an expert, too.
+    Needs a session that writes: a seed model with adapters also becomes an expert.
 
-    Raises NotFoundError, and BadSpecError for a folder that exists and a mixture of which vLLM can serve nothing.
+    Raises NotFoundError, and BadSpecError for a folder that exists, and for a mixture with nothing that vLLM can serve.
     """
     if complaints := output_complaints(str(folder), "folder"):
         raise BadSpecError(complaints)
@@ -84,7 +84,7 @@ def write_serve_config(session: Session, storage: Storage, mixture: str, folder:
         because = " ".join(f"“{one.expert}” {one.because}." for one in config.left_out)
         raise BadSpecError([f"vLLM can serve no expert of “{mixture}”. {because}".strip()])
     for server in config.servers:
-        expert_or_seed(session, server.model)  # a seed model can be exported when it is an expert, too
+        expert_or_seed(session, server.model)  # only then can a seed model be exported
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(json.dumps(config.model_dump(), indent=2) + "\n", encoding="utf-8")
     (folder / SCRIPT).write_text(_script(config), encoding="utf-8")
@@ -93,18 +93,20 @@ def write_serve_config(session: Session, storage: Storage, mixture: str, folder:
 
 def serve_config(storage: Storage, mixture: str, experts: Sequence[Expert], folder: Path) -> ServeConfig:
     """One server for each model, and for each seed model with all of its adapters."""
-    left_out = [(one, _why_not(storage, one)) for one in experts]
-    servable = [one for one, because in left_out if not because]
+    left_out = [(expert, _why_not(storage, expert)) for expert in experts]
+    servable = [expert for expert, because in left_out if not because]
     adapters: dict[str, list[Expert]] = {}
-    for one in servable:
-        if method_of(one.method).is_adapter and one.seed is not None:
-            adapters.setdefault(f"{SEED}{one.seed.name}", []).append(one)
-    full_models = [one.name for one in servable if not method_of(one.method).is_adapter and one.name not in adapters]
+    for expert in servable:
+        if method_of(expert.method).is_adapter and expert.seed is not None:
+            adapters.setdefault(f"{SEED}{expert.seed.name}", []).append(expert)
+    full_models = [
+        expert.name for expert in servable if not method_of(expert.method).is_adapter and expert.name not in adapters
+    ]
     models = [(name, adapters.get(name, [])) for name in [*adapters, *full_models]]
     return ServeConfig(
         mixture=mixture,
         servers=[_server(storage, folder, number, len(models), *model) for number, model in enumerate(models)],
-        left_out=[LeftOut(expert=one.name, because=because) for one, because in left_out if because],
+        left_out=[LeftOut(expert=expert.name, because=because) for expert, because in left_out if because],
         lost=LOST,
     )
 
@@ -112,7 +114,7 @@ def serve_config(storage: Storage, mixture: str, experts: Sequence[Expert], fold
 def _why_not(storage: Storage, expert: Expert) -> str:
     method = method_of(expert.method)
     if method.no_decoder_because:
-        return f"is no plain decoder: it {method.no_decoder_because}"
+        return f"is not a plain decoder: it {method.no_decoder_because}"
     if method.is_adapter and expert.seed is None:
         return "is an adapter whose seed model is deleted"
     if method.is_adapter and _rank(storage, expert) > _RANKS[-1]:
@@ -132,7 +134,7 @@ def _rank(storage: Storage, expert: Expert) -> int:
 
 def _server(
     storage: Storage, folder: Path, number: int, num_servers: int, model: str, adapters: Sequence[Expert]
-) -> Server:
+) -> VllmServer:
     port, path = _FIRST_PORT + number, _place(folder, model)
     served = [ServedAdapter(name=one.name, folder=_place(folder, one.name)) for one in adapters]
     command = ["vllm", "serve", path, "--served-model-name", model, "--port", str(port)]
@@ -143,7 +145,7 @@ def _server(
         allowed = min(one for one in _RANKS if one >= rank)
         command += ["--enable-lora", "--max-loras", str(len(adapters)), "--max-lora-rank", str(allowed)]
         command += ["--lora-modules", *(f"{one.name}={one.folder}" for one in served)]
-    return Server(model=model, folder=path, port=port, adapters=served, command=command)
+    return VllmServer(model=model, folder=path, port=port, adapters=served, command=command)
 
 
 def _place(folder: Path, name: str) -> str:

@@ -13,13 +13,13 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from workbench.formatting.chart_label import full_label, label
+from workbench.formatting.number_format import full_label, label
 from workbench.formatting.palette import BASELINE_DASH, GREY, Look
 
 HEIGHT = 272  # pixels
 HEAT = ("#f3ead9", "#b5d6da", "#6aaebf", "#2b7a9b", "#12507a")  # ordered values, from worse to better
 ACCENT = "#2b8aa8"  # what is read against a grey baseline, and is neither an expert nor a domain
-FRAME = "#b0521c"  # around a cell that is no expert's own
+FRAME = "#b0521c"  # around a cell that is not an expert's own
 _GRID = "rgba(138, 134, 127, 0.2)"  # on both themes
 _IN_LEGEND = 24  # characters of a name in a legend, which has a row for each where one is longer
 _MOST_NAMES = 6  # at line ends: of more series there is a legend
@@ -85,7 +85,7 @@ def fill_of(looks: Sequence[Look]) -> Mapping[str, Any]:
 
 
 def named(name: str, says: str = "%{x}: %{y:.4g}") -> Mapping[str, str]:
-    """A trace's name: short in the legend, whole where the mouse is, beside what it says of a point."""
+    """A trace's name: short in the legend, in full where the mouse is, with what it says of a point."""
     return {
         "name": label(name, _IN_LEGEND),
         "meta": full_label(name),

@@ -1,10 +1,8 @@
-"""The one form of numbers for people, on pages, in the terminal and in reports: units after a space, a real minus sign.
-
-What programs read (JSON, CSV, the API) stays plain.
-"""
+"""Numbers and names as text: one format for all pages, and labels of charts."""
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 
@@ -83,3 +81,24 @@ def amount(value: float | None, unit: str = "") -> str:
         value, place = value / 1000, place + 1
     digits = number(value, 0 if not place or (place == 1 and not unit) else 1)
     return f"{digits} {prefixes[place]}{unit}".rstrip()
+
+
+_FULL = 300  # characters of a name where the mouse is: longer ones would leave the window
+
+
+def label(name: object, limit: int = 40) -> str:
+    """A name as Plotly shows it unchanged, shortened to `limit` characters."""
+    return html.escape(shorten(str(name), limit), quote=False)
+
+
+def full_label(name: object) -> str:
+    """A name as Plotly shows it unchanged, for what it says where the mouse is."""
+    return label(name, _FULL)
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text, its middle left out where it is longer: names of one family differ at their end as often as before."""
+    if len(text) <= limit:
+        return text
+    end = (limit - 1) // 2
+    return f"{text[: limit - 1 - end]}…{text[len(text) - end :]}"

@@ -1,6 +1,6 @@
 """Checks a workbench: hashes every artifact again, and names what depends on those that are damaged or missing.
 
-The rows are read first, in one short transaction, and again for each fault: what was deleted meanwhile is no fault.
+The rows are read first, in one short transaction, and again for each fault: what was deleted meanwhile is not a fault.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from sqlalchemy import or_, select, text
+from sqlalchemy import Select, or_, select, text
 from sqlalchemy.orm import Session
 
 from engine.errors import DamagedFileError, Problem
@@ -130,16 +130,17 @@ def _registry_faults(session: Session) -> list[str]:
 
 def dependents(session: Session, artifact_id: str) -> Iterator[Dependent]:
     """What cannot be used without this artifact: its own rows, and experts and mixtures that need them."""
-    owners: tuple[tuple[Thing, type[Domain | SeedModel | Clustering]], ...] = (
-        ("domain", Domain),
-        ("seed model", SeedModel),
-        ("clustering", Clustering),
-    )
-    for thing, table in owners:
-        for name in session.scalars(select(table.name).where(table.artifact_id == artifact_id)):
+    of_artifact = or_(Expert.artifact_id == artifact_id, Expert.base_id == artifact_id)
+    names: dict[Thing, Select[str]] = {
+        "domain": select(Domain.name).where(Domain.artifact_id == artifact_id),
+        "seed model": select(SeedModel.name).where(SeedModel.artifact_id == artifact_id),
+        "clustering": select(Clustering.name).where(Clustering.artifact_id == artifact_id),
+        "report": select(Report.title).where(Report.artifact_id == artifact_id),
+        "expert": select(Expert.name).where(of_artifact),
+    }
+    for thing, statement in names.items():
+        for name in session.scalars(statement):
             yield Dependent(thing=thing, name=name)
-    for title in session.scalars(select(Report.title).where(Report.artifact_id == artifact_id)):
-        yield Dependent(thing="report", name=title)
     for expert, domain, split in session.execute(
         select(Expert.name, Domain.name, Evaluation.split)
         .select_from(Evaluation)
@@ -148,9 +149,6 @@ def dependents(session: Session, artifact_id: str) -> Iterator[Dependent]:
         .where(Evaluation.artifact_id == artifact_id)
     ):
         yield Dependent(thing="evaluation", name=f"{expert} on {domain} ({split})")
-    of_artifact = or_(Expert.artifact_id == artifact_id, Expert.base_id == artifact_id)
-    for name in session.scalars(select(Expert.name).where(of_artifact)):
-        yield Dependent(thing="expert", name=name)
     members = select(Mixture.name).join(MixtureMember).join(MixtureMember.expert).where(of_artifact)
     for name in {*session.scalars(members), *_weighed_by(session, artifact_id)}:
         yield Dependent(thing="mixture", name=name)

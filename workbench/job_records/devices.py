@@ -129,8 +129,8 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.number, Device.uuid)
     rows = list(session.scalars(for_update(_in_pool(session, pool).order_by(Device.uuid, Device.host))))
     ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
-    held, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
-    chosen = placed({uuid: _free_share(held.get(uuid, ())) for uuid in ranked if uuid in own}, need)
+    held, own = _leases_by_gpu(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
+    chosen = choose_gpus({uuid: _free_share(held.get(uuid, ())) for uuid in ranked if uuid in own}, need)
     if not chosen:
         raise DevicesBusyError(need.count, sum(is_free(_free_share(held.get(uuid, ()))) for uuid in own), need.share)
     for uuid in chosen:
@@ -143,7 +143,7 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     return [_gpu(own[uuid]) for uuid in chosen]
 
 
-def placed(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
+def choose_gpus(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
     """The GPUs that a job with this need takes of those, by how much of each is free; empty if it does not fit.
 
     A share goes to the GPU that is used most, so that others stay whole; without a difference to the first.
@@ -172,7 +172,7 @@ def num_there(session: Session, pool: DevicePool) -> int:
 def free_of(session: Session, pool: DevicePool) -> tuple[dict[str, float], set[str]]:
     """How much of each GPU of a pool is free, by UUID, and the ids of the jobs that have leased the rest."""
     rows = session.scalars(_in_pool(session, pool).order_by(Device.number, Device.uuid)).all()
-    held = _held(session, rows)
+    held = _leases_by_gpu(session, rows)
     holders = {job.id for leased in held.values() for job, _ in leased}
     return {row.uuid: _free_share(held.get(row.uuid, ())) for row in rows if row.host == pool.host}, holders
 
@@ -188,7 +188,7 @@ def _in_pool(session: Session, pool: DevicePool) -> Select[Device]:
 _Leased = tuple[Job, float]  # a job and its share of a GPU
 
 
-def _held(session: Session, rows: Iterable[Device]) -> dict[str, list[_Leased]]:
+def _leases_by_gpu(session: Session, rows: Iterable[Device]) -> dict[str, list[_Leased]]:
     """The jobs that have leased these devices, each with its share, by UUID."""
     rows = list(rows)
     uuids = {row.uuid for row in rows}
@@ -234,14 +234,14 @@ def list_devices(session: Session) -> list[DeviceCard]:
     now = database_clock.now(session)
     rows = session.scalars(select(Device).execution_options(populate_existing=True)).all()
     tenants = session.scalars(select(DeviceTenant).where(DeviceTenant.seen_until > now)).all()
-    held = _held(session, rows)
+    held = _leases_by_gpu(session, rows)
     cards = [_card(row, now, held.get(row.uuid, ()), tenants) for row in rows]
     return sorted(cards, key=lambda card: (card.host, len(card.number), card.number))
 
 
 def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[DeviceTenant]) -> DeviceCard:
     here = [one for one in tenants if one.uuid == row.uuid]
-    return DeviceCard.of_row(
+    return DeviceCard.from_fields(
         row,
         is_there=row.seen_until > now,
         holders=[DeviceHolder(job_id=job.id, title=job.title, share=share) for job, share in sorted(held, key=_title)],
@@ -263,25 +263,25 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     if not need.count:
         return ""
     if not there and (lost := [f"{device.host}/{device.number}" for device in devices if device.is_lost]):
-        return f"Waits for {_wanted(need)}: {_lost(lost)}. Check with nvidia-smi, then restart the worker."
+        return f"Waits for {_need_text(need)}: {_lost_text(lost)}. Check with nvidia-smi, then restart the worker."
     if not there and not need.is_required:
         return ""
     if need.count > largest:
         return _too_many(need, largest)
-    if any(placed({device.uuid: device.free_share for device in own}, need) for own in totals.values()):
+    if any(choose_gpus({device.uuid: device.free_share for device in own}, need) for own in totals.values()):
         return ""
     taken = [device for device in there if device.holders]
     titles = list(dict.fromkeys(holder.title for device in taken for holder in device.holders))
     by = " and ".join(f"“{title}”" for title in titles[:2]) + (f" and {len(titles) - 2} more" if titles[2:] else "")
     verb = "is" if len(taken) == 1 else "are"
-    return f"Waits for {_wanted(need)}: {len(taken)} of {len(there)} {verb} in use by {by}."
+    return f"Waits for {_need_text(need)}: {len(taken)} of {len(there)} {verb} in use by {by}."
 
 
-def _lost(names: Sequence[str]) -> str:
+def _lost_text(names: Sequence[str]) -> str:
     return f"{' and '.join(names)} cannot be used any more"
 
 
-def _wanted(need: DeviceNeed) -> str:
+def _need_text(need: DeviceNeed) -> str:
     if need.share < 1:
         return f"{need.share:g} of a GPU"
     return "a GPU" if need.count == 1 else f"{need.count} GPUs of one worker"

@@ -28,8 +28,8 @@ def cards_of(session: Session, jobs: Sequence[Job]) -> list[JobCard]:
     now = database_clock.now(session)
     after: dict[str, list[str]] = {job.id: [] for job in jobs}
     statement = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
-    for one in session.scalars(statement.order_by(JobDependency.after_id)):
-        after[one.job_id].append(one.after_id)
+    for dependency in session.scalars(statement.order_by(JobDependency.after_id)):
+        after[dependency.job_id].append(dependency.after_id)
     gpus, devices = _gpus(session, jobs)
     reasons = _reasons(session, [job for job in jobs if job.state == "queued"], devices)
     return [_card(job, now, after=after[job.id], gpus=gpus[job.id], waits_for=reasons.get(job.id, "")) for job in jobs]
@@ -39,11 +39,11 @@ def _gpus(session: Session, jobs: Sequence[Job]) -> tuple[dict[str, list[str]], 
     """The GPUs that each job has leased, by id, and all that there are where a job may wait for one."""
     leased: dict[str, list[str]] = {job.id: [] for job in jobs}
     devices = list_devices(session) if any(job.state in ACTIVE for job in jobs) else []
-    for one in devices:
-        for holder in one.holders:
+    for device in devices:
+        for holder in device.holders:
             if holder.job_id in leased:
                 part = "" if holder.share == 1 else f" ({holder.share:g} of it)"
-                leased[holder.job_id].append(f"{one.host}/{one.number}{part}")
+                leased[holder.job_id].append(f"{device.host}/{device.number}{part}")
     return leased, devices
 
 
@@ -77,10 +77,10 @@ def _dependency_reasons(session: Session, queued: Sequence[str]) -> dict[str, st
     titles: dict[str, list[str]] = {}
     for job_id, title in session.execute(statement.order_by(Job.created_at, Job.id)):
         titles.setdefault(job_id, []).append(title)
-    return {job_id: f"Waits for {_quoted(names)}." for job_id, names in titles.items()}
+    return {job_id: f"Waits for {_quote_titles(names)}." for job_id, names in titles.items()}
 
 
-def _quoted(titles: Sequence[str]) -> str:
+def _quote_titles(titles: Sequence[str]) -> str:
     more = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
     return ", ".join(f"“{title}”" for title in titles[:3]) + more
 
@@ -94,4 +94,4 @@ def _upload_hosts(session: Session, queued: list[Job]) -> dict[str, str]:
 
 
 def _card(job: Job, now: float, **computed: Any) -> JobCard:
-    return JobCard.of_row(job, state="interrupted" if is_expired(job, now) else job.state, **computed)
+    return JobCard.from_fields(job, state="interrupted" if is_expired(job, now) else job.state, **computed)

@@ -109,17 +109,17 @@ def retry(session: Session, job_id: str) -> None:
     job = _row(session, job_id, lock=True)
     if job.state not in UNSUCCESSFUL:
         raise _wrong_state(job, "failed or cancelled", "to retry it")
-    if before := _failed_before(session, job_id):
+    if before := _titles_failed_before(session, job_id):
         raise JobError(
             f"The job depends on “{before[0]}”, which has not succeeded.",
             f"Retry “{before[0]}” first.",
         )
     audit.record(session, "retry", job.kind, job.title)
     _queue_again(session, job, "Retried.")
-    for one in _ended_in_the_queue(session, job_id):
-        is_queued = _row(session, one).state == "queued"  # through another job that waited for this one
-        if not is_queued and not _failed_before(session, one):
-            retry(session, one)
+    for waiting_id in _ids_ended_in_queue(session, job_id):
+        is_queued = _row(session, waiting_id).state == "queued"  # through another job that waited for this one
+        if not is_queued and not _titles_failed_before(session, waiting_id):
+            retry(session, waiting_id)
 
 
 def set_priority(session: Session, job_id: str, priority: int) -> None:
@@ -189,12 +189,12 @@ def _queue_again(session: Session, job: Job, message: str) -> None:
     end_waiting(session)
 
 
-def _failed_before(session: Session, job_id: str) -> list[str]:
+def _titles_failed_before(session: Session, job_id: str) -> list[str]:
     statement = select(Job.title).join(JobDependency, JobDependency.after_id == Job.id)
     return list(session.scalars(statement.where(JobDependency.job_id == job_id, Job.state.in_(UNSUCCESSFUL))))
 
 
-def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
+def _ids_ended_in_queue(session: Session, job_id: str) -> list[str]:
     statement = select(Job.id).join(JobDependency, JobDependency.job_id == Job.id)
     # A job that a user cancelled has no error.
     with_another = or_(Job.state == "failed", and_(Job.state == "cancelled", Job.error != ""))
@@ -304,22 +304,22 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     """The events of a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
-    return [EventCard.of_row(one) for one in rows]
+    return [EventCard.from_fields(one) for one in rows]
 
 
 def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
     """The newest event of a job that has this kind."""
     statement = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.kind == kind)
     event = session.scalar(statement.order_by(JobEvent.id.desc()).limit(1))
-    return EventCard.of_row(event) if event else None
+    return EventCard.from_fields(event) if event else None
 
 
-def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
+def metrics(session: Session, job_id: str, name: str | None = None) -> list[MetricPoint]:
     """The metrics of a job, by name and step."""
     _row(session, job_id)
-    columns = select(Metric.name, Metric.step, Metric.value)  # a million points are no objects of the session
-    statement = columns.where(Metric.job_id == job_id, Metric.step > after_step)
+    columns = select(Metric.name, Metric.step, Metric.value)  # a million points are not made objects of the session
+    statement = columns.where(Metric.job_id == job_id)
     if name is not None:
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))
-    return [MetricPoint.of_row(one) for one in rows]
+    return [MetricPoint.from_fields(one) for one in rows]

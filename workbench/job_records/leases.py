@@ -59,7 +59,7 @@ def renew(session: Session, job_id: str, fence: int, lease_seconds: float) -> st
     statement = _mine(job_id, fence).values(lease_until=until).returning(Job.stop_requested)
     stop_request: str | None = session.execute(without_sync(statement)).scalar_one_or_none()
     if stop_request is None:
-        raise _lost(job_id, fence)
+        raise _lease_lost(job_id, fence)
     return stop_request
 
 
@@ -175,10 +175,10 @@ def _mine(job_id: str, fence: int) -> Update:
 def _write(session: Session, job_id: str, fence: int, values: dict[str, Any]) -> None:
     statement = _mine(job_id, fence).values(**values).returning(Job.id)
     if session.execute(without_sync(statement)).scalar_one_or_none() is None:
-        raise _lost(job_id, fence)
+        raise _lease_lost(job_id, fence)
 
 
-def _lost(job_id: str, fence: int) -> LeaseLostError:
+def _lease_lost(job_id: str, fence: int) -> LeaseLostError:
     return LeaseLostError(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
 
 
@@ -286,16 +286,10 @@ def _set(job: Job, values: dict[str, Any]) -> None:
 
 
 def add_event(
-    session: Session,
-    job_id: str,
-    message: str,
-    attempt: int | None = None,
-    *,
-    kind: str | None = None,
-    data: dict[str, Any] | None = None,
+    session: Session, job_id: str, message: str, *, kind: str | None = None, data: dict[str, Any] | None = None
 ) -> None:
     """Adds an event to a job's history: a message for people; `kind` and `data` hold what the code reads."""
     session.flush()
-    now_at: Any = attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
-    event = insert(JobEvent).values(job_id=job_id, at=database_clock.now(session), attempt=now_at)
+    attempt = select(Job.attempt).where(Job.id == job_id).scalar_subquery()
+    event = insert(JobEvent).values(job_id=job_id, at=database_clock.now(session), attempt=attempt)
     session.execute(event.values(message=plain(message), kind=kind, data=data))

@@ -65,7 +65,7 @@ class RegistryForecast:
     def validate(self, spec: Spec) -> None:
         """Raises BadSpecError with all complaints of `validate_against_registry`."""
         kind = kind_of(spec)
-        taken = self._taken(kind, spec)
+        taken = self._taken_names(kind, spec)
         complaints = [*taken, *self._unknown(kind, spec)]
         if (path := kind.reads(spec)) and not os.path.exists(path):
             complaints.append(f"There is no file or folder at {printable(path)}.")
@@ -78,7 +78,7 @@ class RegistryForecast:
         if complaints:
             raise BadSpecError(complaints)
 
-    def _taken(self, kind: Kind[Spec], spec: Spec) -> list[str]:
+    def _taken_names(self, kind: Kind[Spec], spec: Spec) -> list[str]:
         things = sorted(set(kind.creates(spec)))
         taken = [] if kind.may_replace(spec) else [thing for thing in things if self.holds(thing)]
         complaints = [NameTakenError(*thing).problem for thing in taken]
@@ -88,7 +88,7 @@ class RegistryForecast:
 
     def _unknown(self, kind: Kind[Spec], spec: Spec) -> list[str]:
         return [
-            str(NotFoundError(what, name, _known(self._session, what, self._coming)))
+            str(NotFoundError(what, name, _known_names(self._session, what, self._coming)))
             for what, name in dict.fromkeys(kind.requires(spec))
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain)
         ]
@@ -99,7 +99,7 @@ def without_aliases(session: Session, spec: Spec) -> Spec:
     required = [name for what, name in kind_of(spec).requires(spec) if what in ("expert", "mixture")]
     meant = {name: model_name(session, name) for name in required if ALIAS_SIGN in name}
     given = spec.model_dump(mode="json")
-    fields = {name: _replaced(value, meant) for name, value in given.items()}
+    fields = {name: _replace_names(value, meant) for name, value in given.items()}
     return parse_spec(fields) if fields != given else spec
 
 
@@ -115,9 +115,9 @@ def advice_on(session: Session, spec: Spec) -> list[str]:
     return [] if kind.advice is None else kind.advice(session, spec)
 
 
-def _replaced(value: Any, meant: Mapping[str, str]) -> Any:
+def _replace_names(value: Any, meant: Mapping[str, str]) -> Any:
     if isinstance(value, list):
-        return [_replaced(one, meant) for one in value]
+        return [_replace_names(one, meant) for one in value]
     return meant.get(value, value) if isinstance(value, str) else value
 
 
@@ -136,7 +136,7 @@ def _exists(session: Session, thing: RegistryObject) -> bool:
     return session.scalar(select(table.id).where(table.name == thing[1])) is not None
 
 
-def _known(session: Session, what: What, coming: Iterable[RegistryObject]) -> list[str]:
+def _known_names(session: Session, what: What, coming: Iterable[RegistryObject]) -> list[str]:
     table = TABLES[what]
     names = session.scalars(select(table.name).order_by(table.name).limit(20)).all()
     return [*names, *(name for other, name in coming if other == what)]

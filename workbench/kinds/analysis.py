@@ -46,9 +46,16 @@ class Evaluate(Spec):
         return self
 
 
+def _scores_sentence(result: Result) -> str:
+    """The stored sentence; of results from before there was one, how many scores were made."""
+    made = f"{pluralize(result['scored'], 'pair')} of expert and domain scored."
+    return str(result.get("sentence") or f"{made} {result.get('calibration', '')}".strip())
+
+
 EVALUATE = Kind(
     spec=Evaluate,
     title="Evaluate",
+    first_step="evaluations",
     creates=nothing,
     requires=lambda spec: [
         ("mixture", spec.mixture),
@@ -58,6 +65,11 @@ EVALUATE = Kind(
     reads=no_path,
     empty_means_all_domains=True,
     uses_gpu=True,
+    command="evaluate run MIXTURE",
+    sentence=_scores_sentence,
+    link=ResultLink(
+        "specialization", "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}
+    ),
 )
 
 
@@ -121,6 +133,8 @@ CLASSIFY = Kind(
     requires=lambda spec: [("mixture", spec.mixture), *named("expert", *spec.experts)],
     reads=lambda spec: spec.path,
     uses_gpu=True,
+    command="evaluate classify MIXTURE PATH",
+    link=ResultLink("reports", "See the report", lambda result: {"reports.chosen": result["report"]}),
 )
 
 

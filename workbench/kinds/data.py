@@ -56,7 +56,7 @@ class ImportCorpus(Spec):
         "text",
         title="Text, or conversations",
         description="text, or chat: conversations (messages, conversations, prompt and completion, or instruction "
-        "and output), of which only the answers count.",
+        "and output); only their answers count.",
     )
     text_field: str = Field("text", description="Field or column that holds the text.")
     domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
@@ -99,7 +99,7 @@ class ImportCorpus(Spec):
         if sum(map(bool, (self.path, self.dataset, self.local_source))) != 1:
             raise ValueError("give exactly one of path, dataset and local_source")
         if (name := DatasetSource.parse(self.dataset).place) in dataset_formats():
-            raise ValueError(f"dataset must be the name of a data set, but {name} is a kind of file: give its path")
+            raise ValueError(f"{name} is a kind of file, not the name of a data set: give its path")
         if self.dataset_split != "train" and self.local_source:
             raise ValueError("only a data set has a split to choose: text of this machine is split here")
         if self.leave_out and self.format != "chat":
@@ -126,6 +126,7 @@ IMPORT_CORPUS = Kind(
     creates=lambda spec: [("corpus", spec.name), *named("domain", None if spec.domain_field else spec.name)],
     requires=nothing,
     reads=lambda spec: spec.path,
+    first_step="domains",
     creates_unnamed_domains=lambda spec: bool(spec.domain_field),
     command="corpus add NAME PATH",
     sentence=_import_corpus_sentence,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from engine.plugins import find_plugins, missing_package
 from workbench.errors import BadSpecError
@@ -14,9 +14,8 @@ from workbench.specs.base import RegistryObject, Spec, What
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from workbench.kinds.probe import Probe
-
 GROUP = "expert_workbench.kinds"  # of entry points
+FirstStep = Literal["", "domains", "seeds", "experts", "evaluations"]
 SpecType = TypeVar("SpecType", bound=Spec)
 Result = Mapping[str, Any]  # of a job, as its runner stored it
 
@@ -70,6 +69,7 @@ class Kind(Generic[SpecType]):
     # whether its jobs compute on a GPU, where their worker has one to lease: all, or those with such a stored spec
     uses_gpu: bool | Callable[[Session, Mapping[str, Any]], bool] = False
     uses_processes: bool = False  # whether its training uses WORKBENCH_PROCESSES processes, on a GPU each
+    first_step: FirstStep = ""  # what a new workbench lacks and its jobs bring
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
     replayed: Callable[[SpecType], SpecType] | None = None  # of a training: the spec that makes the same weights again
@@ -77,7 +77,7 @@ class Kind(Generic[SpecType]):
     sentence: Callable[[Result], str] = stored_sentence  # what a result says
     link: ResultLink | None = None  # where a result is shown
     runner: str = ""  # `package.module:function`, imported when a job runs
-    screen: str = ""  # `package.module:SCREEN`, with its form and in place of the three above
+    form: str | None = ""  # `package.module:FORM`, its form on the page Train; empty: one from its spec; None: none
 
     @property
     def name(self) -> str:
@@ -124,3 +124,57 @@ def kind_named(name: object) -> Kind[Any]:
         problems = [f"kind: {shown}; choose one of {', '.join(sorted(kinds))}.", missing_package(str(name))]
         raise BadSpecError(list(filter(None, problems)))
     return kinds[name]
+
+
+_STEPS = 4  # the first is slower than the others, which are measured
+_SHORTEST = 32  # tokens of a block that is offered
+
+
+@dataclass(frozen=True)
+class Probe(Generic[SpecType]):
+    """A job as short as shows what the full one takes, and how often the full one does what the short one does."""
+
+    short: SpecType
+    num_steps: int = 0  # 0: nothing is trained, and the short job is the full one
+    num_evaluations: int = 0  # without the one before the first update
+    num_checkpoints: int = 0
+    base: RegistryObject | None = None  # where the tokenizer is: a seed model, an expert, or a mixture of one base
+    smaller: tuple[SpecType, ...] = ()  # the full job with less memory, the nearest first
+    num_processes: int = 1  # that train together; the short job is then the largest share that one of them has
+    batch_shares: float = 1.0  # sequences of the full job's batch for each of the short one's
+    domain_shares: float = 1.0  # domains of the full job for each of the short one's
+    expert_shares: float = 1.0  # and experts
+
+
+def training_probe(spec: Any, base: RegistryObject) -> Probe[Any]:
+    """The probe of a spec whose field `training` says how it is trained, from a base in the registry."""
+    training = spec.training
+    num_steps = min(_STEPS, training.num_steps)
+    # A checkpoint before the last: with patience, that one has no best weights next to it.
+    short = replace(training, num_steps=num_steps, checkpoint_every=max(1, num_steps // 2))
+    return Probe(
+        short=spec.model_copy(update={"training": short}),
+        num_steps=training.num_steps,
+        num_evaluations=-(-training.num_steps // training.evaluate_every),
+        num_checkpoints=-(-training.num_steps // training.checkpoint_every),
+        base=base,
+        smaller=tuple(_smaller(spec)),
+    )
+
+
+def _smaller(spec: Any) -> Iterator[Any]:
+    """Computes activations again, which changes no number; or halves the sequences, and afterwards the block.
+
+    Gradients of half the sequences are summed over twice the batches.
+    """
+    training = spec.training
+    if not training.activation_checkpointing:
+        yield spec.model_copy(update={"training": replace(training, activation_checkpointing=True)})
+    while training.sequences_per_domain > 1:
+        half = training.sequences_per_domain // 2
+        factor = -(-training.sequences_per_domain // half)
+        training = replace(training, sequences_per_domain=half, accumulate=training.accumulate * factor)
+        yield spec.model_copy(update={"training": training})
+    while training.block_size // 2 >= _SHORTEST:
+        training = replace(training, block_size=training.block_size // 2)
+        yield spec.model_copy(update={"training": training})

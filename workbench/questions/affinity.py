@@ -1,4 +1,4 @@
-"""Affinity of experts and domains (DEMix §4.4, figure 2): specialization ratios beside bigram overlap."""
+"""Affinity of experts and domains (DEMix §4.4, figure 2): specialization ratios and bigram overlap."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Correlation(Answer):
 
 
 class Affinity(Answer):
-    """Specialization ratios beside the overlap of domains, and their correlation."""
+    """Specialization ratios, the overlap of domains, and their correlation."""
 
     cells: list[AffinityCell]
     without_homes: Correlation | None
@@ -82,7 +82,7 @@ class AffinityRequest(Question[Affinity]):
             why_not=why_not,
             changed=sorted(named & changed),
             unmeasured=sorted(named - changed - holding),
-            unpaired=_unpaired(cells, holding),
+            unpaired=_unpaired_domains(cells, holding),
             report=reports[0].id if reports else None,
             measured_at=reports[0].created_at if reports else None,
         )
@@ -105,7 +105,7 @@ def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overl
     return newest
 
 
-def _unpaired(cells: Sequence[AffinityCell], holding: Set[str]) -> list[str]:
+def _unpaired_domains(cells: Sequence[AffinityCell], holding: Set[str]) -> list[str]:
     """Domains that were measured, but never together: `law and sea`."""
     missing = [cell for cell in cells if cell.overlap is None]
     pairs = {tuple(sorted((cell.home, cell.domain))) for cell in missing}

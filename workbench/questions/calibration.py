@@ -18,9 +18,8 @@ from engine.errors import MixtureError, ScoresError, first_of
 from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
-from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
+from workbench.analysis.scores import load_counted, load_distances, load_places, load_scores, scored_domains
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.question import Question
@@ -30,7 +29,7 @@ from workbench.registry.mixtures import create_mixture, get_mixture, save_calibr
 from workbench.requests.planning import plan
 from workbench.schema.tables import Evaluation, Expert
 from workbench.settings import Settings, get_settings
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.storage import Storage, get_storage
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
             f"The gate of “{mixture}” is “{planned.gate.kind}”, which does not use evidence.",
             f"Give it a posterior: {shell_command('mixture', 'gate', mixture, '--gate', 'posterior')}.",
         )
-    homes, scored = _scored(session, planned)
+    homes, scored = _scores_by_domain(session, planned)
     trained = sorted(set().union(*homes.values()))
     own = {domain: frozenset(i for i, e in enumerate(planned.experts) if domain in homes[e.id]) for domain in scored}
     texts = [_text(session, storage, planned, domain, rows, own[domain]) for domain, rows in scored.items()]
@@ -102,13 +101,15 @@ QUESTION = CalibrationRequest
 def missing_scores(session: Session, storage: Storage, mixture: str) -> str:
     """Why the evidence of a mixture cannot be fitted yet: too little dev text is scored. Empty where it can."""
     try:
-        _scored(session, plan(session, storage, mixture))
+        _scores_by_domain(session, plan(session, storage, mixture))
     except ScoresError as error:
         return error.problem
     return ""
 
 
-def _scored(session: Session, planned: GenerationPlan) -> tuple[dict[str, set[str]], dict[str, Sequence[Evaluation]]]:
+def _scores_by_domain(
+    session: Session, planned: GenerationPlan
+) -> tuple[dict[str, set[str]], dict[str, Sequence[Evaluation]]]:
     """The domains that trained each expert, by its id, and the dev scores of those domains."""
     homes = {expert.id: set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts}
     trained = set().union(*homes.values())
@@ -142,15 +143,15 @@ def _text(
 ) -> DevText:
     from engine.analysis.calibration import DevText
 
-    scores_EX, block_size = load(storage, evaluations)
+    scores_EX, block_size = load_scores(storage, evaluations)
     return DevText(
         domain,
         scores_EX,
         block_size,
-        places(storage, evaluations[0])[1],
+        load_places(storage, evaluations[0])[1],
         own,
         None if planned.route is None else load_distances(session, storage, planned, evaluations[0]),
-        counted(storage, evaluations[0]),
+        load_counted(storage, evaluations[0]),
     )
 
 
@@ -198,7 +199,7 @@ def make_mixture(
             proposal = calibrate_evidence(session, get_storage(settings), card.name)
     except (MixtureError, ScoresError) as error:
         return NewMixture(**dict(card), no_proposal=error.problem, next_step=error.next_step)
-    return _proposed(card, proposal, bool(calibrate), settings)
+    return _with_proposal(card, proposal, bool(calibrate), settings)
 
 
 def names_evidence(gate: Mapping[str, Any] | None) -> bool:
@@ -211,7 +212,7 @@ def can_be_calibrated(card: MixtureCard) -> bool:
     return len([one for one in card.members if one.active and one.enabled]) > 1 and EVIDENCE in card.gate
 
 
-def _proposed(card: MixtureCard, proposal: EvidenceCalibration, accept: bool, settings: Settings) -> NewMixture:
+def _with_proposal(card: MixtureCard, proposal: EvidenceCalibration, accept: bool, settings: Settings) -> NewMixture:
     if accept:
         with transaction(settings) as session:
             save_calibration(session, proposal)

@@ -19,7 +19,7 @@ from engine.errors import MixtureError, ScoresError
 from engine.loading.plan import GenerationPlan, gate_of
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import counted, load, load_distances, scored_domains
+from workbench.analysis.scores import load_counted, load_distances, load_scores, scored_domains
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.question import Question, Split
@@ -104,10 +104,9 @@ class ClusterGridRequest(Question[ClusterGrid]):
         chosen = sorted(self.temperatures or {*TEMPERATURES, gate.temperature})
         top_ks = _top_ks(len(planned.experts))
         rows = _rows(session, storage, planned, self.split, chosen, top_ks)
-        return ClusterGrid(
-            mixture=self.mixture,
+        return ClusterGrid.from_fields(
+            self,
             experts=[expert.name for expert in planned.experts],
-            split=self.split,
             temperatures=chosen,
             top_ks=top_ks,
             perplexity=_over_all(rows),
@@ -204,8 +203,8 @@ def _grid(
     from engine.mixing.cluster_gate_grid import any_gate_grid, cluster_gate_grid
 
     distances = load_distances(session, storage, planned, evaluations[0])
-    scores_EX, block_size = load(storage, evaluations)
-    counted_X = counted(storage, evaluations[0])
+    scores_EX, block_size = load_scores(storage, evaluations)
+    counted_X = load_counted(storage, evaluations[0])
     gate = planned.gate
     if planned.clusters is not None and isinstance(gate, ClusterGateConfig):
         frozen = distances.frozen(gate.freeze_after)

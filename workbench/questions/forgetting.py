@@ -15,8 +15,7 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
 from workbench.answers.base import Answer
 from workbench.questions.question import Question, Split
-from workbench.registry.experts import domains_of
-from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.registry.experts import domains_of, with_another_tokenizer
 from workbench.requests.planning import plan
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.storage import Storage
@@ -96,9 +95,7 @@ class ForgettingRequest(Question[Forgetting]):
                     change_percent=(after / before - 1) * 100,
                 )
             )
-        return Forgetting(
-            before=self.before, after=self.after, split=self.split, domains=rows, averages=_averages(rows)
-        )
+        return Forgetting.from_fields(self, domains=rows, averages=_averages(rows))
 
 
 QUESTION = ForgettingRequest

@@ -11,9 +11,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
-from workbench.analysis.scores import counted, load, mixed_perplexity, scored_domains
+from workbench.analysis.scores import load_counted, load_scores, mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
-from workbench.questions.prior_estimate import cached_prior_of
+from workbench.questions.prior_estimate import estimate_cached_prior
 from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan
@@ -96,8 +96,8 @@ class InferenceModesRequest(Question[InferenceModeComparison]):
         held_out = scored_domains(session, planned, "dev")
         rows = []
         for domain, evaluations in scored_domains(session, planned, self.split).items():
-            prior_E = cached_prior_of(storage, held_out.get(domain, ()), self.num_blocks, self.evidence)
-            scores_EX, block_size = load(storage, evaluations)
+            prior_E = estimate_cached_prior(storage, held_out.get(domain, ()), self.num_blocks, self.evidence)
+            scores_EX, block_size = load_scores(storage, evaluations)
             own = owners.index(domain) if domain in owners else None
             modes = compare(
                 scores_EX,
@@ -106,7 +106,7 @@ class InferenceModesRequest(Question[InferenceModeComparison]):
                 cached_prior_E=prior_E,
                 evidence=self.evidence,
                 newest_weight=self.newest_weight,
-                counted_X=counted(storage, evaluations[0]),
+                counted_X=load_counted(storage, evaluations[0]),
             )
             rows.append(
                 InferenceModeDomain(

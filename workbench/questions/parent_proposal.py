@@ -9,7 +9,7 @@ from engine.config import PAPER_BLOCKS, adapting_rate
 from engine.errors import ScoresError
 from engine.methods.registry import method_of
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import counted, load, most_shared_scores, shared_scores
+from workbench.analysis.scores import load_counted, load_scores, most_shared_scores, shared_scores
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Question, Split
@@ -20,10 +20,10 @@ from workbench.schema.tables import Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
 
 
-def unscored_parents(session: Session, mixture: str, domain: str, split: HeldOutSplit = "dev") -> tuple[list[str], int]:
+def unscored_parents(session: Session, mixture: str, domain: str) -> tuple[list[str], int]:
     """The possible parents that `nearest_parent` lacks a score of, and how many are scored on one text."""
     possible = _possible(mixture_row(session, mixture))
-    scored = most_shared_scores(session, possible, domain_row(session, domain).id, split, num_blocks=1)
+    scored = most_shared_scores(session, possible, domain_row(session, domain).id, "dev", num_blocks=1)
     return [one.name for one in possible if one.id not in scored], len(scored)
 
 
@@ -67,14 +67,14 @@ class NearestRequest(Question[ParentProposal]):
         """
         from engine.inference.scores import full_blocks, perplexity
         from engine.mixing.posterior import PosteriorGate, estimate_prior
-        from engine.text.eval_sample import evenly_spaced
+        from engine.text.blocks import evenly_spaced
 
         row = mixture_row(session, self.mixture)
         if not _possible(row):
             methods = " and ".join(sorted({method_of(member.expert.method).title for member in row.members}))
             raise ScoresError(
                 f"“{self.mixture}” has no expert whose copy can be trained: experts of {methods} cannot be copied.",
-                "Train an expert of its own beside the backbone: workbench train mode.",
+                "Train an expert of its own next to the backbone: workbench train mode.",
             )
         scores = _scores(session, row, self.domain, self.split)
         if scores is None:
@@ -85,18 +85,17 @@ class NearestRequest(Question[ParentProposal]):
                 "scores the text.",
             )
         experts = _possible(row)
-        scores_EX, block_size = load(storage, [scores[one.id] for one in experts])
+        scores_EX, block_size = load_scores(storage, [scores[one.id] for one in experts])
         blocks_ENT = full_blocks(scores_EX, block_size)
         chosen = evenly_spaced(blocks_ENT.shape[1], self.num_blocks)
         blocks_ENT = blocks_ENT[:, chosen]
-        counted_X = counted(storage, scores[experts[0].id])
+        counted_X = load_counted(storage, scores[experts[0].id])
         counted_NT = None if counted_X is None else full_blocks(counted_X[None], block_size)[0, chosen]
         shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
         parent = experts[shares.index(max(shares))]
         first_rate = first_of_line(parent).config.get("learning_rate")
-        return ParentProposal(
-            mixture=self.mixture,
-            domain=self.domain,
+        return ParentProposal.from_fields(
+            self,
             parent=parent.name,
             posterior=dict(zip([one.name for one in experts], shares, strict=True)),
             perplexity={
@@ -104,7 +103,6 @@ class NearestRequest(Question[ParentProposal]):
             },
             num_blocks=blocks_ENT.shape[1],
             block_size=blocks_ENT.shape[2],
-            split=self.split,
             learning_rate=None if first_rate is None else adapting_rate(first_rate),
         )
 

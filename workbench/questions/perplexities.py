@@ -11,10 +11,10 @@ from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable, perplexity, perplexity_table
 from workbench.analysis.scores import mixed_perplexities, scored_domains
 from workbench.answers.base import Answer
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.questions.question import MixtureName, Question, Split
 from workbench.requests.body import MAX_NAMED, AnyGateChange, FieldError, Names, gate_changes
 from workbench.requests.planning import plan
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import Storage
 
 
@@ -87,7 +87,7 @@ def mix_scores(
     *,
     split: HeldOutSplit = "test",
 ) -> MixedScores:
-    """Every domain's perplexity under the mixture and under each expert alone."""
+    """Every domain's perplexity under the mixture and under each single expert."""
     started = time.perf_counter()
     planned = plan(session, storage, request)
     names = [expert.name for expert in planned.experts]

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.mixing.evidence import AnyEvidence
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import load, scored_domains
+from workbench.analysis.scores import load_scores, scored_domains
 from workbench.answers.base import Answer
 from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of
@@ -86,7 +86,7 @@ class PosteriorMapRequest(Question[PosteriorMap]):
         homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
         rows, too_short = [], []
         for domain, evaluations in scored_domains(session, planned, self.split).items():
-            scores_EX, block_size = load(storage, evaluations)
+            scores_EX, block_size = load_scores(storage, evaluations)
             blocks_ENT = full_blocks(scores_EX, block_size)[:, : self.num_blocks]
             if not blocks_ENT.shape[1]:
                 too_short.append(domain)
@@ -104,14 +104,10 @@ class PosteriorMapRequest(Question[PosteriorMap]):
                     stable_after=stable_after(path_EN),
                 )
             )
-        return PosteriorMap(
+        return PosteriorMap.from_fields(
+            self,
             experts=[expert.name for expert in planned.experts],
             homes=[homes.get(expert.id, "") for expert in planned.experts],
-            split=self.split,
-            evidence=self.evidence,
-            estimate=self.estimate,
-            num_blocks=self.num_blocks,
-            newest_weight=self.newest_weight,
             domains=rows,
             too_short=too_short,
         )

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from engine.config import PAPER_BLOCKS
 from engine.errors import ScoresError
 from engine.mixing.evidence import AnyEvidence
-from workbench.analysis.scores import load, scored_domains
+from workbench.analysis.scores import load_scores, scored_domains
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Evidence, MixtureName, Question, Split
@@ -53,18 +53,11 @@ class PriorRequest(Question[EstimatedPrior]):
             )
         prior_E = _estimate(storage, evaluations, self.num_blocks, self.evidence)
         shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))
-        source = PriorSource(
-            mixture=self.mixture,
-            domain=self.domain,
-            split=self.split,
-            num_blocks=self.num_blocks,
-            block_size=evaluations[0].block_size,
-            evidence=self.evidence,
-        )
+        source = PriorSource.from_fields(self, block_size=evaluations[0].block_size)
         return EstimatedPrior(shares=shares, source=source)
 
 
-def cached_prior_of(
+def estimate_cached_prior(
     storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: AnyEvidence
 ) -> Tensor | None:
     """The prior of exactly so many blocks; None where fewer are scored."""
@@ -78,4 +71,4 @@ def _estimate(storage: Storage, evaluations: Sequence[Evaluation], num_blocks: i
     from engine.mixing.posterior import PosteriorGate, estimate_prior
 
     gate = PosteriorGate([1.0] * len(evaluations), evidence)
-    return estimate_prior(gate, full_blocks(*load(storage, evaluations)), num_blocks)
+    return estimate_prior(gate, full_blocks(*load_scores(storage, evaluations)), num_blocks)

@@ -19,7 +19,7 @@ from engine.errors import MixtureError
 from engine.mixing.evidence import AnyEvidence
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without, what_stays
-from workbench.analysis.scores import counted, load, shared_scores
+from workbench.analysis.scores import load_counted, load_scores, shared_scores
 from workbench.answers.base import Answer
 from workbench.answers.cards import ReportCard
 from workbench.errors import NotFoundError
@@ -90,7 +90,7 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class Column:
+class RemovalColumn:
     """A mixture on a domain: its perplexity, and the share of each expert (by id) in its prior."""
 
     perplexity: float
@@ -98,27 +98,22 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class RemovalRow:
     """All columns on the same tokens of one domain; `why` says what keeps one from being known."""
 
     domain: str
     num_tokens: int = 0
     block_size: int = 0
-    with_expert: Column | None = None
-    without_expert: Column | None = None
-    without_domain: Column | None = None
+    with_expert: RemovalColumn | None = None
+    without_expert: RemovalColumn | None = None
+    without_domain: RemovalColumn | None = None
     why: str = ""
 
     def answer(self) -> DomainRemoval:
         """The perplexities; None where a column is not known."""
         columns = {name: getattr(self, name) for name in COLUMNS}
-        return DomainRemoval(
-            domain=self.domain,
-            num_tokens=self.num_tokens,
-            block_size=self.block_size,
-            **{name: column.perplexity if column else None for name, column in columns.items()},
-            why=self.why,
-        )
+        known = {name: column.perplexity if column else None for name, column in columns.items()}
+        return DomainRemoval.from_fields(self, **known)
 
 
 class RemovalRequest(Question[RemovalTable]):
@@ -139,7 +134,7 @@ class RemovalRequest(Question[RemovalTable]):
     split: HeldOutSplit = Field("test", description="Which held-out part; priors are always of dev.")
 
     def answer(self, session: Session, storage: Storage) -> RemovalTable:
-        """Table 7: every expert that takes part, on its own domain; nothing is computed anew."""
+        """Table 7: every expert that takes part, on its own domain; nothing is computed again."""
         members = [expert for expert in taking_part(mixture_row(session, self.mixture)) if expert.domain is not None]
         homes = [expert.domain.name for expert in members if expert.domain is not None]
         for domain in self.retrained:
@@ -153,9 +148,7 @@ class RemovalRequest(Question[RemovalTable]):
             )
             not_removed = what_stays(session, self.mixture, expert)
             rows.append(ExpertRemoval(**row.answer().model_dump(), expert=expert.name, not_removed=not_removed))
-        return RemovalTable(
-            mixture=self.mixture, split=self.split, evidence=self.evidence, num_blocks=self.num_blocks, rows=rows
-        )
+        return RemovalTable.from_fields(self, rows=rows)
 
 
 QUESTION = RemovalRequest
@@ -194,7 +187,7 @@ def removal_row(
     block_size: int | None = None,
     evidence: AnyEvidence = "prefix",
     num_blocks: int = PAPER_BLOCKS,
-) -> Row:
+) -> RemovalRow:
     """All columns on one domain, on the longest text that was scored under all of them (of a block size, if given)."""
     domain_id, never = domain_row(session, domain).id, sides.without_domain
     why = ""
@@ -203,16 +196,16 @@ def removal_row(
         why, never = f"The retrained mixture is not scored on the same {split} text.", ()
         scored = shared_scores(session, sides.with_expert, domain_id, split, block_size)
     if scored is None:
-        return Row(domain, why=f"The {split} text is not scored under every expert that takes part.")
+        return RemovalRow(domain, why=f"The {split} text is not scored under every expert that takes part.")
     num_tokens, size = next((one.num_tokens, one.block_size) for one in scored.values())
-    columns: dict[str, Column] = {}
+    columns: dict[str, RemovalColumn] = {}
     for name, experts in zip(COLUMNS, (sides.with_expert, sides.without_expert, never), strict=True):
         priors = shared_scores(session, experts, domain_id, "dev", size, num_blocks)
         if priors is None:
             why = f"Fewer than {num_blocks} dev blocks of {size} tokens are scored under every expert that takes part."
         elif experts:
             columns[name] = _column(storage, experts, scored, priors, num_blocks, evidence)
-    return Row(domain, num_tokens, size, **columns, why=why)
+    return RemovalRow(domain, num_tokens, size, **columns, why=why)
 
 
 def removal_reports(session: Session, expert: str) -> list[ReportCard]:
@@ -227,15 +220,15 @@ def verdict(findings: Mapping[str, Any]) -> str:
     own, identity = findings["perplexity"][0], findings["identity"]
     heirs = ", ".join(f"“{name}”" for name in findings["heirs"])
     sentences = (
-        _identity_words(findings, identity),
+        _identity_sentence(findings, identity),
         f"Experts of its domain or copied from it remain: {heirs}." if heirs else "",
-        _cost_words(own),
-        _extraction_words(findings["extraction"]),
+        _cost_sentence(own),
+        _extraction_sentence(findings["extraction"]),
     )
     return " ".join(filter(None, sentences))
 
 
-def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
+def _identity_sentence(findings: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
     mixture, expert = findings["mixture"], findings["expert"]
     if identity["holds"]:
         return (
@@ -253,14 +246,14 @@ def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) ->
     )
 
 
-def _cost_words(own: Mapping[str, Any]) -> str:
+def _cost_sentence(own: Mapping[str, Any]) -> str:
     before, after, never = (own[name] for name in COLUMNS)
     rise = change(100 * (after / before - 1))
     sentences = f"Perplexity on {own['domain']} goes from {perplexity(before)} to {perplexity(after)} ({rise})"
     return f"{sentences}." if never is None else f"{sentences}; trained without the domain it is {perplexity(never)}."
 
 
-def _extraction_words(extraction: Mapping[str, Any]) -> str:
+def _extraction_sentence(extraction: Mapping[str, Any]) -> str:
     means, change = extraction["means"], extraction["changes"]["without_expert"]["match"]
     with_it, without = (percent(100 * means[name]["match"]["mean"]) for name in COLUMNS[:2])
     low, high = (number(change[bound] * 100, 1, signed=True) for bound in ("low", "high"))
@@ -279,15 +272,15 @@ def _column(
     dev: Mapping[str, Evaluation],
     num_blocks: int,
     evidence: AnyEvidence,
-) -> Column:
+) -> RemovalColumn:
     from engine.inference.scores import full_blocks, mixed_perplexity
     from engine.mixing.posterior import PosteriorGate, estimate_prior
 
     ids = [expert.id for expert in experts]
     uniform = PosteriorGate([1.0] * len(ids), evidence)
-    shares = estimate_prior(uniform, full_blocks(*load(storage, [dev[id] for id in ids])), num_blocks).tolist()
+    shares = estimate_prior(uniform, full_blocks(*load_scores(storage, [dev[id] for id in ids])), num_blocks).tolist()
     cached = PosteriorGate(shares, evidence)
     evaluations = [scored[id] for id in ids]
-    counted_X = counted(storage, evaluations[0])
-    mixed = mixed_perplexity(cached, *load(storage, evaluations), counted_X=counted_X)
-    return Column(mixed, dict(zip(ids, shares, strict=True)))
+    counted_X = load_counted(storage, evaluations[0])
+    mixed = mixed_perplexity(cached, *load_scores(storage, evaluations), counted_X=counted_X)
+    return RemovalColumn(mixed, dict(zip(ids, shares, strict=True)))

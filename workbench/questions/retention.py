@@ -16,15 +16,14 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import DomainMeasure, Measure, PerplexityTable, table_of
-from workbench.analysis.training_curves import retained_by
+from workbench.analysis.training_curves import count_retained
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis import Evaluate
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import domains_of, expert_row, parameters_of
-from workbench.registry.seeds import made_of
-from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.registry.experts import domains_of, expert_row, parameters_of, with_another_tokenizer
+from workbench.registry.seeds import copied_expert
 from workbench.schema.tables import Domain, Evaluation, Expert, MixtureMember
 from workbench.store.storage import Storage
 
@@ -104,7 +103,7 @@ class RetentionRequest(Question[Retention]):
     split: Split = "test"
 
     def answer(self, session: Session, storage: Storage) -> Retention:
-        """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
+        """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores.
 
         No experts named: all that were scored on `retain` and share the tokenizer that most of these have; no targets
         named: what trained them. The expert that their seed is a copy of stands with them and says what there was to
@@ -112,20 +111,21 @@ class RetentionRequest(Question[Retention]):
         """
         rows, left_out = [expert_row(session, name) for name in self.experts], list[Expert]()
         if not rows:
-            rows, left_out = _of_one_tokenizer(_scored_on(session, domain_row(session, self.retain).id, self.split))
+            rows, left_out = _of_one_tokenizer(
+                _experts_scored_on(session, domain_row(session, self.retain).id, self.split)
+            )
         _require_one_tokenizer(rows)
         known = _seeds_of(session, rows)
         rows += [one for one in known if one not in rows]
         learners = [row for row in rows if row not in known] or rows
-        domains = [*(self.targets or _learned_by(learners, self.retain)), self.retain]
+        domains = [*(self.targets or _domains_learned_by(learners, self.retain)), self.retain]
         for name in domains:
             domain_row(session, name)
-        scores = _Scores(table_of(session, rows, self.split), self.split)
+        scores = _ScoreTable(table_of(session, rows, self.split), self.split)
         missing = [*_missing(session, rows, scores, domains)]
-        return Retention(
-            retain=self.retain,
+        return Retention.from_fields(
+            self,
             targets=domains[:-1],
-            split=self.split,
             rows=_with_ahead([_row(row, scores, domains, is_seed=row in known) for row in rows]),
             left_out=[row.name for row in left_out],
             measures=[
@@ -153,7 +153,7 @@ def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefau
     learners = [row for row in rows if row not in known] or rows
     learned = Counter(name for row in learners for name in domains_of(row))
     scored = _times_scored(session, rows)
-    retained, knew = retained_by(session, experts), _learned_by(known, "")
+    retained, knew = count_retained(session, experts), _domains_learned_by(known, "")
     domains = session.scalars(select(Domain.name).order_by(Domain.name))
     order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew, -scored[name]))
     return RetentionDefaults(retain=order, targets=list(learned))
@@ -165,7 +165,7 @@ def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
     return Counter(name for name, _ in session.execute(pairs.distinct()))
 
 
-class _Scores:
+class _ScoreTable:
     """The table of evaluations by names."""
 
     def __init__(self, table: PerplexityTable, split: HeldOutSplit) -> None:
@@ -183,16 +183,16 @@ class _Scores:
         return self._cells.get((metric, expert, domain))
 
 
-def _scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Expert]:
+def _experts_scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Expert]:
     scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
     return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
 
 
 def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
-    return [one for one in dict.fromkeys(made_of(session, row.seed) for row in rows) if one is not None]
+    return [one for one in dict.fromkeys(copied_expert(session, row.seed) for row in rows) if one is not None]
 
 
-def _learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
+def _domains_learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
     return list(dict.fromkeys(domain for row in rows for domain in domains_of(row) if domain != retain))
 
 
@@ -212,17 +212,16 @@ def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
         )
 
 
-def _row(row: Expert, scores: _Scores, domains: Sequence[str], *, is_seed: bool) -> RetentionRow:
+def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: bool) -> RetentionRow:
     accuracy = {domain: scores.get("accuracy", row.name, domain) for domain in domains}
     perplexity = {domain: scores.get("perplexity", row.name, domain) for domain in domains}
     *targets, retain = domains
     parameters = parameters_of(row)
-    return RetentionRow(
+    return RetentionRow.from_fields(
+        row,
         expert=row.name,
-        method=row.method,
         is_seed=is_seed,
         num_parts=len(row.config.get("parts", ())),
-        num_parameters=row.num_parameters,
         total_parameters=parameters.total if parameters else None,
         accuracy=accuracy,
         perplexity=perplexity,
@@ -280,7 +279,7 @@ class _Gap:
 
 
 def _missing(
-    session: Session, rows: Sequence[Expert], scores: _Scores, domains: Sequence[str]
+    session: Session, rows: Sequence[Expert], scores: _ScoreTable, domains: Sequence[str]
 ) -> Iterator[MissingScores]:
     """The missing scores by the command that adds them: evaluations of one mixture for one reason."""
     mixtures = _mixtures(session, rows)
@@ -298,7 +297,7 @@ def _missing(
 
 
 def _evaluations(
-    session: Session, rows: Sequence[Expert], scores: _Scores, missing: Sequence[MissingScores]
+    session: Session, rows: Sequence[Expert], scores: _ScoreTable, missing: Sequence[MissingScores]
 ) -> Iterator[SuggestedEvaluation]:
     """One evaluation for each reason; if no other expert was scored on as much text, all are scored."""
     mixtures = _mixtures(session, rows)
@@ -316,7 +315,7 @@ def _evaluations(
             yield SuggestedEvaluation(spec=spec, command=_command(spec))
 
 
-def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _Scores, *, again: bool) -> Evaluate:
+def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _ScoreTable, *, again: bool) -> Evaluate:
     """An evaluation with the measure of the longest text among these scores."""
     most = max(scores.measures.values(), key=lambda measure: measure.num_tokens, default=None)
     measure = {"block_size": most.block_size, "max_tokens": max(100, most.num_tokens)} if most else {}

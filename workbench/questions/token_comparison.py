@@ -14,12 +14,11 @@ from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import counted, load, places
+from workbench.analysis.scores import load_counted, load_places, load_scores
 from workbench.answers.base import Answer
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import expert_row
-from workbench.registry.tokenizers import chat_tokens_key, tokens_key
+from workbench.registry.experts import chat_tokens_key, expert_row, tokens_key
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Passage(Answer):
-    """A block of text that was scored by itself."""
+    """A block of text that was scored on its own."""
 
     document: int = Field(description="Number of the document that it begins in, from 0.")
     mean: float = Field(description="Mean difference over all tokens (nats).")
@@ -74,13 +73,13 @@ class ContrastRequest(Question[TokenComparison]):
         first, second = expert_row(session, self.expert), expert_row(session, self.rival)
         row = domain_row(session, self.domain)
         pair = _pair(session, row, [first, second], self.split)
-        (better_X, worse_X), block_size = load(storage, pair)
+        (better_X, worse_X), block_size = load_scores(storage, pair)
         tokens, tokenizer = _text(session, storage, row, first, pair[0])
         difference_X = (better_X.double() - worse_X.double()).numpy()
-        counted_X = counted(storage, pair[0])
+        counted_X = load_counted(storage, pair[0])
         is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
         passages, counts = (_passages(one, block_size) for one in (difference_X * is_counted_X, is_counted_X))
-        starts_N, documents_N = places(storage, pair[0])
+        starts_N, documents_N = load_places(storage, pair[0])
         means = [float(some.sum()) / max(int(count.sum()), 1) for some, count in zip(passages, counts, strict=True)]
         ranked = sorted(range(len(passages)), key=lambda n: (means[n], n))
 
@@ -96,11 +95,8 @@ class ContrastRequest(Question[TokenComparison]):
                 differences=differences[: self.max_tokens].tolist(),
             )
 
-        return TokenComparison(
-            domain=self.domain,
-            expert=self.expert,
-            rival=self.rival,
-            split=self.split,
+        return TokenComparison.from_fields(
+            self,
             num_passages=len(passages),
             num_documents=len(set(documents_N.tolist())),
             overall=float(difference_X[is_counted_X].mean()),
@@ -138,9 +134,8 @@ def _text(
 ) -> tuple[Tokens, Tokenizer]:
     """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
     from engine.inference.scores import score_card
-    from engine.text.blocks import MASK_RULE, Tokens
+    from engine.text.blocks import MASK_RULE, EvalSample, Tokens
     from engine.text.chat.template import load_chat_template
-    from engine.text.eval_sample import EvalSample
     from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
@@ -149,7 +144,7 @@ def _text(
         keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
     for artifact in filter(None, (find_artifact(session, key) for key in keys)):
         tokens = Tokens.open(storage.path(artifact.id), evaluation.split)
-        starts_N, _ = places(storage, evaluation)
+        starts_N, _ = load_places(storage, evaluation)
         scored = score_card(storage.path(evaluation.artifact_id))["text_sha256"]
         if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
             return tokens, load_tokenizer(storage.path(expert.base_id))

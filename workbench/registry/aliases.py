@@ -101,4 +101,4 @@ def _card(row: Alias) -> AliasCard:
     kind: Literal["expert", "mixture"] = "expert" if row.expert else "mixture"
     target = row.expert or row.mixture
     assert target is not None
-    return AliasCard.of_row(row, model=target.name, kind=kind)
+    return AliasCard.from_fields(row, model=target.name, kind=kind)

@@ -1,31 +1,53 @@
-"""Copies of the registry. Daily ones lie beside the artifacts: `backups/registry-ID-TIME.db`, for the last seven days.
+"""Copies of the registry. Daily ones lie next to the artifacts: `backups/registry-ID-TIME.db`, for the last seven days.
 
-A copy is an SQLite file, of PostgreSQL, too: its rows are read in one snapshot. Daily copies are made of SQLite alone,
+A copy is an SQLite file, also of PostgreSQL: its rows are read in one snapshot. Daily copies are made of SQLite only,
 since a server of PostgreSQL has backups of its own.
+
+Rows are copied into an empty registry of the same version, on either database. JSON goes through as text: what was
+stored is stored there, to the byte. The caller's transactions give the snapshot on one side and all or nothing on the
+other.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import func, make_url, select, text
+from sqlalchemy import (
+    JSON,
+    Column,
+    ColumnElement,
+    Connection,
+    Insert,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    func,
+    insert,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.exc import DataError, IntegrityError
 
 from engine.files import new_file
+from workbench.errors import StorageError
 from workbench.registry import database
-from workbench.schema.tables import Artifact
+from workbench.schema.tables import Artifact, Base, RegistryIdentity
 from workbench.settings import Settings
 from workbench.store import ownership
-from workbench.store.records import remove_leftovers
-from workbench.store.row_copy import copy_rows
 from workbench.store.row_records import claim_unowned
-from workbench.store.storage import get_storage, noticing_full_disk
+from workbench.store.storage import get_storage, noticing_full_disk, remove_leftovers
 from workbench.store.trash import STAMP, seconds_of, stamp_now
 
 EVERY_SECONDS = 24 * 3600.0
@@ -97,7 +119,7 @@ def back_up(settings: Settings) -> Backup:
         registry_id = ownership.registry_id(session)
     path = backups_folder(settings) / f"registry-{registry_id}-{stamp_now()}.db"
     with noticing_full_disk(settings.artifacts_folder):
-        _put_copy(settings, path)
+        _write_copy(settings, path)
     remove_leftovers(backups_folder(settings))
     made = list_backups(settings, registry_id)
     for old in set(made) - set(_to_keep(made)):
@@ -111,7 +133,7 @@ def _to_keep(made: list[Backup]) -> list[Backup]:
     return [*days[0][:NUM_KEPT], *(some[0] for some in days[1:NUM_KEPT])]
 
 
-def _put_copy(settings: Settings, path: Path) -> None:
+def _write_copy(settings: Settings, path: Path) -> None:
     """Copies the registry into a file that is complete or absent; only its owner may read it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with new_file(path, private=True) as aside:
@@ -142,3 +164,111 @@ def size_of_registry(settings: Settings) -> int:
         return Path(make_url(settings.database).database or "").stat().st_size
     with database.reading(settings) as session:
         return int(session.scalar(text("SELECT pg_database_size(current_database())")) or 0)
+
+
+_SHOWN = 80  # characters of a key in an error
+_BATCH_ROWS = 1000  # rows in memory, but for tables that refer to themselves
+Row = dict[str, Any]
+
+
+def has_rows(connection: Connection) -> bool:
+    """Whether a registry holds more than the identity that its creation gave it."""
+    tables = [table for table in Base.metadata.sorted_tables if table.name != RegistryIdentity.__tablename__]
+    return any(connection.execute(select(*table.primary_key).limit(1)).first() for table in tables)
+
+
+def copy_rows(source: Connection, target: Connection) -> int:
+    """Copies every row and its identity, and returns their number. The target has no rows yet.
+
+    Raises StorageError for a row that its database refuses: SQLite keeps texts and numbers of any length.
+    """
+    target.execute(RegistryIdentity.__table__.delete())  # type: ignore[attr-defined]
+    copied = 0
+    for table in Base.metadata.sorted_tables:
+        statement, rows = _insertion(table, target), iter(_parents_first(table, _rows(source, table)))
+        while some := list(islice(rows, _BATCH_ROWS)):
+            if not _fit(target, statement, some):
+                _name_unfit(target, statement, table, some)
+            copied += len(some)
+    if target.dialect.name == "postgresql":
+        _count_on(target)
+    return copied
+
+
+def _fit(target: Connection, statement: Insert, rows: Sequence[Row]) -> bool:
+    """Inserts all rows, or none where the database refuses one."""
+    try:
+        with target.begin_nested():
+            target.execute(statement, rows)
+    except (DataError, IntegrityError):
+        return False
+    return True
+
+
+def _name_unfit(target: Connection, statement: Insert, table: Table, rows: Sequence[Row]) -> None:
+    for row in rows:
+        try:
+            with target.begin_nested():
+                target.execute(statement, row)
+        except (DataError, IntegrityError) as refused:
+            keys = ", ".join(f"{column.name} {str(row[column.name])[:_SHOWN]}" for column in table.primary_key)
+            message = str(refused.orig).partition("\n")[0]
+            problem = f"The row with {keys} of the table {table.name} does not fit into {target.dialect.name}"
+            problem += f" ({', '.join(_too_long(table, row)) or 'see its message'}): {message}."
+            raise StorageError(problem, "Correct or delete it in the workbench, and take another backup.") from refused
+
+
+def _too_long(table: Table, row: Row) -> list[str]:
+    """The columns whose texts are longer than they may be, or hold the character that PostgreSQL does not take."""
+    texts = {column: row[column.name] for column in table.columns if isinstance(row[column.name], str)}
+    return [
+        f"column {column.name}"
+        for column, value in texts.items()
+        if len(value) > (getattr(column.type, "length", None) or math.inf) or "\0" in value
+    ]
+
+
+def _rows(source: Connection, table: Table) -> Iterator[Row]:
+    columns: list[ColumnElement[Any]] = [
+        cast(column, Text).label(column.name) if _is_json(column) else column for column in table.columns
+    ]
+    rows = source.execution_options(yield_per=_BATCH_ROWS).execute(select(*columns))
+    return (dict(row) for row in rows.mappings())
+
+
+def _insertion(table: Table, target: Connection) -> Insert:
+    values: dict[str, ColumnElement[Any]] = {}
+    for column in table.columns:
+        value = bindparam(column.name, type_=Text() if _is_json(column) else column.type)
+        casts = _is_json(column) and target.dialect.name == "postgresql"
+        values[column.name] = cast(value, JSON) if casts else value
+    return insert(table).values(values)
+
+
+def _is_json(column: Column[Any]) -> bool:
+    return isinstance(column.type, JSON)
+
+
+def _parents_first(table: Table, rows: Iterator[Row]) -> Iterable[Row]:
+    """The rows, each after the one of the same table that it refers to, such as an expert after its parent."""
+    references = [column.name for column in table.columns if column.references(table.c.id)] if "id" in table.c else []
+    return _after_referred(references[0], rows) if references else rows
+
+
+def _after_referred(reference: str, rows: Iterator[Row]) -> Iterator[Row]:
+    waiting = {row["id"]: row for row in rows}
+    while waiting:
+        ready = [row for row in waiting.values() if row[reference] not in waiting]
+        assert ready, "no row is its own ancestor"
+        yield from ready
+        for row in ready:
+            del waiting[row["id"]]
+
+
+def _count_on(target: Connection) -> None:
+    for table in Base.metadata.sorted_tables:
+        if (column := table.autoincrement_column) is not None:
+            last = f"(SELECT coalesce(max({column.name}), 0) + 1 FROM {table.name})"
+            target.execute(
+                text(f"SELECT setval(pg_get_serial_sequence('{table.name}', '{column.name}'), {last}, false)")
+            )

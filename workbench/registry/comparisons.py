@@ -33,8 +33,7 @@ from workbench.answers.history import (
     Turn,
     VoteCard,
 )
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer
+from workbench.answers.posteriors import Manifest, StoredAnswer
 from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
 from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
@@ -103,9 +102,9 @@ def _require_replayable(answer: NewAnswer) -> None:
         ) from None
 
 
-def _answer_row(session: Session, place: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
+def _answer_row(session: Session, position: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
     return ComparedAnswer(
-        position=place,
+        position=position,
         model=answer.manifest.model[:200],
         variant=variant_of(session, answer.manifest)[:300],
         setup_sha256=setup_sha256(answer.manifest),
@@ -167,7 +166,7 @@ def _heads(session: Session, page: Select[Comparison]) -> list[ComparisonHead]:
     """The comparisons of a page, without reading the tokens of their answers."""
     answers = selectinload(Comparison.answers).load_only(ComparedAnswer.model, ComparedAnswer.variant)
     return [
-        ComparisonHead(**{**_head(row), "prompt": row.prompt[:EXCERPT]})
+        ComparisonHead.from_fields(row, prompt=row.prompt[:EXCERPT], **_head(row))
         for row in session.scalars(page.options(answers, selectinload(Comparison.votes)))
     ]
 
@@ -254,10 +253,10 @@ def _pair(row: Comparison, new: NewVote) -> tuple[int, int, Choice]:
 
 
 def _place(row: Comparison, letter: str) -> int:
-    place = LETTERS.find(letter) if len(letter) == 1 else -1
-    if not 0 <= place < len(row.answers):
+    position = LETTERS.find(letter) if len(letter) == 1 else -1
+    if not 0 <= position < len(row.answers):
         raise NotFoundError("answer", letter, LETTERS[: len(row.answers)], where=f"in comparison {row.id[:8]}")
-    return place
+    return position
 
 
 def _vote_on(row: Comparison, first: int, second: int) -> Vote | None:
@@ -312,15 +311,8 @@ def _remove_text(row: Comparison) -> None:
 
 
 def _head(row: Comparison) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "created_at": row.created_at,
-        "prompt": row.prompt,
-        "is_chat": bool(row.messages),
-        "models": [label(one.model, one.variant) for one in row.answers],
-        "domain": row.domain,
-        "votes": [_vote_card(one) for one in row.votes],
-    }
+    models = [label(one.model, one.variant) for one in row.answers]
+    return {"is_chat": bool(row.messages), "models": models, "votes": [_vote_card(one) for one in row.votes]}
 
 
 def label(model: str, variant: str) -> str:
@@ -330,18 +322,13 @@ def label(model: str, variant: str) -> str:
 
 def _vote_card(row: Vote) -> VoteCard:
     choice = next(choice for choice, stored in _CHOICES.items() if stored == row.choice)
-    letters = {"a": LETTERS[row.first], "b": LETTERS[row.second]}
-    return VoteCard(**letters, choice=choice, is_blind=row.is_blind, created_at=row.created_at)
+    return VoteCard.from_fields(row, a=LETTERS[row.first], b=LETTERS[row.second], choice=choice)
 
 
 def _card(row: Comparison) -> ComparisonCard:
-    return ComparisonCard(
-        **_head(row),
-        has_text=row.has_text,
-        messages=[Turn(**one) for one in row.messages],
-        domain_source=row.domain_source,
-        domain_weights=row.domain_weights,
-        answers=[_answer_card(one) for one in row.answers],
+    messages = [Turn(**one) for one in row.messages]
+    return ComparisonCard.from_fields(
+        row, messages=messages, answers=[_answer_card(one) for one in row.answers], **_head(row)
     )
 
 
@@ -350,12 +337,9 @@ def _answer_card(row: ComparedAnswer) -> ComparedAnswerCard:
     choice = (
         {name: tokens[name] for name in ("index", "finish_reason", "token_ids", "prompt_token_ids")} if tokens else {}
     )
-    return ComparedAnswerCard(
+    return ComparedAnswerCard.from_fields(
+        row,
         letter=LETTERS[row.position],
-        model=row.model,
-        variant=row.variant,
-        setup_sha256=row.setup_sha256,
-        text=row.text,
         manifest=Manifest(**row.manifest),
         choices=[StoredTokens(text=row.text, **choice)] if choice else [],
         num_tokens=tokens.get("num_tokens", 0),

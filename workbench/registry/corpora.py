@@ -37,11 +37,9 @@ def get_corpus(session: Session, name: str) -> CorpusCard:
     return _corpus_card(by_name(session, Corpus, name))
 
 
-def list_domains(session: Session, role: str | None = None) -> list[DomainCard]:
-    """All domains by name; `role` is train or novel."""
+def list_domains(session: Session) -> list[DomainCard]:
+    """All domains by name."""
     query = select(Domain).options(joinedload(Domain.corpus)).order_by(Domain.name)
-    if role is not None:
-        query = query.where(Domain.role == role)
     return [_domain_card(row) for row in session.scalars(query)]
 
 
@@ -183,9 +181,9 @@ def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, 
 
 def _corpus_card(row: Corpus) -> CorpusCard:
     names = sorted(domain.name for domain in row.domains)
-    return CorpusCard.of_row(row, report=ImportReport.model_validate(row.report), domains=names)
+    return CorpusCard.from_fields(row, report=ImportReport.model_validate(row.report), domains=names)
 
 
 def _domain_card(row: Domain) -> DomainCard:
     corpus = row.corpus
-    return DomainCard.of_row(row, corpus=corpus.name, source=corpus.source, licence=corpus.licence)
+    return DomainCard.from_fields(row, corpus=corpus.name, source=corpus.source, licence=corpus.licence)

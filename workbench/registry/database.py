@@ -72,7 +72,7 @@ def transaction(settings: Settings | None = None, needs: Role = Role.EDITOR) -> 
 
 @contextmanager
 def _writing(settings: Settings) -> Iterator[Session]:
-    with _explained(settings):
+    with _database_errors(settings):
         engine = _ready_engine(settings).execution_options(registry="write")
         with Session(engine) as session, session.begin():
             yield session
@@ -83,7 +83,7 @@ def reading(settings: Settings | None = None) -> Iterator[Session]:
     """A read-only session on a snapshot of the registry. Raises ForbiddenError for nobody's request."""
     require(Role.VIEWER)
     settings = settings or get_settings()
-    with _explained(settings):
+    with _database_errors(settings):
         engine = _ready_engine(settings)
         options: dict[str, Any] = {"registry": "read"}
         if engine.dialect.name == "postgresql":
@@ -174,7 +174,7 @@ os.register_at_fork(after_in_child=_forget_engines)
 def require_registry(settings: Settings | None = None) -> None:
     """Raises NoRegistryError, with the command to run, unless there is a registry of this version."""
     settings = settings or get_settings()
-    with _explained(settings):
+    with _database_errors(settings):
         version = registry_version(settings)
     if version is None:
         raise NoRegistryError(
@@ -186,7 +186,7 @@ def require_registry(settings: Settings | None = None) -> None:
 
 def has_registry(settings: Settings) -> bool:
     """True if there is a registry of any version; raises RegistryUnavailableError when it does not respond."""
-    with _explained(settings):
+    with _database_errors(settings):
         return registry_version(settings) is not None
 
 
@@ -215,14 +215,14 @@ def place_of(settings: Settings) -> str:
     address = make_url(settings.database)
     if address.get_backend_name() == "sqlite" and address.database:
         return str(Path(address.database).parent)
-    return str(address.difference_update_query(_SECRETS))  # hides the password of the user, too
+    return str(address.difference_update_query(_SECRETS))  # also hides the password of the user
 
 
 def migrate(settings: Settings | None = None) -> None:
     """Creates or upgrades the registry; any number of processes may call it at once."""
     settings = settings or get_settings()
     lock = _make_home(settings)
-    with _exclusive(lock), _explained(settings):
+    with _exclusive(lock), _database_errors(settings):
         version = registry_version(settings)
         if version is not None and version > VERSION:
             raise _other_version(settings, version)
@@ -270,7 +270,7 @@ def _upgrade(settings: Settings) -> None:
 
 def create(settings: Settings) -> None:
     """Creates the tables of a registry that no other process knows yet."""
-    with _explained(settings):
+    with _database_errors(settings):
         _upgrade(settings)
 
 
@@ -279,7 +279,7 @@ def filling(settings: Settings) -> Iterator[Connection]:
     """A transaction that fills a registry which has tables and no rows, with all rows or none."""
     engine = make_engine(settings.database)
     try:
-        with _explained(settings), engine.begin() as connection:
+        with _database_errors(settings), engine.begin() as connection:
             yield connection
     finally:
         engine.dispose()
@@ -309,7 +309,7 @@ def _exclusive(lock: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(settings: Settings) -> Iterator[None]:
+def _database_errors(settings: Settings) -> Iterator[None]:
     try:
         yield
     except exc.DatabaseError as error:

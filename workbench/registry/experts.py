@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import String, cast, func, or_, select
 from sqlalchemy.orm import Session, joinedload
@@ -17,10 +17,9 @@ from workbench.registry.aliases import aliases_of
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.reproducible import reproducible_from
-from workbench.registry.seeds import copies_of, made_of
+from workbench.registry.seeds import copied_expert, copies_of
 from workbench.schema.names import by_name, choose_look, clean_name, ensure_free
 from workbench.schema.tables import (
-    Artifact,
     Cluster,
     Corpus,
     Domain,
@@ -120,49 +119,16 @@ def first_of_line(row: Expert) -> Expert:
     return [row, *ancestors(row)][-1]
 
 
-def register_expert(
-    session: Session,
-    *,
-    id: str,
-    name: str,
-    method: str,
-    domain_id: str | None,
-    seed_id: str | None,
-    parent_id: str | None,
-    base: Artifact,
-    artifact: Artifact,
-    tokenizer_sha256: str,
-    data_sha256: str,
-    num_parameters: int,
-    config: dict[str, Any],
-    metrics: dict[str, Any],
-    code_version: str = "",
-    job_id: str | None = None,
-) -> ExpertCard:
-    """Registers a new expert whose files are stored already. Related rows are given by id: names may have changed."""
+def register_expert(session: Session, *, name: str, domain_id: str | None, **columns: Any) -> ExpertCard:
+    """Registers a new expert whose files are stored already; `columns` are the others of `Expert`.
+
+    Related rows are given by id: names may have changed.
+    """
     ensure_free(session, Expert, name)
     if domain_id is not None and session.get(Domain, domain_id) is None:
         raise NotFoundError("domain", domain_id, session.scalars(select(Domain.name)))
     colour_number, mark = choose_look(session, name)
-    row = Expert(
-        id=id,
-        name=name,
-        method=method,
-        domain_id=domain_id,
-        seed_id=seed_id,
-        parent_id=parent_id,
-        base=base,
-        artifact=artifact,
-        tokenizer_sha256=tokenizer_sha256,
-        data_sha256=data_sha256,
-        num_parameters=num_parameters,
-        config=config,
-        metrics=metrics,
-        colour_number=colour_number,
-        mark=mark,
-        code_version=code_version,
-        job_id=job_id,
-    )
+    row = Expert(name=name, domain_id=domain_id, colour_number=colour_number, mark=mark, **columns)
     session.add(row)
     session.flush()
     return _cards(session, [row])[0]
@@ -211,7 +177,7 @@ def delete_expert(session: Session, name: str) -> None:
     refuse_if_used("expert", name, users_of(session, name))
     forget_scores(session, Evaluation.expert_id == row.id)
     forget_made_from(session, row.id)
-    for composed in made_of_expert(session, row, COMPOSED):
+    for composed in experts_made_of(session, row, COMPOSED):
         composed.parent = None if composed.parent is row else composed.parent
     base, artifact = row.base, row.artifact
     session.delete(row)
@@ -231,7 +197,7 @@ def users_of(session: Session, name: str) -> dict[str, list[str]]:
     return {
         "expert": [
             *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method.not_in(with_parts))),
-            *(one.name for one in made_of_expert(session, row, AVERAGED)),
+            *(one.name for one in experts_made_of(session, row, AVERAGED)),
         ],
         "seed model": [one.name for one in copies_of(session, row)],
         "mixture": _mixtures(session, [row.id])[row.id],
@@ -255,13 +221,13 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
     later_ones = dict.fromkeys(
-        [*session.scalars(children), *made_of_expert(session, row, AVERAGED), *made_of_expert(session, row, COMPOSED)]
+        [*session.scalars(children), *experts_made_of(session, row, AVERAGED), *experts_made_of(session, row, COMPOSED)]
     )
     copies = copies_of(session, row)
     for kind, later in (("expert", later_ones), ("seed", copies), ("mixture", session.scalars(joined).all())):
-        for one in later:
-            nodes.append(_node(one, kind))
-            edges.append(_edge(row, one))
+        for row_after in later:
+            nodes.append(_node(row_after, kind))
+            edges.append(_edge(row, row_after))
     return {"nodes": nodes, "edges": edges}
 
 
@@ -270,21 +236,21 @@ def _before(session: Session, row: Expert) -> tuple[list[dict[str, str]], list[d
     parents = parents_of(session, row)
     sources: list[Expert | SeedModel] = [*parents] if parents or row.seed is None else [row.seed]
     nodes, edges = dict[str, dict[str, str]](), list[dict[str, str]]()
-    for one in sources:
-        if isinstance(one, Expert):
-            older, between = _before(session, one)
-        elif (copied := made_of(session, one)) is not None:
-            older, between = [_node(copied, "expert"), _node(one, "seed")], [_edge(copied, one)]
+    for source in sources:
+        if isinstance(source, Expert):
+            older, between = _before(session, source)
+        elif (copied := copied_expert(session, source)) is not None:
+            older, between = [_node(copied, "expert"), _node(source, "seed")], [_edge(copied, source)]
         else:
-            older, between = [_node(one, "seed")], []
+            older, between = [_node(source, "seed")], []
         nodes |= {node["id"]: node for node in older}
-        edges += [edge for edge in [*between, _edge(one, row)] if edge not in edges]
+        edges += [edge for edge in [*between, _edge(source, row)] if edge not in edges]
     return [*nodes.values(), _node(row, "expert")], edges
 
 
 def parents_of(session: Session, row: Expert) -> list[Expert]:
     """The existing experts that it is a copy, an average or a composition of."""
-    return list(dict.fromkeys([*([row.parent] if row.parent else []), *put_together_of(session, row)]))
+    return list(dict.fromkeys([*([row.parent] if row.parent else []), *source_experts(session, row)]))
 
 
 def ancestors(row: Expert) -> list[Expert]:
@@ -304,13 +270,13 @@ def parts_of(row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[
     return [part["id"] for field in fields for part in row.config.get(field, ())]
 
 
-def put_together_of(session: Session, row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[Expert]:
+def source_experts(session: Session, row: Expert, fields: Sequence[str] = (AVERAGED, COMPOSED)) -> list[Expert]:
     """The existing experts that an average or a composition was made of."""
     parts = (session.get(Expert, id) for id in parts_of(row, fields))
     return [part for part in parts if part is not None]
 
 
-def made_of_expert(session: Session, row: Expert, field: str) -> list[Expert]:
+def experts_made_of(session: Session, row: Expert, field: str) -> list[Expert]:
     """The averages, or the compositions, that were made of an expert."""
     named = cast(Expert.config, String).contains(row.id)  # so that not every expert is read
     rows = session.scalars(select(Expert).where(named).order_by(Expert.name))
@@ -320,9 +286,9 @@ def made_of_expert(session: Session, row: Expert, field: str) -> list[Expert]:
 def origins(session: Session, row: Expert) -> list[Expert]:
     """All experts that it descends from as a copy, an average or a composition, or through its seed."""
     result = ancestors(row)
-    for one in [row, *result]:
-        copied = made_of(session, one.seed)
-        for part in [*put_together_of(session, one), *([copied] if copied else [])]:
+    for expert in [row, *result]:
+        copied = copied_expert(session, expert.seed)
+        for part in [*source_experts(session, expert), *([copied] if copied else [])]:
             result += [part, *origins(session, part)]
     return list(dict.fromkeys(result))
 
@@ -361,14 +327,14 @@ def parameters_of(row: Expert) -> Parameters | None:
         return None
     method, origin = method_of(row.method), first_of_line(row)
     if method.in_place_of_base and method_of(origin.method).in_place_of_base:
-        method = method_of(origin.method)  # a copy of a mixture of experts is one, too
+        method = method_of(origin.method)  # a copy of a mixture of experts is one itself
     stored = StoredExpert(row.num_parameters, origin.config)
     return method.parameters(row.seed.num_parameters, row.seed.config, stored)
 
 
 def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
     parameters = parameters_of(row)
-    return ExpertCard.of_row(
+    return ExpertCard.from_fields(
         row,
         domain=row.domain.name if row.domain else "",
         domains=domains_of(row),
@@ -383,3 +349,31 @@ def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bo
         mixtures=mixtures,
         stale=stale,
     )
+
+
+class HasTokenizer(Protocol):
+    """An expert's row, or the plan of a model."""
+
+    @property
+    def tokenizer_sha256(self) -> str: ...
+
+
+Model = TypeVar("Model", bound=HasTokenizer)
+
+
+def with_another_tokenizer(first: HasTokenizer, others: Iterable[Model]) -> list[Model]:
+    """The experts that do not share the tokenizer of the first."""
+    return [one for one in others if one.tokenizer_sha256 != first.tokenizer_sha256]
+
+
+def tokens_key(domain_id: str, tokenizer_sha256: str) -> str:
+    """The key of the artifact with a domain's tokens."""
+    return f"tokens:{domain_id}:{tokenizer_sha256}"
+
+
+def chat_tokens_key(
+    domain_id: str, tokenizer_sha256: str, template_sha256: str, block_size: int, mask_rule: int
+) -> str:
+    """The same of a domain of conversations: they are shown by a template, masked, and packed for one block size."""
+    key = f"{tokens_key(domain_id, tokenizer_sha256)}:{template_sha256}:{block_size}"
+    return key if mask_rule == 1 else f"{key}:masks-{mask_rule}"  # the first rule had no number

@@ -19,9 +19,8 @@ from workbench.errors import BadSpecError, ChangedMeanwhileError, NameTakenError
 from workbench.formatting.number_format import change
 from workbench.registry.aliases import aliases_of
 from workbench.registry.clusters.cluster_routing import gate_complaints, route_complaints
-from workbench.registry.experts import domains_of, expert_or_seed, part_names
+from workbench.registry.experts import domains_of, expert_or_seed, part_names, with_another_tokenizer
 from workbench.registry.references import refuse_if_used, unfinished_jobs
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.names import by_name, clean_name, ensure_free, free_name
 from workbench.schema.tables import Evaluation, Expert, Mixture, MixtureMember
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
@@ -297,7 +296,7 @@ def _refuse(complaints: list[str]) -> None:
 
 
 def _card(row: Mixture) -> MixtureCard:
-    card = MixtureCard.of_row(
+    card = MixtureCard.from_fields(
         row,
         base_ids=list(dict.fromkeys(member.expert.base_id for member in row.members)),
         members=[_member_card(member) for member in row.members],
@@ -314,7 +313,7 @@ def _version_of(card: MixtureCard) -> str:
 
 def _member_card(member: MixtureMember) -> MemberCard:
     expert = member.expert
-    return MemberCard.of_row(
+    return MemberCard.from_fields(
         member,
         expert=expert.name,
         domain=expert.domain.name if expert.domain else "",

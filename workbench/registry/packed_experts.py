@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from workbench.answers.base import Answer
 from workbench.errors import StorageError
 from workbench.registry.experts import IMPORTED, domains_of, parts_of
 from workbench.schema.tables import Expert, SeedModel
@@ -15,11 +16,7 @@ _SHA256 = r"[0-9a-f]{64}"
 _Text = Field(max_length=1000)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class PackedSeed(_Part):
+class PackedSeed(Answer):
     """The seed model of a packed expert. `source` names no folder of the machine that packed it."""
 
     name: str = _Text
@@ -27,7 +24,7 @@ class PackedSeed(_Part):
     sha256: str = Field(pattern=_SHA256)
 
 
-class PackedExpert(_Part):
+class PackedExpert(Answer):
     """A packed expert, with its size and what it was trained with as they were stored; only people read those."""
 
     name: str = _Text
@@ -47,19 +44,13 @@ class PackedExpert(_Part):
 
 def describe_packed(row: Expert) -> PackedExpert:
     """The description of an expert for a packed file."""
-    return PackedExpert(
-        name=row.name,
-        method=row.method,
+    return PackedExpert.from_fields(
+        row,
         sha256=row.artifact.sha256,
         base_sha256=row.base.sha256,
-        data_sha256=row.data_sha256,
-        num_parameters=row.num_parameters,
         domains=domains_of(row),
         has_parents=bool(row.parent_id or parts_of(row)),
         config={name: value for name, value in row.config.items() if name != IMPORTED},
-        metrics=row.metrics,
-        code_version=row.code_version,
-        created_at=row.created_at,
         seed=_describe_seed(row.seed) if row.seed else None,
     )
 

@@ -78,4 +78,4 @@ def _card(session: Session, row: Prior) -> PriorCard:
     names = dict(session.execute(select(Expert.id, Expert.name).where(Expert.id.in_(list(row.shares)))).tuples().all())
     shares = {names[id]: share for id, share in row.shares.items() if id in names}
     source = PriorSource.model_validate(row.source) if row.source else GivenByHand()
-    return PriorCard.of_row(row, shares=shares, source=source)
+    return PriorCard.from_fields(row, shares=shares, source=source)

@@ -44,7 +44,7 @@ def unfinished_jobs(
 
 
 def _takes_all(job: Job, field: str) -> bool:
-    kind = known_kinds().get(job.kind)  # None: of a plug-in that is no more installed
+    kind = known_kinds().get(job.kind)  # None: of a plug-in that is not installed any more
     return kind is not None and kind.empty_means_all_domains and field == "domains" and not job.spec.get(field)
 
 

@@ -26,7 +26,7 @@ def register_report(
     row = Report(kind=kind, title=title, findings=findings, about_id=about_id, artifact=artifact, job_id=job_id)
     session.add(row)
     session.flush()
-    return ReportCard.of_row(row)
+    return ReportCard.from_fields(row)
 
 
 def list_reports(session: Session, *, kind: str | None = None, about_id: str | None = None) -> list[ReportCard]:
@@ -36,12 +36,12 @@ def list_reports(session: Session, *, kind: str | None = None, about_id: str | N
         query = query.where(Report.kind == kind)
     if about_id is not None:
         query = query.where(Report.about_id == about_id)
-    return [ReportCard.of_row(row) for row in session.scalars(query)]
+    return [ReportCard.from_fields(row) for row in session.scalars(query)]
 
 
 def get_report(session: Session, id: str) -> ReportCard:
     """One report by its id or a unique prefix of it."""
-    return ReportCard.of_row(by_id(session, Report, id))
+    return ReportCard.from_fields(by_id(session, Report, id))
 
 
 def delete_report(session: Session, id: str) -> None:

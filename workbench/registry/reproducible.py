@@ -25,14 +25,14 @@ def reproducible_from(session: Session, expert: Expert) -> str:
         f"the spec of its job (seed {(job.spec.get('training') or {}).get('seed', 0)})",
         f"text with SHA-256 {expert.data_sha256[:12]}",
         *([f"“{start.name}” with SHA-256 {start.artifact.sha256[:12]}"] if start else []),
-        environment_words(environment),
+        describe_environment(environment),
         f"Expert Workbench {expert.code_version}",
     ]
     of_ids = len(job.result.get("experts", ())) > 1 and job.result.get(ROW_ORDER) != "spec"
     return f"{', '.join(made_of)}. {_limits(environment, expert.name if of_ids else '')}".strip()
 
 
-def environment_words(environment: Mapping[str, Any]) -> str:
+def describe_environment(environment: Mapping[str, Any]) -> str:
     """What bits depend on besides the input, as `engine.environment.Environment` records it."""
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     threads, processes = pluralize(environment["threads"], "thread"), environment["processes"] or 1

@@ -13,7 +13,7 @@ from workbench.answers.cards import SeedCard
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.schema.names import by_name, clean_name, ensure_free
-from workbench.schema.tables import Artifact, Clustering, Expert, Job, SeedModel
+from workbench.schema.tables import Clustering, Expert, Job, SeedModel
 from workbench.store.storage import Storage
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
@@ -78,54 +78,34 @@ def seed_row(session: Session, name: str) -> SeedModel:
     return by_name(session, SeedModel, name)
 
 
-def register_seed(
-    session: Session,
-    *,
-    name: str,
-    source: str,
-    family: str,
-    config: dict[str, Any],
-    num_parameters: int,
-    tokenizer_sha256: str,
-    artifact: Artifact,
-    job_id: str | None = None,
-) -> SeedCard:
-    """Registers a seed model whose folder is stored already."""
+def register_seed(session: Session, *, name: str, source: str, **columns: Any) -> SeedCard:
+    """Registers a seed model whose folder is stored already; `columns` are the others of `SeedModel`."""
     name = clean_name("seed model", name)
     ensure_free(session, SeedModel, name)
-    row = SeedModel(
-        name=name,
-        source=plain(source),
-        family=family,
-        config=config,
-        num_parameters=num_parameters,
-        tokenizer_sha256=tokenizer_sha256,
-        artifact=artifact,
-        job_id=job_id,
-    )
+    row = SeedModel(name=name, source=plain(source), **columns)
     session.add(row)
     session.flush()
     return _card(row)
 
 
-def made_of(session: Session, seed: SeedModel | None) -> Expert | None:
-    """The expert of which a seed is a full copy; None for other seeds, and for None."""
+def copied_expert(session: Session, seed: SeedModel | None) -> Expert | None:
+    """The expert that a seed is a full copy of; None for other seeds, and for None."""
     job = session.get(Job, seed.job_id) if seed and seed.job_id else None
     expert_id = job.result.get(MADE_OF) if job else None
     return session.get(Expert, expert_id) if expert_id else None
 
 
-def copied_experts(session: Session) -> dict[str, str]:
+def names_of_copied_experts(session: Session) -> dict[str, str]:
     """By seed model that is a copy of an expert, the name of that expert."""
     rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
-    made = {row.name: made_of(session, row) for row in rows}
+    made = {row.name: copied_expert(session, row) for row in rows}
     return {name: expert.name for name, expert in made.items() if expert is not None}
 
 
 def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
     """The seeds that are a copy of an expert, by name."""
     rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
-    return [row for row in rows if made_of(session, row) is expert]
+    return [row for row in rows if copied_expert(session, row) is expert]
 
 
 def delete_seed(session: Session, name: str) -> None:
@@ -142,4 +122,4 @@ def delete_seed(session: Session, name: str) -> None:
 
 
 def _card(row: SeedModel) -> SeedCard:
-    return SeedCard.of_row(row, size_bytes=row.artifact.size_bytes)
+    return SeedCard.from_fields(row, size_bytes=row.artifact.size_bytes)

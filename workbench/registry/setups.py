@@ -48,8 +48,8 @@ def variant_of(session: Session, manifest: Manifest) -> str:
     if mixture.gate != manifest.gate:
         changes.append("another gate")
     sentences = [
-        _listed("without", [name for name in stored if name not in given]),
-        _listed("with", [name for name in given if name not in stored]),
+        _names_text("without", [name for name in stored if name not in given]),
+        _names_text("with", [name for name in given if name not in stored]),
         _with(changes),
     ]
     return ", ".join(sentence for sentence in sentences if sentence)
@@ -68,7 +68,7 @@ def _with(changes: Sequence[str]) -> str:
     return f"with {' and '.join(changes)}" if changes else ""
 
 
-def _listed(word: str, names: Sequence[str]) -> str:
+def _names_text(word: str, names: Sequence[str]) -> str:
     if len(names) > _FEW:
         return f"{word} {len(names)} experts"
     return f"{word} {', '.join(names)}" if names else ""
@@ -82,19 +82,19 @@ def domain_weights(session: Session, answers: Sequence[NewAnswer]) -> dict[str, 
     """The weight of each domain after the prompt, the largest first; empty where no answer says anything of it.
 
     The mean over those answers whose models cover the most domains. A gate with the same weights for every text, and a
-    model of one domain, say nothing of the prompt.
+    model of shares domain, say nothing of the prompt.
     """
     names = {name for answer in answers for name in _first_weights(answer)}
     rows = session.execute(select(Expert.name, Domain.name).join(Expert.domain).where(Expert.name.in_(names)))
     domains: dict[str, str] = dict(rows.tuples().all())
     by_answer = [_by_domain(_first_weights(answer), domains) for answer in answers]
-    most = max((len(one) for one in by_answer), default=0)
+    most = max((len(shares) for shares in by_answer), default=0)
     if most < 2:
         return {}
-    chosen = [one for one in by_answer if len(one) == most]
+    chosen = [shares for shares in by_answer if len(shares) == most]
     totals: dict[str, float] = defaultdict(float)
-    for one in chosen:
-        for domain, weight in one.items():
+    for shares in chosen:
+        for domain, weight in shares.items():
             totals[domain] += weight / len(chosen)
     ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN]
     return {domain: round(weight, 4) for domain, weight in ordered}

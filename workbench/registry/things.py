@@ -158,10 +158,10 @@ THINGS: Mapping[str, Thing] = {
 }
 
 
-def names_from(session: Session, kind: ThingKind, start: str, limit: int = 50) -> list[str]:
+def names_from(session: Session, kind: ThingKind, start: str) -> list[str]:
     """Names that begin so, in alphabetical order; of jobs, reports and comparisons the first digits of their ids."""
     table: Any = {"job": tables.Job, "comparison": tables.Comparison}.get(kind) or THINGS[kind].table
     has_name = hasattr(table, "name")
     column = table.name if has_name else table.id
-    statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(limit)
+    statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(50)
     return [name if has_name else name[: max(ID_DIGITS, len(start))] for name in session.scalars(statement)]

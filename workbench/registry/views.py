@@ -20,12 +20,12 @@ _ADDRESS = re.compile(r"/[a-z0-9_-]*(\?[\x21-\x7e]*)?")  # a page, and what is c
 def list_views(session: Session, page: str = "") -> list[ViewCard]:
     """All saved views by name, or those of one page, such as /experts."""
     rows = session.scalars(select(SavedView).order_by(SavedView.name))
-    return [ViewCard.of_row(row) for row in rows if page in ("", row.address.partition("?")[0])]
+    return [ViewCard.from_fields(row) for row in rows if page in ("", row.address.partition("?")[0])]
 
 
 def get_view(session: Session, name: str) -> ViewCard:
     """One saved view. Raises NotFoundError."""
-    return ViewCard.of_row(by_name(session, SavedView, name))
+    return ViewCard.from_fields(by_name(session, SavedView, name))
 
 
 def save_view(session: Session, name: str, address: str) -> ViewCard:
@@ -40,13 +40,13 @@ def save_view(session: Session, name: str, address: str) -> ViewCard:
     row.address, row.updated_at = address, time.time()
     session.add(row)
     session.flush()
-    return ViewCard.of_row(row)
+    return ViewCard.from_fields(row)
 
 
 def delete_view(session: Session, name: str) -> ViewCard:
     """Deletes a saved view, and returns what it was. Raises NotFoundError."""
     row = by_name(session, SavedView, name)
-    card = ViewCard.of_row(row)
+    card = ViewCard.from_fields(row)
     session.delete(row)
     session.flush()
     return card

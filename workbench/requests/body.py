@@ -15,7 +15,7 @@ from engine.mixing.gate_type import GateType, gate_types
 from workbench.specs.base import Sane
 
 MAX_NAMED = 1024  # experts of one request, or parts of one expert
-MAX_TEXT = 4096  # characters of a text that is no prompt, such as a name
+MAX_TEXT = 4096  # characters of a text other than a prompt, such as a name
 MAX_ITEMS = 4096  # of one list or object
 MAX_VALUES = 65_536  # of a body: texts, numbers, lists and objects together
 _BOUNDED = ("prompt", "spec", "stop")  # by bounds of their own
@@ -23,7 +23,7 @@ MAX_FIELDS = 256  # of an object whose fields are known
 
 
 class FieldError(ValueError):
-    """What is wrong with a field that is only wrong beside others."""
+    """What is wrong with a field, given the others."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(problem)

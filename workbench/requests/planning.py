@@ -15,17 +15,16 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from engine.errors import MixtureError
 from engine.loading.plan import GenerationPlan, PlannedExpert
 from engine.mixing.gate_type import GateConfig
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import NotFoundError
 from workbench.formatting.shell_command import shell_command
 from workbench.registry.aliases import model_row
 from workbench.registry.clusters.cluster_routing import find_route
-from workbench.registry.experts import part_names
+from workbench.registry.experts import part_names, with_another_tokenizer
 from workbench.registry.priors import weights_under
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.schema.names import not_found
 from workbench.schema.tables import Expert, Mixture, MixtureMember
 from workbench.specs.gates import changed_gate, default_gate, load_gate
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import Storage
 
 _EXPERTS = selectinload(Mixture.members).joinedload(MixtureMember.expert)
@@ -33,18 +32,18 @@ _MEMBERS = _EXPERTS.options(joinedload(Expert.artifact), joinedload(Expert.base)
 
 
 @dataclass(frozen=True)
-class _Member:
+class _PlannedMember:
     expert: Expert
     weight: float
     on: bool
 
 
 @dataclass(frozen=True)
-class _Model:
+class _StoredModel:
     """A stored mixture, or an expert as a mixture of one."""
 
     name: str
-    members: Sequence[_Member]
+    members: Sequence[_PlannedMember]
     gate: GateConfig
     is_mixture: bool = True
 
@@ -70,7 +69,7 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
     gate = changed_gate(model.gate, request.gate) if request.gate else model.gate
     return GenerationPlan(
         model.name,
-        tuple(_planned(storage, member, request.parts) for member in chosen),
+        tuple(_plan_expert(storage, member, request.parts) for member in chosen),
         tuple(member.expert.id for member in model.members),
         experts[0].tokenizer_sha256,
         gate,
@@ -87,18 +86,18 @@ def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
         )
 
 
-def _find_model(session: Session, name: str) -> _Model:
+def _find_model(session: Session, name: str) -> _StoredModel:
     mixture = session.scalar(select(Mixture).where(Mixture.name == name).options(_MEMBERS))
     if mixture is not None:
-        members = [_Member(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
-        return _Model(name, members, load_gate(mixture.gate))
+        members = [_PlannedMember(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
+        return _StoredModel(name, members, load_gate(mixture.gate))
     expert = session.scalar(select(Expert).where(Expert.name == name))
     if expert is None:
         return _find_model(session, model_row(session, name).name)  # an alias
-    return _Model(name, [_Member(expert, 1.0, expert.enabled)], default_gate(), is_mixture=False)
+    return _StoredModel(name, [_PlannedMember(expert, 1.0, expert.enabled)], default_gate(), is_mixture=False)
 
 
-def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mapping[str, float] | None:
+def _weights(session: Session, model: _StoredModel, request: MixtureRequest) -> Mapping[str, float] | None:
     if request.prior is None:
         return request.weights
     if not model.is_mixture:
@@ -107,7 +106,7 @@ def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mappin
     return weights_under(session, request.prior, taking_part if request.active is None else request.active)
 
 
-def _require_known(model: _Model, experts: Sequence[str]) -> None:
+def _require_known(model: _StoredModel, experts: Sequence[str]) -> None:
     for name in experts:
         if name not in model.names:
             raise NotFoundError("expert", name, model.names, where=f"in “{model.name}”")
@@ -125,14 +124,16 @@ def _require_parts(expert: Expert, requested: Collection[str] | None) -> None:
             raise NotFoundError("part", name, existing, where=f"of “{expert.name}”")
 
 
-def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, float] | None) -> list[_Member]:
+def _choose(
+    model: _StoredModel, active: Sequence[str] | None, weights: Mapping[str, float] | None
+) -> list[_PlannedMember]:
     chosen = []
     for member in model.members:
         name = member.expert.name
         on = member.on if active is None else name in active and member.expert.enabled
         weight = member.weight if weights is None else weights.get(name, 0.0)
         if on and weight > 0:
-            chosen.append(_Member(member.expert, weight, True))
+            chosen.append(_PlannedMember(member.expert, weight, True))
     if not chosen:
         raise _no_active_expert(
             model.name, [member.expert.name for member in model.members if not member.expert.enabled]
@@ -152,7 +153,7 @@ def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
     )
 
 
-def _planned(storage: Storage, member: _Member, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
+def _plan_expert(storage: Storage, member: _PlannedMember, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
     expert = member.expert
     return PlannedExpert(
         expert.id,

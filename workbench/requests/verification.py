@@ -14,17 +14,16 @@ from engine.errors import EngineError, Problem
 from engine.events import Done, Token
 from workbench.answers.base import Answer
 from workbench.answers.history import ComparedAnswerCard, ComparisonCard, LinkedAnswer, OpenedLink
-from workbench.answers.mixture_request import MixtureRequest
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer, StoredChoice
+from workbench.answers.posteriors import Manifest, StoredAnswer, StoredChoice
 from workbench.errors import BadSpecError
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from engine.loading.plan import GenerationPlan
 
 
 class ChoiceReplay(Answer):
-    """One text of a stored answer, beside the same made again."""
+    """One text of a stored answer, compared with the same made again."""
 
     index: int
     num_tokens: int
@@ -57,7 +56,7 @@ Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token 
 
 
 def read_answer(path: Path) -> StoredAnswer:
-    """The stored answer in a file; raises BadSpecError for what is none, or one that cannot be made again."""
+    """The stored answer in a file; raises BadSpecError for another file, and for one that cannot be made again."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise BadSpecError([f"{path} has more than {MAX_BYTES:,} bytes."], "Give the JSON of one answer.")
@@ -68,7 +67,7 @@ def read_answer(path: Path) -> StoredAnswer:
         raise BadSpecError([f"{path} cannot be read: {error.strerror}."], "Give the file of an answer.") from None
     except (ValidationError, ValueError, TypeError, EngineError) as error:
         raise BadSpecError(
-            [f"{path} is no answer of the API with a manifest."], "Store the JSON of a request without stream."
+            [f"{path} is not an answer of the API with a manifest."], "Store the JSON of a request without stream."
         ) from error
     if answer.manifest.sampling is None or any(
         choice.token_ids is None or choice.prompt_token_ids is None for choice in answer.choices
@@ -85,7 +84,7 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
-        changed=changed_since(answer.manifest, Manifest.of(plan)),
+        changed=changes_since(answer.manifest, Manifest.of(plan)),
         choices=choices,
     )
 
@@ -115,7 +114,7 @@ def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, st
     )
 
 
-def changed_since(stored: Manifest, now: Manifest) -> list[str]:
+def changes_since(stored: Manifest, now: Manifest) -> list[str]:
     """What changed since a manifest was written: files of experts, tokenizer, clustering, precision and packages."""
     hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
     changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
@@ -138,15 +137,15 @@ def linked_comparison(card: ComparisonCard, plan: Callable[[MixtureRequest], Gen
     An answer whose model, experts or files are gone has the problem in words; of a comparison without stored text only
     models and sampling are known.
     """
-    return OpenedLink(comparison=card, answers=[_linked(card, answer, plan) for answer in card.answers])
+    return OpenedLink(comparison=card, answers=[_link_answer(card, answer, plan) for answer in card.answers])
 
 
-def _linked(
+def _link_answer(
     card: ComparisonCard, answer: ComparedAnswerCard, plan: Callable[[MixtureRequest], GenerationPlan]
 ) -> LinkedAnswer:
     stored = StoredAnswer(manifest=answer.manifest, choices=[])
     try:
-        changed, problem = changed_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
+        changed, problem = changes_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
     except Problem as missing:
         changed, problem = [], missing.problem
     return LinkedAnswer(letter=answer.letter, request=_request(card, answer), changed=changed, problem=problem)

@@ -9,7 +9,7 @@ ShownState = Literal["queued", "running", "interrupted", "paused", "done", "fail
 
 SHOWN_STATES: tuple[ShownState, ...] = get_args(ShownState)
 UNFINISHED: tuple[ShownState, ...] = ("running", "interrupted", "queued", "paused")  # by turn
-ACTIVE: tuple[ShownState, ...] = ("running", "interrupted", "queued")  # they go on by themselves
+ACTIVE: tuple[ShownState, ...] = ("running", "interrupted", "queued")  # they go on unless somebody stops them
 FINISHED: tuple[ShownState, ...] = ("done", "failed", "cancelled")  # only a retry runs a job again
 UNSUCCESSFUL: tuple[ShownState, ...] = ("failed", "cancelled")
 STOPPED: tuple[ShownState, ...] = get_args(Ending)  # nothing happens unless somebody starts the job again

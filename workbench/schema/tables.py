@@ -55,6 +55,18 @@ class Base(DeclarativeBase):
     }
 
 
+class WithId:
+    """A random id as the primary key."""
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id, sort_order=-1)
+
+
+class Dated:
+    """The time at which a row was made."""
+
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+
 class RegistryIdentity(Base):
     """The random id of this registry: one row. A moved or copied database keeps it.
 
@@ -66,24 +78,22 @@ class RegistryIdentity(Base):
     id: Mapped[str] = mapped_column(String(32), default=new_id)
 
 
-class Artifact(Base):
+class Artifact(WithId, Dated, Base):
     """A folder of files in storage under its id, with the SHA-256 of its manifest.
 
     `key` names an artifact by its inputs, so that it is made once (such as `tokens:<domain id>:<tokenizer hash>`).
     """
 
     __tablename__, noun = "artifacts", "artifact"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     kind: Mapped[str] = mapped_column(String(32))
     key: Mapped[str | None] = mapped_column(String(300), unique=True)
     sha256: Mapped[str] = mapped_column(String(64))
     size_bytes: Mapped[int] = mapped_column(default=0)
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
 
 class Tombstone(Base):
-    """An id of the shared store that is no artifact of this registry any more, or not yet; see `store.tombstones`."""
+    """An id of the shared store that is no longer, or not yet, an artifact of this registry; see `store.tombstones`."""
 
     __tablename__ = "tombstones"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -91,27 +101,24 @@ class Tombstone(Base):
     at: Mapped[float]
 
 
-class Corpus(Base):
+class Corpus(WithId, Dated, Base):
     """One import of text: its source and the refused records."""
 
     __tablename__, noun = "corpora", "corpus"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     source: Mapped[str] = mapped_column(Text)
     licence: Mapped[str] = mapped_column(Text, default="")
     report: Mapped[dict[str, Any]] = mapped_column(default=dict)
     clustering_id: Mapped[str | None] = mapped_column(ForeignKey("clusterings.id"))  # its domains are clusters of it
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     domains: Mapped[list[Domain]] = relationship(back_populates="corpus")
 
 
-class Domain(Base):
+class Domain(WithId, Dated, Base):
     """Documents under one label, split into train, dev and test by content."""
 
     __tablename__, noun = "domains", "domain"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     corpus_id: Mapped[str] = mapped_column(ForeignKey("corpora.id"))
     name: Mapped[str] = mapped_column(String(120), unique=True)
     role: Mapped[str] = mapped_column(String(16), default="train")  # train | novel
@@ -123,17 +130,15 @@ class Domain(Base):
     data_sha256: Mapped[str] = mapped_column(String(64))
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     folder: Mapped[str] = mapped_column(String(16), default="0")  # its place within the artifact
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     corpus: Mapped[Corpus] = relationship(back_populates="domains")
     artifact: Mapped[Artifact] = relationship()
 
 
-class SeedModel(Base):
+class SeedModel(WithId, Dated, Base):
     """A full decoder with its tokenizer that experts start from."""
 
     __tablename__, noun = "seed_models", "seed model"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     source: Mapped[str] = mapped_column(Text)  # fresh | folder:<path> | hub:<name>@<commit> | expert:<name>
     family: Mapped[str] = mapped_column(String(32))
@@ -142,19 +147,17 @@ class SeedModel(Base):
     tokenizer_sha256: Mapped[str] = mapped_column(String(64))
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     artifact: Mapped[Artifact] = relationship()
 
 
-class Clustering(Base):
+class Clustering(WithId, Dated, Base):
     """Clusters of the documents of some domains, and the embedder of their centres.
 
     The artifact holds centres, embedder, the cluster of each document and the map; an edit replaces it.
     """
 
     __tablename__, noun = "clusterings", "clustering"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     config: Mapped[dict[str, Any]] = mapped_column(default=dict)  # {"clusters": ClusterConfig, "embedder": {"kind", …}}
     sources: Mapped[list[Any]] = mapped_column(default=list)  # [{"id", "name", "data_sha256"}] of the domains
@@ -164,7 +167,6 @@ class Clustering(Base):
     seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))  # whose hidden states embed, if any
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     artifact: Mapped[Artifact] = relationship()
     seed: Mapped[SeedModel | None] = relationship()
@@ -173,7 +175,7 @@ class Clustering(Base):
     )
 
 
-class Cluster(Base):
+class Cluster(WithId, Base):
     """One cluster: its number is that of its centre; name and notes are for people.
 
     `domain_id` is the domain that was made of its documents; `stale` is set when they have changed since.
@@ -181,7 +183,6 @@ class Cluster(Base):
 
     __tablename__, noun = "clusters", "cluster"
     __table_args__ = (UniqueConstraint("clustering_id", "number"), UniqueConstraint("clustering_id", "name"))
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     clustering_id: Mapped[str] = mapped_column(ForeignKey("clusterings.id"))
     number: Mapped[int]
     name: Mapped[str] = mapped_column(String(120))
@@ -196,7 +197,7 @@ class Cluster(Base):
     domain: Mapped[Domain | None] = relationship()
 
 
-class Expert(Base):
+class Expert(WithId, Dated, Base):
     """The parameters that a domain trained, with their provenance.
 
     `base` holds what the expert needs (for DEMix: the shared parameters). Experts with one tokenizer can be mixed.
@@ -204,7 +205,6 @@ class Expert(Base):
 
     __tablename__, noun = "experts", "expert"
     __table_args__ = (UniqueConstraint("mark", name="uq_experts_mark"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(200), unique=True)  # MIXTURE/DOMAIN
     method: Mapped[str] = mapped_column(String(32))  # a choice of TrainJoint, “mode”, or “average”
     domain_id: Mapped[str | None] = mapped_column(ForeignKey("domains.id"))  # none: trained on several
@@ -224,25 +224,22 @@ class Expert(Base):
     mark: Mapped[str] = mapped_column(String(8))  # two characters, more where all are taken
     code_version: Mapped[str] = mapped_column(String(64), default="")
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     domain: Mapped[Domain | None] = relationship()
     seed: Mapped[SeedModel | None] = relationship()
-    parent: Mapped[Expert | None] = relationship(remote_side=[id])
+    parent: Mapped[Expert | None] = relationship(remote_side="Expert.id")
     base: Mapped[Artifact] = relationship(foreign_keys=[base_id])
     artifact: Mapped[Artifact] = relationship(foreign_keys=[artifact_id])
 
 
-class Mixture(Base):
+class Mixture(WithId, Dated, Base):
     """A named composition of experts that share a tokenizer, with its gate."""
 
     __tablename__, noun = "mixtures", "mixture"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # as workbench.specs.gates.dump_gate gives it
     notes: Mapped[str] = mapped_column(Text, default="")
     calibration: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # cards.CalibratedGain
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     members: Mapped[list[MixtureMember]] = relationship(
         back_populates="mixture", order_by="MixtureMember.position", cascade="all, delete-orphan"
@@ -263,15 +260,13 @@ class MixtureMember(Base):
     expert: Mapped[Expert] = relationship()
 
 
-class Prior(Base):
+class Prior(WithId, Dated, Base):
     """A named prior over experts: one share for each, set by hand or estimated on held-out text."""
 
     __tablename__, noun = "priors", "prior"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     shares: Mapped[dict[str, Any]] = mapped_column(default=dict)  # expert id -> share; together 1
     source: Mapped[dict[str, Any]] = mapped_column(default=dict)  # mixture, domain, split, blocks …; empty: by hand
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
 
 class Alias(Base):
@@ -297,15 +292,13 @@ class SavedView(Base):
     updated_at: Mapped[float] = mapped_column(default=time.time)
 
 
-class User(Base):
+class User(WithId, Dated, Base):
     """A user of a team: a role, and the hash of a token. Revoked ones stay listed."""
 
     __tablename__, noun = "users", "user"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
     role: Mapped[str] = mapped_column(String(16))  # viewer | editor | admin
     token_sha256: Mapped[str] = mapped_column(String(64), unique=True)
-    created_at: Mapped[float] = mapped_column(default=time.time)
     revoked_at: Mapped[float | None]
 
 
@@ -322,12 +315,11 @@ class AuditEntry(Base):
     details: Mapped[str] = mapped_column(Text, default="")
 
 
-class Evaluation(Base):
+class Evaluation(WithId, Dated, Base):
     """One expert's scores on one split of one domain; the artifact holds the score of every token."""
 
     __tablename__, noun = "evaluations", "evaluation"
     __table_args__ = (UniqueConstraint("expert_id", "domain_id", "split", "block_size", "num_tokens"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     expert_id: Mapped[str] = mapped_column(ForeignKey("experts.id"))
     domain_id: Mapped[str] = mapped_column(ForeignKey("domains.id"))
     split: Mapped[HeldOutSplit] = mapped_column(String(16))
@@ -338,33 +330,30 @@ class Evaluation(Base):
     num_correct: Mapped[int | None]  # of these the most probable ones; None: scored before they were counted
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     expert: Mapped[Expert] = relationship()
     domain: Mapped[Domain] = relationship()
     artifact: Mapped[Artifact] = relationship()
 
 
-class Report(Base):
+class Report(WithId, Dated, Base):
     """A permanent result of a job: a certificate, or the verdicts on a paper's claims.
 
     `about_id` is the expert or mixture that it is about; a report outlives both.
     """
 
     __tablename__, noun = "reports", "report"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     kind: Mapped[str] = mapped_column(String(32), index=True)
     title: Mapped[str] = mapped_column(String(300))
     about_id: Mapped[str | None] = mapped_column(String(32), index=True)
     findings: Mapped[dict[str, Any]] = mapped_column(default=dict)
     artifact_id: Mapped[str | None] = mapped_column(ForeignKey("artifacts.id"))  # its pages, where it has some
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
-    created_at: Mapped[float] = mapped_column(default=time.time)
 
     artifact: Mapped[Artifact | None] = relationship()
 
 
-class Job(Base):
+class Job(WithId, Dated, Base):
     """A job: its spec, state and progress. This row is the source of truth; the broker only wakes workers.
 
     States: queued -> running -> done | failed | cancelled, and paused. `fence` rises with every claim;
@@ -373,7 +362,6 @@ class Job(Base):
 
     __tablename__, noun = "jobs", "job"
     __table_args__ = (Index("ix_jobs_state", "state", "priority", "created_at"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     kind: Mapped[str] = mapped_column(String(32))
     title: Mapped[str] = mapped_column(String(300))
     spec: Mapped[dict[str, Any]]
@@ -393,7 +381,6 @@ class Job(Base):
     next_step: Mapped[str] = mapped_column(Text, default="")
     failure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # cards.Failure
     result: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    created_at: Mapped[float] = mapped_column(default=time.time)
     sent_at: Mapped[float | None]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None]
@@ -477,11 +464,10 @@ class Metric(Base):
     value: Mapped[float]
 
 
-class Comparison(Base):
+class Comparison(WithId, Base):
     """One prompt with the answers of up to four models, side by side. Without its text it only holds votes together."""
 
     __tablename__, noun = "comparisons", "comparison"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     prompt: Mapped[str] = mapped_column(Text, default="")  # of a conversation its last message
     messages: Mapped[list[Any]] = mapped_column(default=list)  # [{"role", "content"}]; empty for a completion
     has_text: Mapped[bool] = mapped_column(default=True)  # False: prompt and answers are not stored, or no longer
@@ -510,15 +496,13 @@ class ComparedAnswer(Base):
     tokens: Mapped[dict[str, Any]] = mapped_column(default=dict)  # ids of prompt and answer, experts and their weights
 
 
-class Vote(Base):
+class Vote(WithId, Dated, Base):
     """Which of two answers of a comparison is better; one vote for each pair."""
 
     __tablename__ = "votes"
     __table_args__ = (UniqueConstraint("comparison_id", "first", "second"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     comparison_id: Mapped[str] = mapped_column(ForeignKey("comparisons.id"))
     first: Mapped[int]  # position of an answer, smaller than `second`
     second: Mapped[int]
     choice: Mapped[str] = mapped_column(String(16))  # first | second | tie | both_bad
     is_blind: Mapped[bool] = mapped_column(default=False)  # whether the names were hidden until the vote
-    created_at: Mapped[float] = mapped_column(default=time.time)

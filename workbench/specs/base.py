@@ -41,7 +41,7 @@ def _short(value: str) -> str:
     return value
 
 
-Stem = Annotated[Name, AfterValidator(_short)]  # NAME of NAME/NUMBER, which must be a name, too
+Stem = Annotated[Name, AfterValidator(_short)]  # NAME of NAME/NUMBER, which must also be a name
 ExpertName = Annotated[
     str, AfterValidator(str.strip)
 ]  # of an existing expert; MIXTURE/DOMAIN may be longer than a name
@@ -109,11 +109,11 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,199}")
 def hub_name(text: str) -> tuple[str, str]:
     """The name and the revision (empty: the newest) of `hub:NAME@REVISION`, with or without `hub:`.
 
-    Raises ValueError for what is no such name.
+    Raises ValueError for anything else.
     """
     name, _, revision = text.removeprefix(HUB).partition("@")
     if not _NAME.fullmatch(name) or ".." in name or (revision and not _REVISION.fullmatch(revision)):
-        raise ValueError(f"“{text[:200]}” is no name on the hub: write NAME or OWNER/NAME, and @REVISION for another")
+        raise ValueError(f"“{text[:200]}” is not a name on the hub: write NAME or OWNER/NAME, or either with @REVISION")
     if text.endswith("@"):
         raise ValueError("a revision must follow the @")
     return name, revision
@@ -138,5 +138,5 @@ def existing(path: Path, what: Output) -> StorageError:
 
 
 def output_complaints(path: str, what: Output) -> list[str]:
-    """Why nothing new can be written to a path; empty if it can. A link that leads nowhere is there, too."""
+    """Why nothing new can be written to a path; empty if it can. A link that leads nowhere exists as well."""
     return [str(existing(Path(path), what))] if os.path.lexists(path) else []

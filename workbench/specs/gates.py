@@ -1,4 +1,4 @@
-"""Gates in storage and requests: `{"kind": NAME, ...}` with the settings of that gate alone."""
+"""Gates in storage and requests: `{"kind": NAME, ...}` with the settings of that gate only."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def upgraded_gate(data: Mapping[str, Any]) -> dict[str, Any]:
 def changed_gate(before: GateConfig, changes: Mapping[str, Any]) -> GateConfig:
     """A gate with changed settings. Another `kind` keeps the settings that both gates have.
 
-    Of evidence a decay or a power may change by itself: `{"evidence": {"power": 0.3}}`.
+    A decay or a power of the evidence may change on its own: `{"evidence": {"power": 0.3}}`.
     Raises MixtureError for a setting that the gate does not have.
     """
     kind = str(changes.get("kind", before.kind))

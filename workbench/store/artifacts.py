@@ -65,7 +65,7 @@ def sweep(session: Session, storage: Storage, grace_seconds: float) -> list[Path
     """Moves folders without a row to the trash; returns their former paths. Needs a write transaction.
 
     A folder stays while it is younger than the grace period, or than an unfinished job, which may have made it and
-    registers it only at its end. Copies of what another machine deleted count as deleted here, too.
+    registers it only at its end. Copies of what another machine deleted also count as deleted here.
     """
     oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state.in_(UNFINISHED)))
     if oldest is not None:

@@ -29,7 +29,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _TRIES = 2  # of a file that arrives changed
 _S3_OPTIONS = {
     "skip_instance_cache": True,  # the endpoint and the credentials are those of the environment now
-    "use_listings_cache": False,  # other machines write, too
+    "use_listings_cache": False,  # other machines also write
     "config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 3}},
 }
 _FULL = ("StorageFull", "QuotaExceeded", "InsufficientStorage", "No space left")
@@ -52,7 +52,7 @@ class ObjectStore:
             require_extras("s3")
         import fsspec
 
-        with self._explained():
+        with self._store_errors():
             return fsspec.filesystem(self.url.partition(":")[0], **(_S3_OPTIONS if self._is_s3 else {}))
 
     def _place(self, name: str) -> str:
@@ -99,7 +99,7 @@ class ObjectStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(_TRIES):
             try:
-                with self._explained(to_local_disk=True):
+                with self._store_errors(to_local_disk=True):
                     self._fs.get_file(self._place(name), str(path))
             except FileNotFoundError:
                 raise StorageError(f"The store {self.url} lacks {name}.", _RESTORE) from None
@@ -118,7 +118,7 @@ class ObjectStore:
     def read(self, name: str) -> bytes | None:
         """The bytes of a small file; None if it is not there."""
         try:
-            with self._explained():
+            with self._store_errors():
                 return bytes(self._fs.cat_file(self._place(name)))
         except FileNotFoundError:
             self._require_root()
@@ -132,7 +132,7 @@ class ObjectStore:
     def names(self, folder: str) -> set[str]:
         """The names of the files in a folder."""
         try:
-            with self._explained():
+            with self._store_errors():
                 return {
                     path.rpartition("/")[2] for path in self._fs.ls(self._place(folder), detail=False, refresh=True)
                 }
@@ -146,7 +146,7 @@ class ObjectStore:
 
     def remove(self, name: str) -> None:
         """Removes a file, or a folder with all that is in it; one that is not there is no error."""
-        with self._explained(), suppress(FileNotFoundError):  # another machine was faster
+        with self._store_errors(), suppress(FileNotFoundError):  # another machine was faster
             if self._fs.exists(self._place(name)):
                 self._fs.rm(self._place(name), recursive=True)
 
@@ -156,7 +156,7 @@ class ObjectStore:
         On S3 these are the parts of uploads that were never completed, in a folder temporary files.
         """
         before = time.time() - older_than_seconds
-        with self._explained():
+        with self._store_errors():
             return self._remove_parts(before) if self._is_s3 else self._remove_temporary_files(before)
 
     def _remove_parts(self, before: float) -> list[str]:
@@ -191,7 +191,7 @@ class ObjectStore:
         if not self._is_s3:
             self._require_root()  # else a folder that is not mounted would be created
         try:
-            with self._explained():
+            with self._store_errors():
                 if self._is_s3:
                     yield place
                 else:
@@ -205,7 +205,7 @@ class ObjectStore:
         """Raises StoreFailedError if not even the bucket, or the folder, is there."""
         root = self.url.partition("://")[2]
         root = root.partition("/")[0] if self._is_s3 else root
-        with self._explained():
+        with self._store_errors():
             if not self._fs.exists(root):
                 what = "bucket" if self._is_s3 else "folder"
                 raise StoreFailedError(
@@ -213,7 +213,7 @@ class ObjectStore:
                 )
 
     @contextmanager
-    def _explained(self, *, to_local_disk: bool = False) -> Iterator[None]:
+    def _store_errors(self, *, to_local_disk: bool = False) -> Iterator[None]:
         """Turns the errors of libraries into StoreFailedError; their texts may name credentials and are left out."""
         try:
             yield

@@ -1,4 +1,4 @@
-"""Rebuilds the rows of a lost or older registry from the records beside the artifacts and from their files.
+"""Rebuilds the rows of a lost or older registry from the records next to the artifacts and from their files.
 
 Existing rows are not changed, and no row is made twice. Only jobs that are recorded as done become done. Of machines
 with a shared store each rebuilds what it recorded; what one that came before called deleted does not return.
@@ -76,7 +76,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
     """
     if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused
-    moved, left = put_back(storage.trash, _with_bases(storage, entries), storage.folder)
+    moved, left = restore_entries(storage.trash, _with_bases(storage, entries), storage.folder)
     tombstones.forget(session, moved)
     for id in moved:
         storage.records.clear_deleted(id)
@@ -85,7 +85,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
     return report
 
 
-def put_back(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
+def restore_entries(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
     """Moves entries of the trash back into a folder, the newest for each id; returns moved ids and what was left.
 
     Raises StorageError when there is only one entry and it cannot be moved.
@@ -155,7 +155,7 @@ class _Rebuilder:
                     merged.setdefault(name, {}).setdefault(_key(name, row), row)
         for table in Base.metadata.sorted_tables:  # what is referred to comes first
             for row in _parents_first(list(merged.get(table.name, {}).values())):
-                self._put(table, row)
+                self._insert(table, row)
         self._drop_unused(rows_by_artifact)
         self._end_jobs(rows_by_artifact)
         self.report.num_known = len(state.known) + len(self.artifact_ids)
@@ -196,7 +196,7 @@ class _Rebuilder:
                 continue
         return ids_by_hash
 
-    def _put(self, table: Table, values: Mapping[str, Any]) -> None:
+    def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
         row = {column.name: values[column.name] for column in table.columns if column.name in values}
         if table.name == "mixtures":
             row["gate"] = upgraded_gate(row["gate"])

@@ -32,8 +32,7 @@ from workbench.schema.tables import (
     SeedModel,
 )
 from workbench.store import ownership, tombstones
-from workbench.store.records import Record
-from workbench.store.storage import Storage
+from workbench.store.storage import Record, Storage
 
 OWNERS: tuple[type[Any], ...] = (Domain, SeedModel, Clustering, Expert, Evaluation, Report)  # each of one artifact
 _RECORDED: tuple[type[Any], ...] = (Artifact, *OWNERS, Corpus, Cluster, Mixture, MixtureMember)
@@ -64,7 +63,7 @@ class ChangedRows:
         self._rows += [row for row in changed if isinstance(row, _RECORDED)]
 
     def prepare(self, session: Session, storage: Storage) -> None:
-        """Collects the changed artifacts and marks deleted ones, for other machines, too; called before the commit."""
+        """Collects the changed artifacts and marks deleted ones, also for other machines; called before the commit."""
         session.flush()
         if self._rows:
             self._artifact_ids = _artifact_ids(session, self._rows)

@@ -1,4 +1,8 @@
-"""Folders of weights and texts under random ids: whole or absent, checked before use, safe from sweeps."""
+"""Folders of weights and texts under random ids: whole or absent, checked before use, safe from sweeps.
+
+Records, `records/ID.json` next to the artifacts, are copies of their rows in the registry. They lie outside the
+artifacts, whose files never change. `row_records` writes them; `rebuild` turns them into rows again.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,92 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.errors import DamagedFileError
-from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, read_temporary, sha256_of
+from engine.files import (
+    MANIFEST,
+    ArtifactRef,
+    aside_pattern,
+    folder_size,
+    new_file,
+    new_folder,
+    read_temporary,
+    sha256_of,
+)
 from workbench.errors import DiskFullError, StorageError, StoreFailedError
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS, ObjectStore, object_store
-from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 
-OWNER, RECORDS, _TRASH, _VERIFIED = "registry.json", "records", "trash", "verified"  # beside the artifacts
+DELETED_AT = "deleted_at"  # in the record of an artifact that was deleted from the registry
+
+LEFT_SECONDS = 3600.0  # no file is written aside for so long
+
+Record = dict[str, Any]
+
+
+def remove_leftovers(folder: Path, older_than_seconds: float = LEFT_SECONDS) -> list[Path]:
+    """Deletes temporary files of writers that died; returns their former paths."""
+    removed = []
+    for path in folder.glob(aside_pattern()):
+        with suppress(OSError):
+            if path.is_file() and path.stat().st_mtime < time.time() - older_than_seconds:
+                path.unlink()
+                removed.append(path)
+    return removed
+
+
+class Records:
+    """The records of one store. An unreadable record counts as missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, artifact_id: str) -> Path:
+        return self.folder / f"{artifact_id}.json"
+
+    def read(self, artifact_id: str) -> Record | None:
+        """The record of an artifact, or None."""
+        with suppress(OSError, ValueError):
+            record = json.loads(self.path(artifact_id).read_text(encoding="utf-8"))
+            return record if isinstance(record, dict) else None
+        return None
+
+    def is_live(self, artifact_id: str) -> bool:
+        """True if a registry recorded the artifact and it was not deleted since."""
+        record = self.read(artifact_id)
+        return record is not None and DELETED_AT not in record
+
+    def write(self, artifact_id: str, record: Record) -> None:
+        """Writes a record atomically, unless it is unchanged."""
+        if self.read(artifact_id) == record:
+            return
+        with new_file(self.path(artifact_id), synced=False) as file:
+            file.write_text(json.dumps(record, indent=1, sort_keys=True), encoding="utf-8")
+
+    def mark_deleted(self, artifact_id: str, at: float) -> None:
+        """Marks an artifact as deleted; the rest of its record stays."""
+        self.write(artifact_id, {DELETED_AT: at, **(self.read(artifact_id) or {})})
+
+    def clear_deleted(self, artifact_id: str) -> None:
+        """Removes the mark, and the record if it has nothing else."""
+        record = self.read(artifact_id) or {}
+        if record.pop(DELETED_AT, None) is not None and record:
+            self.write(artifact_id, record)
+        elif not record:
+            self.remove(artifact_id)
+
+    def remove(self, artifact_id: str) -> None:
+        self.path(artifact_id).unlink(missing_ok=True)
+
+    def ids(self) -> set[str]:
+        """The ids of all artifacts with a record."""
+        return {path.stem for path in self.folder.glob("*.json")}
+
+
+OWNER, RECORDS, _TRASH, _VERIFIED = "registry.json", "records", "trash", "verified"  # next to the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
 _ALMOST_NOTHING_BYTES = 1 << 20
@@ -34,7 +112,7 @@ def confine(folder: Path, id: str) -> Path:
     """The place of `id` in a folder; raises StorageError for anything but 32 hexadecimal digits."""
     if not _ID.fullmatch(id):
         raise StorageError(
-            f"An id must be 32 hexadecimal digits, but is “{id[:60]}” instead.",
+            f"An id must be 32 hexadecimal digits; got “{id[:60]}”.",
             "Use the id that the registry shows.",
         )
     return folder / id
@@ -47,7 +125,7 @@ class CachedArtifact(ArtifactRef):
     fetch_again: Callable[[], None] = lambda: None
 
     def check(self) -> str:
-        """As for any artifact; raises DamagedFileError only when the store's own copy is damaged, too.
+        """As for any artifact; raises DamagedFileError only when the store's own copy is also damaged.
 
         Raises StoreFailedError while the store is away, and DiskFullError.
         """
@@ -139,13 +217,13 @@ class Storage:
         """The path and hash of an artifact, to be checked when no transaction waits."""
         path = self.path(artifact.id)
         if self.shared is None:
-            return ArtifactRef(path, artifact.sha256, self._verified(artifact.id))
+            return ArtifactRef(path, artifact.sha256, self._verified_record(artifact.id))
         shared, name = self.shared, f"{ARTIFACTS}/{artifact.id}"
         return CachedArtifact(
-            path, artifact.sha256, self._verified(artifact.id), lambda: _fetch_again(shared, name, path)
+            path, artifact.sha256, self._verified_record(artifact.id), lambda: _fetch_again(shared, name, path)
         )
 
-    def _verified(self, artifact_id: str) -> Path:
+    def _verified_record(self, artifact_id: str) -> Path:
         return self.folder / _VERIFIED / artifact_id
 
     def ids(self) -> set[str]:
@@ -198,7 +276,7 @@ class Storage:
         ]
         for path in orphans:
             if _ID.fullmatch(path.name):
-                with suppress(FileNotFoundError):  # another machine sweeps, too
+                with suppress(FileNotFoundError):  # another machine also sweeps
                     self.trash.put(path, "artifact")
             else:
                 shutil.rmtree(path, ignore_errors=True)

@@ -49,7 +49,7 @@ class StoredCheckpoints:
         continues from an older checkpoint. It is called right after the claim: then this attempt is the job's newest,
         also where an older registry was put back and counts its fences from a lower number.
         """
-        synced = _synced(folder)
+        synced = _read_synced(folder)
         newest = self._newest(synced)
         if newest is None:
             return []
@@ -101,7 +101,7 @@ class StoredCheckpoints:
     def _newest(self, synced: _Index | None = None) -> _Index | None:
         """The index with the highest fence of those that can be read; of a damaged one, the folder's note will do."""
         for fence in sorted(self._fences(), reverse=True):
-            if (index := _parsed(self._store.read(self._name(fence)) or b"")) is not None:
+            if (index := _parse_index(self._store.read(self._name(fence)) or b"")) is not None:
                 return index
             if synced is not None and synced.fence == fence:
                 return synced
@@ -149,7 +149,7 @@ def _inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _parsed(content: bytes) -> _Index | None:
+def _parse_index(content: bytes) -> _Index | None:
     """An index; None if it is damaged."""
     try:
         values: Mapping[str, object] = json.loads(content)
@@ -160,9 +160,9 @@ def _parsed(content: bytes) -> _Index | None:
         return None
 
 
-def _synced(folder: Path) -> _Index | None:
+def _read_synced(folder: Path) -> _Index | None:
     file = folder / SYNCED
-    return _parsed(file.read_bytes()) if file.is_file() else None
+    return _parse_index(file.read_bytes()) if file.is_file() else None
 
 
 def _write_synced(folder: Path, index: _Index) -> None:

@@ -122,7 +122,7 @@ def _refuse_labels(labels: list[str], words: Mapping[str, str], name: str) -> No
 def _read_examples(file: TextFile) -> Iterator[tuple[str, str]]:
     """Text and label of every record; raises CorpusError for the first invalid one."""
     count = 0
-    for record in read_records(file, ("text", "label"), lambda _: None):
+    for record in read_records(file, ("text", "label")):
         if isinstance(record, CorpusError):
             raise record
         count += 1

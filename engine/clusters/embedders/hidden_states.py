@@ -36,7 +36,7 @@ class HiddenStateEmbedder(Embedder[str]):
 
     def __init__(self, lm: Any, tokenizer: Tokenizer, max_tokens: int = DEFAULT_TOKENS) -> None:
         self._lm, self._tokenizer = lm.eval(), tokenizer
-        self.max_tokens = min(max_tokens, max_positions(lm))
+        self.max_tokens = min(max_tokens, max_positions(lm.config))
 
     @property
     def dimension(self) -> int:

@@ -14,6 +14,7 @@ METHOD = replace(
     sentence="the seed model as it is",
     paper="",
     expert_words="nothing",
+    is_seed=True,
     is_trainable=False,
     is_joint=False,
     can_be_copied=False,

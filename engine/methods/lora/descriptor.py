@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from engine.files import ArtifactRef
     from engine.methods.base import SeedOrigin
-    from engine.models.trainable_model import TrainableModel
+    from engine.models.expert_model import TrainableModel
 from engine.models.flops import Shape, forward_flops
 
 

@@ -7,7 +7,7 @@ Shapes: B rows, T positions, D width, E active experts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from engine.methods.mode.gate import gate_weights
 
@@ -58,6 +60,27 @@ def place_of(layer: nn.Module) -> int:
 def placed(layer: nn.Module) -> list[Any]:
     """The modules of a layer that store its position in a cache."""
     return [one for one in layer.modules() if hasattr(one, "layer_idx")]
+
+
+class PartsCache(DynamicCache):
+    """A cache that knows the positions of each expert's layers at its last use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[str, range] = {}
+
+    def follow(self, places: Mapping[str, range], num_backbone: int) -> None:
+        """Moves each expert's entries to its layers' new positions; the backbone's are the first in every model."""
+        if self.layers and places != self._places:
+            kept = {
+                now: self.layers[before]
+                for key in places.keys() & self._places.keys()
+                for before, now in zip(self._places[key], places[key], strict=True)
+            }
+            size = max(kept, default=-1) + 1
+            self.layers = self.layers[:num_backbone]
+            self.layers += [kept.get(place, DynamicLayer()) for place in range(num_backbone, size)]
+        self._places = dict(places)
 
 
 class Branch(nn.Module):

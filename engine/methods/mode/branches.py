@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from engine.errors import ModelError, first_of
 from engine.methods.mode.block import Block, Branch, place_of, placed
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.gate import ODDS_SCALE
-from engine.models.stored_tensors import fill, without_weights
+from engine.models.stored_tensors import without_weights
 
 
 class BranchMaker:
@@ -24,20 +22,10 @@ class BranchMaker:
         self._lm, self._blocks = lm, blocks
         self._next_place = int(lm.config.num_hidden_layers)  # of the next branch's first layer
 
-    def begin(self, config: ModeConfig) -> list[Branch]:
-        """A new expert's branches, one for each block."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            return self._branches(config, self._copied if config.init == "copy" else self._fresh)
-
-    def load(self, config: ModeConfig, state: Mapping[str, Tensor]) -> list[Branch]:
-        """The branches of an expert with these tensors, with nothing random. Raises ModelError if they do not fit."""
-        branches = self._branches(config, self._empty)
-        _fill(branches, state)
-        return branches
-
-    def _branches(self, config: ModeConfig, made_like: Callable[[Any], nn.Module]) -> list[Branch]:
-        return [self._branch(block, config, made_like) for block in self._blocks]
+    def make(self, config: ModeConfig, *, is_empty: bool) -> list[Branch]:
+        """A new expert's branches, one for each block; with uninitialized weights where `is_empty`."""
+        like = self._empty if is_empty else self._copied if config.init == "copy" else self._fresh
+        return [self._branch(block, config, like) for block in self._blocks]
 
     def _branch(self, block: Block, config: ModeConfig, made_like: Callable[[Any], nn.Module]) -> Branch:
         """Layers like the block's last ones, repeated if the expert has more: copies, fresh or empty ones.
@@ -73,15 +61,6 @@ class BranchMaker:
         else:
             layer = self._copied(like)
         return layer.apply(self._lm._init_weights).to(next(like.parameters()).dtype)
-
-
-def _fill(branches: Sequence[Branch], state: Mapping[str, Tensor]) -> None:
-    targets = {f"blocks.{i}.{name}": t for i, one in enumerate(branches) for name, t in one.state_dict().items()}
-    if wrong := fill(targets, state):
-        raise ModelError(
-            f"The expert's tensors do not fit its backbone: {first_of(wrong)}.",
-            "Load it on the backbone it was trained on.",
-        )
 
 
 def _set_place(layer: nn.Module, place: int) -> None:

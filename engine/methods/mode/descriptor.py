@@ -2,65 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
-from engine.errors import TrainingError
-from engine.files import ArtifactRef
-from engine.methods.base import Method, StoredExpert
 from engine.methods.mode import flops
 from engine.methods.mode.config import ModeConfig
+from engine.methods.parts.method import PartsMethod
 from engine.models.flops import Shape
-
-if TYPE_CHECKING:
-    import torch
-
-    from engine.methods.mode.active_experts import ActiveExperts
-    from engine.methods.mode.host import ModeHost
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mode(Method):
-    """Each expert is trained alone; composed, several are the parts of one."""
+class Mode(PartsMethod):
+    """Each expert is trained for itself; composed, several are the parts of one."""
 
-    def build(self, seed_folder: Path, keys: Sequence[str], config: Any = None, seed: int = 0) -> ActiveExperts:
-        from engine.methods.mode.active_experts import ActiveExperts
-        from engine.methods.mode.model import ModeModel
-        from engine.models.families import load_model
+    def base_complaints(self, config: ModeConfig, shape: Shape, seed: str) -> list[str]:
+        if config.num_blocks <= shape.num_layers:
+            return []
+        problem = f"Blocks of the backbone (--blocks) must be at most the {shape.num_layers} layers of “{seed}”"
+        return [f"{problem}, not {config.num_blocks}: choose fewer."]
 
-        if len(keys) != 1:
-            raise TrainingError(f"MoDE trains one expert at a time, not {len(keys)}.", "Give one key.")
-        config = config or ModeConfig(seed=seed)
-        model = ModeModel(load_model(seed_folder), config.num_blocks)
-        model.add_expert(keys[0], config)
-        return ActiveExperts(model, keys, keys[0])
+    def describe_part(self, config: ModeConfig) -> dict[str, Any]:
+        return {"blocks": config.num_blocks, "layers in each block": config.expert_layers}
 
-    def save_expert(self, model: Any, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
-        from engine.methods.mode.files import save_parts
-
-        parts = dict(zip(model.names, model.active, strict=True))
-        save_parts(model.model, parts, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
-
-    def open(self, base: ArtifactRef, device: torch.device | str) -> ModeHost:
-        from engine.methods.mode.host import ModeHost
-
-        return ModeHost(base, device)
-
-    def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
-        return flops.forward_flops(shape, context, _parts(expert.config))
-
-    def adapting_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
-        return flops.training_flops(shape, context, _parts(expert.config)[:1])
-
-    def composing_flops(self, shape: Shape, context: int, expert: StoredExpert) -> dict[str, int]:
-        parts = _parts(expert.config)
-        return {what: flops.training_flops(shape, context, parts, what) for what in get_args(flops.Learning)}
-
-
-def _parts(config: Mapping[str, Any]) -> list[ModeConfig]:
-    return [ModeConfig(**part["shape"]) for part in config["parts"]]
+    def starts_alike(self, config: ModeConfig) -> bool:
+        return config.init == "copy"
 
 
 METHOD = Mode(
@@ -70,12 +35,12 @@ METHOD = Mode(
     paper="MoDE, §3",
     expert_words="layers and gates",
     shared_words="the backbone beside them",
-    is_joint=False,
-    base_is_frozen=True,
-    can_be_copied=False,
     no_decoder_because="stands beside one",
-    has_parts=True,
-    artifact_kind="mode-expert",
     config=ModeConfig,
     config_field="shape",
+    model="engine.methods.mode.model:ModeModel",
+    base_fields=("num_blocks",),
+    training="engine.methods.mode.sharding.launch:ModeTraining",
+    count_forward=flops.forward_flops,
+    count_training=flops.training_flops,
 )

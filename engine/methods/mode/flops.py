@@ -7,13 +7,11 @@ the first block's experts and gate, and never into the first block's part of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from engine.methods.mode.config import ModeConfig
+from engine.methods.parts.method import Learning
 from engine.models import flops
 from engine.models.flops import Shape
-
-Learning = Literal["experts", "gates"]  # gates learn in any case
 
 
 def forward_flops(shape: Shape, context: int, experts: Sequence[ModeConfig]) -> int:

@@ -60,7 +60,7 @@ def as_moe(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]
     yield moe.eval()
 
 
-@one_at_a_time
+@one_at_a_time()
 def _empty(lm: Any, num_experts: int) -> Any:
     """A model of the counterpart's family with the shape of `lm`; its tensors are not set."""
     from transformers import AutoConfig, AutoModelForCausalLM

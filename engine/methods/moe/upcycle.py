@@ -65,7 +65,7 @@ def upcycle(lm: Any, config: MoeConfig, seed: int = 0) -> Any:
     return moe.to(lm.device).train(lm.training)
 
 
-@one_at_a_time
+@one_at_a_time()
 def _fresh(shared_config: dict[str, Any], config: MoeConfig, seed: int, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM, MixtralConfig
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,11 @@ from engine.text.blocks import (
     PADDING,
     GrowingArray,
     Tokens,
-    documents_file,
     ids_dtype,
-    marks_file,
-    starts_file,
+    part_file,
     write_facts,
 )
 from engine.text.chat.conversations import Conversation, stored_conversation
-from engine.text.parquet_rows import Row
 from engine.text.split import count_documents, read_split
 from engine.text.split_names import SPLITS, Split
 from engine.text.tokenizer import Tokenizer
@@ -42,7 +39,7 @@ REPORT_EVERY = 256  # conversations
 MOST_REFUSED, SHOWN_REFUSED = 100, 5  # conversations that a template may refuse before the others are left unread
 
 
-class Piece(NamedTuple):
+class ConversationPiece(NamedTuple):
     """Tokens `first` to `stop` of a conversation."""
 
     number: int
@@ -99,13 +96,13 @@ def pack_conversations(
     write_facts(folder, encoder.tokenizer, facts)
 
 
-def layout(lengths: Sequence[int], block_size: int) -> list[list[Piece]]:
+def layout(lengths: Sequence[int], block_size: int) -> list[list[ConversationPiece]]:
     """The pieces of each block, given the number of tokens of each conversation."""
-    blocks: list[list[Piece]] = []
+    blocks: list[list[ConversationPiece]] = []
     by_space: defaultdict[int, list[int]] = defaultdict(list)  # blocks by their free space
     spaces = 0  # bit n is set while a block has n free
 
-    def place(block: int, piece: Piece, space: int) -> None:
+    def place(block: int, piece: ConversationPiece, space: int) -> None:
         nonlocal spaces
         blocks[block].append(piece)
         left = space - (piece.stop - piece.first)
@@ -118,11 +115,11 @@ def layout(lengths: Sequence[int], block_size: int) -> list[list[Piece]]:
             space = length + (wide & -wide).bit_length() - 1  # the least that is enough
             block = by_space[space].pop()
             spaces &= ~(0 if by_space[space] else 1 << space)
-            place(block, Piece(number, 0, length), space)
+            place(block, ConversationPiece(number, 0, length), space)
             continue
         for first in range(0, length, block_size):
             blocks.append([])
-            place(len(blocks) - 1, Piece(number, first, min(first + block_size, length)), block_size)
+            place(len(blocks) - 1, ConversationPiece(number, first, min(first + block_size, length)), block_size)
     return blocks
 
 
@@ -139,10 +136,16 @@ def _encode(
         GrowingArray(folder / "ends.npy", np.dtype("<i8")) as ends,
     ):
         for number, row in enumerate(read_split(documents_folder, split), 1):
+            problem = "The template of the seed model shows no answer of a conversation."
+            remedy = "Choose another seed model, or remove the conversation."
+            is_counted = np.zeros(0, dtype=np.bool_)
             try:
-                new_ids, is_counted = _encoded(encoder, row)
-            except CorpusError as error:
-                refused.append(error)
+                new_ids, is_counted = encoder.encode(stored_conversation(row["messages"]))
+                is_counted[:1] = False  # nothing predicts the first token
+            except ChatTemplateError as error:
+                problem, remedy = error.problem, error.next_step
+            if not is_counted.any():
+                refused.append(CorpusError(problem, remedy, path=row["source"]))
                 if len(refused) >= MOST_REFUSED:
                     return
                 continue
@@ -151,22 +154,6 @@ def _encode(
             ends.extend([len(ids)])
             if number % REPORT_EVERY == 0:
                 yield number
-
-
-def _encoded(encoder: ChatEncoder, row: Row) -> tuple[list[int], NDArray[np.bool_]]:
-    """The ids of a conversation and a mask [T] of those that count. Raises CorpusError with its source."""
-    try:
-        ids, is_answer = encoder.encode(stored_conversation(row["messages"]))
-    except ChatTemplateError as error:
-        raise CorpusError(error.problem, error.next_step, path=row["source"]) from None
-    is_answer[:1] = False  # nothing predicts the first token
-    if not is_answer.any():
-        raise CorpusError(
-            "The template of the seed model shows no answer of a conversation.",
-            "Choose another seed model, or remove the conversation.",
-            path=row["source"],
-        )
-    return ids, is_answer
 
 
 def _all_refused(refused: Sequence[CorpusError], total: int) -> CorpusError:
@@ -189,16 +176,17 @@ def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, bloc
     padding = tokenizer.bos_id
     with (
         GrowingArray(folder / f"{split}.npy", ids_dtype(tokenizer)) as packed,
-        GrowingArray(marks_file(folder, split), np.dtype("u1")) as packed_marks,
-        GrowingArray(starts_file(folder, split), np.dtype("<i8")) as starts,
-        GrowingArray(documents_file(folder, split), np.dtype("<i4")) as documents,
+        GrowingArray(part_file(folder, split, "marks"), np.dtype("u1")) as packed_marks,
+        GrowingArray(part_file(folder, split, "starts"), np.dtype("<i8")) as starts,
+        GrowingArray(part_file(folder, split, "documents"), np.dtype("<i4")) as documents,
     ):
         for number, block in enumerate(blocks, 1):
             for piece in block:
                 if piece.first == 0:
                     starts.extend([len(packed)])
                     documents.extend([piece.number])
-                these = _slice(piece, ends, lengths)
+                begin = int(ends[piece.number] - lengths[piece.number])
+                these = slice(begin + piece.first, begin + piece.stop)
                 packed.extend(ids[these])
                 packed_marks.extend(marks[these])
             missing = number * block_size - len(packed)
@@ -206,7 +194,7 @@ def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, bloc
             packed_marks.extend([PADDING] * missing)
         packed.extend([padding])
         packed_marks.extend([PADDING])
-    written = np.load(marks_file(folder, split), mmap_mode="r")
+    written = np.load(part_file(folder, split, "marks"), mmap_mode="r")
     learnable = Tokens(written, np.zeros(0, np.int64), written).blocks_with_answers(block_size)
     return {
         "documents": len(ends),
@@ -216,8 +204,3 @@ def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, bloc
         "blocks": len(blocks),
         "blocks_without_answer": len(blocks) - len(learnable),
     }
-
-
-def _slice(piece: Piece, ends: NDArray[Any], lengths: NDArray[Any]) -> slice:
-    begin = int(ends[piece.number] - lengths[piece.number])
-    return slice(begin + piece.first, begin + piece.stop)

@@ -84,7 +84,6 @@ def add_turn_ends(folder: Path) -> None:
 
 
 def _text(token: Any) -> Any:
-    """A special token as text, where a configuration has an object."""
     return token.get("content") if isinstance(token, dict) else token
 
 

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,15 +20,25 @@ from numpy.typing import NDArray
 from engine.errors import ChatTemplateError
 from engine.foreign_files import read_object, read_text, short
 from engine.text.blocks import MASK_RULE
-from engine.text.chat.answers import ASSISTANT, Locator, Message
+from engine.text.chat.answers import (
+    ASSISTANT,
+    BEGINS,
+    OLD_RULE,
+    Locator,
+    Message,
+    TemplateToken,
+    encode_rendered,
+    harmless,
+    loses_marks,
+    within,
+)
 from engine.text.chat.conversations import COUNTS
-from engine.text.chat.marked_text import BEGINS, encoded, harmless, loses_marks, within
-from engine.text.chat.old_masks import OLD_RULE, answers_by_old_rule
 from engine.text.chat.template_process import NotRenderedError, Rendered, render
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer, text_after
 
 _FILE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer_config.json"
 _TOKENS = "special_tokens_map.json"
+_ARGUMENTS = ("messages", "tools", "documents", "chat_template", "conversations")  # not names of tokens
 _MAX_BYTES = 16 << 20
 _QUESTION, _REPLY = "Is it so?", "It is so indeed."
 _TALK = (
@@ -43,12 +52,7 @@ _CHANGE = "Change the roles or the order of the messages, or choose a model with
 _REPAIR = "Give the folder of a model with a chat template that transformers can render."
 
 
-_Answer = TypeVar("_Answer")
-
-
-def counts(message: Message) -> bool:
-    """Whether a message is not excluded from the loss."""
-    return message.get(COUNTS) is not False
+_Span = TypeVar("_Span")
 
 
 class ChatTemplate:
@@ -86,25 +90,24 @@ class ChatTemplate:
 
         Raises ChatTemplateError, in bounded time, when the template refuses the messages or does not come to an end.
         """
-        return self._rendered(messages, add_generation_prompt).text
+        return self._render(messages, add_generation_prompt).text
 
-    def encode(
-        self, tokenizer: Tokenizer, messages: Sequence[Message], *, add_generation_prompt: bool = False
-    ) -> list[int]:
-        """The ids of a conversation. Only the template writes control tokens, never a message."""
-        template = self._with_harmless_values(tokenizer)
-        rendered = template._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
-        return [token.id for token in encoded(tokenizer, rendered.text)]
+    def _encode(
+        self, tokenizer: Tokenizer, messages: Sequence[Message], add_generation_prompt: bool
+    ) -> tuple[ChatTemplate, Sequence[Message], Rendered, list[TemplateToken]]:
+        """The tokens of a conversation, and what they are of. Only the template writes control tokens, no message."""
+        template, marked = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
+        rendered = template._render(marked, add_generation_prompt)
+        return template, marked, rendered, encode_rendered(tokenizer, rendered.text)
 
     def encode_prompt(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], int]:
         """The ids of a conversation up to where the answer begins, and the index of the first with a user's words.
 
         Before it stands what the template writes of its own and what came before the first user, such as a system's
-        text. It is 0 where there are no words of a user.
+        text. It is 0 where a user says nothing.
         """
-        template, messages = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
-        text = template._rendered(messages, True).text
-        tokens, start = encoded(tokenizer, text), template._user_begins(messages, text)
+        template, marked, rendered, tokens = self._encode(tokenizer, messages, True)
+        start = template._user_begins(marked, rendered.text)
         return [one.id for one in tokens], next((i for i, one in enumerate(tokens) if one.end > start >= 0), 0)
 
     def _user_begins(self, messages: Sequence[Message], text: str) -> int:
@@ -116,7 +119,7 @@ class ChatTemplate:
             if text.count(words) == 1:
                 return text.index(words)
         marked = [*messages[:place], {**messages[place], "content": f"{BEGINS}{content}"}, *messages[place + 1 :]]
-        return self._rendered(marked, True).text.find(BEGINS)
+        return self._render(marked, True).text.find(BEGINS)
 
     def encode_answers(
         self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int = MASK_RULE
@@ -128,34 +131,29 @@ class ChatTemplate:
         last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
         show where the answers are.
         """
-        return self._with_harmless_values(tokenizer)._encode_answers(tokenizer, messages, rule)
-
-    def _encode_answers(
-        self, tokenizer: Tokenizer, messages: Sequence[Message], rule: int
-    ) -> tuple[list[int], NDArray[np.bool_]]:
-        marked = self._harmless(tokenizer, messages)
-        rendered = self._rendered(marked, False)
-        tokens = encoded(tokenizer, rendered.text)
+        template, marked, rendered, tokens = self._encode(tokenizer, messages, False)
         ids = [token.id for token in tokens]
         if "endgeneration" in self.source:
-            return ids, within(tokens, self._counted(messages, rendered.answers))
+            return ids, within(tokens, self._without_excluded(messages, rendered.answers))
         if rule == OLD_RULE:
-            end_id = self._ends_of_a_reply(tokenizer)[2]
-            spans = answers_by_old_rule(self._write, marked, rendered.text, tokens, end_id, self._place)
-            return ids, within(tokens, self._counted(messages, spans))
-        answers = self._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
-        counted = self._counted(messages, answers)
+            end_id = template._ends_of_a_reply(tokenizer)[2]
+            spans = template._locator.answers_by_old_rule(marked, rendered.text, tokens, end_id)
+            return ids, within(tokens, self._without_excluded(messages, spans))
+        answers = template._locator.answers(marked, rendered.text, tokens, tokenizer.control_ids)
+        counted = self._without_excluded(messages, answers)
         spans, limits = [(one.start, one.end) for one in counted], [max(one.end, one.limit) for one in counted]
         is_answer_T = within(tokens, spans, limits)
         if marked[-1].get("role") == ASSISTANT and answers[-1].closing is None:
-            opens_next = self._opens_next(tokenizer)
-            ids, is_last = [*ids, *opens_next], np.full(len(opens_next), counts(marked[-1]))
+            last, earlier, _ = template._ends_of_a_reply(tokenizer)
+            opens_next = () if last else earlier[:1]  # ends answers that others follow
+            ids, is_last = [*ids, *opens_next], np.full(len(opens_next), marked[-1].get(COUNTS) is not False)
             is_answer_T = np.concatenate([is_answer_T, is_last])
         return ids, is_answer_T
 
-    def _counted(self, messages: Sequence[Message], answers: Sequence[_Answer]) -> Sequence[_Answer]:
+    def _without_excluded(self, messages: Sequence[Message], answers: Sequence[_Span]) -> Sequence[_Span]:
         """Those of the answers, one for each message of the assistant, that are not excluded from the loss."""
-        is_counted = [counts(message) for message in messages if message.get("role") == ASSISTANT]
+        marks = [message.get(COUNTS) for message in messages if message.get("role") == ASSISTANT]
+        is_counted = [mark is not False for mark in marks]
         if all(is_counted):
             return answers
         if len(answers) != len(is_counted):
@@ -174,16 +172,14 @@ class ChatTemplate:
         last, earlier, _ = self._ends_of_a_reply(tokenizer)
         return tuple(dict.fromkeys([*last, *earlier]))
 
-    def _known_ends(self, tokenizer: Tokenizer) -> frozenset[int]:
+    def _ends_or_none(self, tokenizer: Tokenizer) -> frozenset[int]:
         """The same as a set; empty for a template that cannot write a question and its answer."""
         try:
             return frozenset(self.turn_ends(tokenizer))
         except ChatTemplateError:  # it may write other conversations
             return frozenset()
 
-    def _rendered(
-        self, messages: Sequence[Message], add_generation_prompt: bool, *, also_none: bool = False
-    ) -> Rendered:
+    def _render(self, messages: Sequence[Message], add_generation_prompt: bool, *, also_none: bool = False) -> Rendered:
         if not messages and not also_none:
             raise ChatTemplateError("The conversation has no messages.", "Give at least one.")
         # As transformers: many templates write a None as a word
@@ -195,10 +191,8 @@ class ChatTemplate:
             values = {**self.special_tokens, **self._values}
             rendered = render(self.source, plain, values, opens_answer=add_generation_prompt)
         except NotRenderedError as error:
-            raise ChatTemplateError(
-                f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}.",
-                _CHANGE,
-            ) from None
+            problem = f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}."
+            raise ChatTemplateError(problem, _CHANGE) from None
         if loses_marks(rendered.text, [*plain, self._values]):
             raise ChatTemplateError(
                 f"The chat template of {self._place} writes the text of a control token as Python writes an object.",
@@ -207,8 +201,7 @@ class ChatTemplate:
         return rendered
 
     def _harmless(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages, with marks around every text of a control token."""
-        texts = {tokenizer.written(id) for id in tokenizer.special_ids | self._known_ends(tokenizer)} - {""}
+        texts = {tokenizer.written(id) for id in tokenizer.special_ids | self._ends_or_none(tokenizer)} - {""}
         pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
         return [harmless(message, pattern) for message in messages]
 
@@ -232,7 +225,7 @@ class ChatTemplate:
             )
         text, prompts = self.render(_TALK), (self.render(_TALK[:n], add_generation_prompt=True) for n in (1, 3))
         for prompt in prompts:
-            if rest := "" if text.startswith(prompt) else prompt[len(_common_start(prompt, text)) :]:
+            if rest := text_after(text, prompt):
                 sentences.append(
                     f"The prompt for an answer ends with “{short(rest)}”, which the template leaves out of the "
                     "conversations that are trained on: answers are learned without it."
@@ -250,15 +243,8 @@ class ChatTemplate:
 
     @cached_property
     def _locator(self) -> Locator:
-        return Locator(self._write, [text for text in self.special_tokens.values() if text], self._place)
-
-    def _write(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        return self._rendered(messages, add_generation_prompt, also_none=True).text
-
-    def _opens_next(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """The token that ends answers which others follow, where the template writes none after the last."""
-        last, earlier, _ = self._ends_of_a_reply(tokenizer)
-        return () if last else earlier[:1]
+        special = [text for text in self.special_tokens.values() if text]
+        return Locator(lambda *given: self._render(*given, also_none=True).text, special, self._place)
 
     def _ends_of_a_reply(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
         """The control tokens after a last answer; the one that ends an earlier answer; the first after the last one.
@@ -269,7 +255,7 @@ class ChatTemplate:
             text = self.render(_TALK[:2])
             if (begin := text.rfind(_REPLY)) < 0:
                 raise ChatTemplateError(f"The chat template of {self._place} leaves out the answer.", _REPAIR)
-            after = [one.id for one in encoded(tokenizer, text) if one.start >= begin + len(_REPLY)]
+            after = [one.id for one in encode_rendered(tokenizer, text) if one.start >= begin + len(_REPLY)]
             written = [id for id in after if id in tokenizer.control_ids]
             last = written
             if written and self.render(_TALK[:2], add_generation_prompt=True) == text:
@@ -284,7 +270,7 @@ class ChatTemplate:
         """The control token that ends the first answer; None without one, or where it cannot be located."""
         try:
             text = self.render(messages)
-            answers = self._locator.answers(messages, text, encoded(tokenizer, text), tokenizer.control_ids)
+            answers = self._locator.answers(messages, text, encode_rendered(tokenizer, text), tokenizer.control_ids)
         except ChatTemplateError:
             return None
         return answers[0].closing
@@ -304,7 +290,11 @@ def load_chat_template(folder: Path, place: str = "") -> ChatTemplate | None:
 
     Errors of rendering name its `place`, or else the folder.
     """
-    source = _source(folder)
+    source = read_text(folder, _FILE, _MAX_BYTES, ChatTemplateError)
+    for name in (_CONFIG, _OLDER):  # as AutoTokenizer, which does not know the last place: older processors wrote it
+        if source is None:
+            value = (read_object(folder, name, _MAX_BYTES, ChatTemplateError) or {}).get("chat_template")
+            source = None if value is None else _default(value, folder / name)
     return None if source is None else ChatTemplate(source, _special_tokens(folder), place or str(folder))
 
 
@@ -314,19 +304,7 @@ def turn_ends_of(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
         template = load_chat_template(folder)
     except ChatTemplateError:  # it says so to whoever asks for a conversation; texts can be continued nevertheless
         return frozenset()
-    return template._known_ends(tokenizer) if template else frozenset()
-
-
-def _source(folder: Path) -> str | None:
-    """In the order of AutoTokenizer, which does not know the last place: older processors wrote it."""
-    text = read_text(folder, _FILE, _MAX_BYTES, ChatTemplateError)
-    if text is not None:
-        return text
-    for name in (_CONFIG, _OLDER):
-        value = (read_object(folder, name, _MAX_BYTES, ChatTemplateError) or {}).get("chat_template")
-        if value is not None:
-            return _default(value, folder / name)
-    return None
+    return template._ends_or_none(tokenizer) if template else frozenset()
 
 
 def _default(value: Any, place: Path) -> str:
@@ -349,13 +327,4 @@ def _special_tokens(folder: Path) -> dict[str, str]:
     if isinstance(extra := values.get("extra_special_tokens"), dict):
         named |= extra
     texts = {name: one.get("content") if isinstance(one, dict) else one for name, one in named.items()}
-    return {name: text for name, text in texts.items() if isinstance(text, str) and name not in _OTHERS}
-
-
-_OTHERS = ("messages", "tools", "documents", "chat_template", "conversations")  # arguments of another meaning
-
-
-def _common_start(one: str, other: str) -> str:
-    """The text with which both begin."""
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return "".join(character for character, _ in same)
+    return {name: text for name, text in texts.items() if isinstance(text, str) and name not in _ARGUMENTS}

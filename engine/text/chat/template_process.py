@@ -45,7 +45,19 @@ class _Renderer:
         self._process: subprocess.Popen[str] | None = None
         self._owner = 0
 
-    def render(self, request: Mapping[str, Any]) -> Rendered:
+    def render(
+        self,
+        template: str,
+        messages: Sequence[Mapping[str, Any]],
+        special_tokens: Mapping[str, Any],
+        *,
+        opens_answer: bool,
+    ) -> Rendered:
+        """The text of a conversation, as transformers renders it. Raises NotRenderedError, in bounded time.
+
+        `opens_answer` is transformers' `add_generation_prompt`.
+        """
+        request = [template, list(messages), special_tokens, opens_answer]
         with self._lock:
             answer = self._ask(self._running(), json.dumps(request), MAX_SECONDS)
         if answer is None:
@@ -57,7 +69,16 @@ class _Renderer:
     def _running(self) -> subprocess.Popen[str]:
         """The process; another one in a fork, which would share the pipes of its parent's."""
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
-            self._process, self._owner = _start(), os.getpid()
+            self._owner = os.getpid()
+            self._process = subprocess.Popen(
+                python_command("engine.text.chat.template_process"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                encoding="ascii",
+                env={**os.environ, **python_environment(), "OPENBLAS_NUM_THREADS": "1"},
+            )
             if self._ask(self._process, "null", _START_SECONDS) is None:
                 raise NotRenderedError("the process that renders templates did not start")
         return self._process
@@ -77,62 +98,29 @@ class _Renderer:
                 return answer if isinstance(answer, dict) else None
         finally:
             timer.cancel()
-        self._end(process)
+        with contextlib.suppress(OSError), process:
+            process.kill()
+        self._process = None
         return None
 
-    def _end(self, process: subprocess.Popen[str]) -> None:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
-        self._process = None
+
+render = _Renderer().render
 
 
-def _start() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        python_command("engine.text.chat.template_process"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        encoding="ascii",
-        env={**os.environ, **python_environment(), "OPENBLAS_NUM_THREADS": "1"},
-    )
-
-
-_renderer = _Renderer()
-
-
-def render(
-    template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, Any], *, opens_answer: bool
-) -> Rendered:
-    """The text of a conversation, as transformers renders it. Raises NotRenderedError, in bounded time.
-
-    `opens_answer` is transformers' `add_generation_prompt`.
-    """
-    request = {
-        "template": template,
-        "messages": list(messages),
-        "special_tokens": special_tokens,
-        "opens_answer": opens_answer,
-    }
-    return _renderer.render(request)
-
-
-def _answer(request: dict[str, Any] | None) -> dict[str, Any]:
+def _answer(request: list[Any] | None) -> dict[str, Any]:
     """The answer to a request, in the process that renders."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     if request is None:  # only the imports
         return {}
+    template, messages, special_tokens, opens_answer = request
     try:
         rendered: Any = render_jinja_template(
-            [request["messages"]],
-            chat_template=request["template"],
-            return_assistant_tokens_mask="endgeneration" in request["template"],
-            add_generation_prompt=request["opens_answer"],
-            **request["special_tokens"],
+            [messages],
+            chat_template=template,
+            return_assistant_tokens_mask="endgeneration" in template,
+            add_generation_prompt=opens_answer,
+            **special_tokens,
         )
     except MemoryError:
         return {"error": "it needs too much memory"}

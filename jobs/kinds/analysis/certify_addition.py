@@ -19,7 +19,7 @@ from workbench.analysis.changes.additions import (
     KIND,
     Addition,
     BesideParent,
-    Change,
+    MeasuredChange,
     Recorded,
     addition_of,
     beside_parent,
@@ -64,7 +64,7 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
     faults = [fault for one in older for fault in one.faults]
     later = [fault for one in checked if not one.recorded.before for fault in one.faults]
     num_tensors = 0
-    measured: list[Change] = []
+    measured: list[MeasuredChange] = []
     beside: list[BesideParent] = []
     if not faults:
         existing = {one.id: one.kept for one in added.others if one.before}
@@ -114,14 +114,16 @@ def _score(
         register_scores(session, work, scores)
 
 
-def _measure(work: Work, spec: CertifyAddition, measure: tuple[int, int]) -> tuple[list[Change], list[BesideParent]]:
+def _measure(
+    work: Work, spec: CertifyAddition, measure: tuple[int, int]
+) -> tuple[list[MeasuredChange], list[BesideParent]]:
     measure_args: dict[str, Any] = {"split": spec.split, "block_size": measure[0], "max_tokens": measure[1]}
     with work.reading() as session:
         measured = changes(session, work.storage, spec.mixture, spec.expert, **measure_args)
         return measured, beside_parent(session, spec.expert, **measure_args)
 
 
-def _change_json(one: Change) -> dict[str, Any]:
+def _change_json(one: MeasuredChange) -> dict[str, Any]:
     return {**asdict(one), "change_percent": one.percent}
 
 

@@ -39,7 +39,7 @@ from jobs.kinds.shared.scoring import register_scores, score_missing
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.changes.retrained_baselines import what_stays
 from workbench.kinds.analysis import CertifyRemoval
-from workbench.questions.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
+from workbench.questions.removal import COLUMNS, RemovalColumn, RemovalRow, removal_row, sides_of, verdict
 from workbench.registry.reports import register_report
 from workbench.schema.tables import Expert
 
@@ -145,7 +145,7 @@ def _score(work: Work, spec: CertifyRemoval, domains: Sequence[str]) -> Generato
                 register_scores(session, work, scores)
 
 
-def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> list[Row]:
+def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> list[RemovalRow]:
     """One row per domain, the expert's own first. The row of a domain with too little dev text gives that reason."""
     sides = sides_of(session, spec.mixture, spec.expert, spec.retrained)
     return [
@@ -160,7 +160,9 @@ def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> 
             num_blocks=spec.num_blocks,
         )
         if domain in texts.long_enough
-        else Row(domain, why=f"Its dev text has fewer than {spec.num_blocks} blocks of {spec.block_size} tokens.")
+        else RemovalRow(
+            domain, why=f"Its dev text has fewer than {spec.num_blocks} blocks of {spec.block_size} tokens."
+        )
         for domain in texts.folders
     ]
 
@@ -175,7 +177,7 @@ class _Comparison:
     work: Work
     spec: CertifyRemoval
     inputs: _Inputs
-    own: Row
+    own: RemovalRow
     pieces: Pieces
 
     def with_expert(self, texts: Sequence[Path]) -> Generator[Event, None, tuple[list[Block], dict[str, Tensor]]]:
@@ -212,7 +214,7 @@ class _Comparison:
     def _load(self, experts: Experts) -> Ensemble:
         return load_all(self.work, experts, self.spec.block_size)
 
-    def _gate(self, column: Column | None) -> PosteriorGate:
+    def _gate(self, column: RemovalColumn | None) -> PosteriorGate:
         if column is None:
             raise ScoresError("The scores of this certificate were deleted while it was being made.", "Start it again.")
         return PosteriorGate(list(column.prior.values()), self.spec.evidence)
@@ -227,7 +229,7 @@ def _without(inputs: _Inputs) -> Experts:
     return {base: experts for base, experts in remaining.items() if experts}
 
 
-def _ids(column: Column | None) -> list[str]:
+def _ids(column: RemovalColumn | None) -> list[str]:
     """The expert ids of a column, in the order of its prior."""
     return list(column.prior) if column else []
 
@@ -244,7 +246,7 @@ def _last(events: Iterator[Event | Result]) -> Generator[Event, None, Result]:
 def _findings(
     spec: CertifyRemoval,
     inputs: _Inputs,
-    rows: Sequence[Row],
+    rows: Sequence[RemovalRow],
     identity: Identity,
     extraction: Extraction,
     pieces: Pieces,

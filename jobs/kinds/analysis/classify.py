@@ -39,10 +39,10 @@ from jobs.kinds.shared.environment import report_reproducible_from
 from jobs.kinds.shared.model_loading import load_experts
 from workbench.errors import BadSpecError
 from workbench.kinds.analysis import Classify
-from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words
+from workbench.registry.clusters.cluster_routing import ClusterLabel, describe_clusters
+from workbench.registry.experts import with_another_tokenizer
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
-from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import find_artifact
@@ -58,7 +58,7 @@ class _Inputs:
     mixture_id: str
     plan: GenerationPlan
     beside: tuple[PlannedExpert, ...]
-    words: Mapping[int, ClusterWords]
+    words: Mapping[int, ClusterLabel]
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -142,7 +142,7 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
     members = {one.id for one in planned.experts}
     others = {one.id: one for single in beside for one in single.experts if one.id not in members}
     mixture_id = mixture_row(session, spec.mixture).id
-    return _Inputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
+    return _Inputs(mixture_id, planned, tuple(others.values()), describe_clusters(session, planned.gate))
 
 
 def _prompt_sets(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Tokenizer) -> Iterator[_PromptSet]:

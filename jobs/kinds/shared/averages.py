@@ -14,7 +14,7 @@ from engine.methods.registry import get_method, method_of
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
 from jobs.attempt.work import Work
-from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.registry.experts import with_another_tokenizer
 from workbench.schema.tables import Expert
 
 

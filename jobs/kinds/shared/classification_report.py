@@ -15,7 +15,7 @@ from engine.loading.plan import GenerationPlan
 from engine.statistics.estimates import LEVEL, student_mean
 from workbench.answers.posteriors import Manifest
 from workbench.kinds.analysis import Classify
-from workbench.registry.clusters.cluster_routing import ClusterWords
+from workbench.registry.clusters.cluster_routing import ClusterLabel
 
 _TOP_CLUSTERS = 3  # of each task (table 10)
 _CUT_TO = 60  # characters of a label's word
@@ -54,7 +54,7 @@ def findings(
     planned: GenerationPlan,
     names: Mapping[str, str],
     measured: Sequence[Measured],
-    words: Mapping[int, ClusterWords],
+    words: Mapping[int, ClusterLabel],
 ) -> dict[str, Any]:
     """The findings as JSON. `names` are those of all experts, the mixture's first; `words` describe its clusters."""
     by_task = _by_task(measured)
@@ -110,7 +110,7 @@ def _chance(one: Measured) -> float:
 
 
 def _task_json(
-    name: str, seeds: Sequence[Measured], planned: GenerationPlan, words: Mapping[int, ClusterWords]
+    name: str, seeds: Sequence[Measured], planned: GenerationPlan, words: Mapping[int, ClusterLabel]
 ) -> dict[str, Any]:
     """One task as JSON: sizes, prompts that were cut, and the clusters with the largest weights (table 10)."""
     task = seeds[0].task
@@ -130,7 +130,7 @@ def _task_json(
 
 
 def _clusters(
-    seeds: Sequence[Measured], planned: GenerationPlan, words: Mapping[int, ClusterWords]
+    seeds: Sequence[Measured], planned: GenerationPlan, words: Mapping[int, ClusterLabel]
 ) -> Iterable[dict[str, Any]]:
     """The clusters with the largest mean weights over test examples and seeds."""
     weighed = [one.shares_E for one in seeds if one.shares_E is not None]

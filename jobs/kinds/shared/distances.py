@@ -10,9 +10,8 @@ from sqlalchemy import select
 from engine.clusters.artifact import open_clustering
 from engine.clusters.distances import measure_distances
 from engine.events import Event
-from engine.text.blocks import Tokens
+from engine.text.blocks import EvalSample, Tokens
 from engine.text.chat.own_template import template_folder
-from engine.text.eval_sample import EvalSample
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work

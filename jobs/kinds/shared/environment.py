@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.environment import Environment, current_environment
 from jobs.attempt.work import Work
-from workbench.registry.reproducible import environment_words
+from workbench.registry.reproducible import describe_environment
 
 
 def environment_of(work: Work) -> dict[str, Any]:
@@ -24,4 +24,4 @@ def recorded_environment(result: Mapping[str, Any]) -> Environment | None:
 
 def report_reproducible_from(work: Work) -> str:
     """What the numbers of a report are reproducible from, in words."""
-    return f"The spec of its job, the same experts and text, {environment_words(environment_of(work))}."
+    return f"The spec of its job, the same experts and text, {describe_environment(environment_of(work))}."

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from engine.methods.base import Method
 from engine.methods.registry import get_method
-from engine.models.trainable_model import TrainableModel
+from engine.models.expert_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
 from engine.text.chat.own_template import copy_template
 from engine.text.tokenizer import Tokenizer
@@ -20,8 +20,8 @@ from jobs.attempt.work import Work, stable_id
 from jobs.kinds.shared.losses import HeldOut
 from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
+from workbench.analysis.changes.additions import AFTER, BEFORE
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, sources_of
-from workbench.analysis.changes.training_outcome import AFTER, BEFORE
 from workbench.registry.experts import register_expert
 from workbench.schema.tables import Artifact
 from workbench.store.artifacts import register_artifact

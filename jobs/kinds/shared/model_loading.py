@@ -9,8 +9,7 @@ from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.loading.loaded_base import load_base
 from engine.methods.multi_expert_files import read_limits
-from engine.models.context_length import require_context
-from engine.models.expert_model import ExpertModel
+from engine.models.expert_model import ExpertModel, require_context
 from jobs.attempt.work import Work
 
 Experts = Mapping[ArtifactRef, Mapping[str, ArtifactRef]]  # by base, then by id

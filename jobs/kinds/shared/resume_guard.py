@@ -12,7 +12,7 @@ from engine.errors import TrainingError
 from engine.events import Note
 from engine.files import new_file
 from engine.text.blocks import MASK_RULE
-from engine.text.chat.old_masks import OLD_RULE
+from engine.text.chat.answers import OLD_RULE
 from jobs.attempt.work import Work
 from workbench.registry.reproducible import ROW_ORDER
 

@@ -15,10 +15,9 @@ from engine.events import Event, Note, Progress
 from engine.files import ArtifactRef
 from engine.inference.scores import counted_tokens, score_card, score_tokens, token_hits
 from engine.models.expert_model import ExpertModel
-from engine.text.blocks import Tokens
+from engine.text.blocks import EvalSample, Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
-from engine.text.eval_sample import EvalSample
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work, stable_id

@@ -13,14 +13,13 @@ from engine.clusters.artifact import open_clustering
 from engine.clusters.distances import Distances, measure_distances, open_distances
 from engine.config import AdaptingConfig
 from engine.events import Event, Progress
-from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
+from engine.inference.scores import losses_mixed, losses_of, watched_blocks
 from engine.loading.plan import GenerationPlan
 from engine.mixing.base import Gate
 from engine.mixing.cluster import Routing
 from engine.mixing.gate_type import build_gate
 from engine.models.expert_model import ExpertModel
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens
 from engine.text.tokenizer import Tokenizer
 from engine.training.autocast import autocast_for
 from jobs.attempt.work import Work

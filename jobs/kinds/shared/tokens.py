@@ -30,7 +30,7 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.resume_guard import mask_rule
 from workbench.formatting.number_format import pluralize
 from workbench.registry.corpora import domain_row
-from workbench.registry.tokenizers import chat_tokens_key, tokens_key
+from workbench.registry.experts import chat_tokens_key, tokens_key
 from workbench.store import artifact_kinds
 from workbench.store.storage import Storage
 

@@ -1,4 +1,4 @@
-"""Compose MoDE experts and train their gates together (§3.2, stage 2). Makes expert and mixture.
+"""Compose experts with parts and train their gates together (MoDE §3.2, stage 2). Makes expert and mixture.
 
 The source experts do not change: the composition has its own copies.
 """
@@ -7,25 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.device import choose_device
 from engine.errors import TrainingError
 from engine.events import Event, PartOrder
 from engine.files import ArtifactRef
-from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.expert_set import ExpertInit, ExpertSet
+from engine.methods.parts.method import Learning, PartsMethod, get_parts_method
+from engine.methods.parts.part_set import PartInit, PartSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.losses import HeldOut
-from jobs.kinds.shared.mode_training import keep_parts, load, register_step, train_parts, write_parts
+from jobs.kinds.shared.parts_training import keep_parts, register_step, train_parts
 from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.registry.experts import expert_row
-from workbench.schema.mode_composition import ModePart, composition, num_blocks_of
+from workbench.schema.composition import ComposedPart, composition
 from workbench.schema.names import ensure_free
 from workbench.schema.tables import Expert, Mixture
 
@@ -34,8 +36,8 @@ from workbench.schema.tables import Expert, Mixture
 class _Inputs:
     experts: dict[str, ArtifactRef]  # by id, in their order
     names: tuple[str, ...]  # of the experts
-    parts: tuple[ModePart, ...]
-    num_blocks: int
+    parts: tuple[ComposedPart, ...]
+    method: PartsMethod
     base: ArtifactRef
     base_id: str
     seed_id: str | None
@@ -55,15 +57,16 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
     require_same(work, inputs.domains)
     inputs.base.check()
     tokenizer = load_tokenizer(inputs.base.folder)
-    expert_set = _make_expert_set(work, spec, inputs)
+    part_set = _make_expert_set(work, spec, inputs)
     if spec.domains:
         yield PartOrder([part.name for part in inputs.parts])
-        write, loss = yield from train_parts(
-            work, expert_set, inputs.domains, inputs.retained, spec.training, tokenizer
-        )
+        write, loss = yield from train_parts(work, part_set, inputs.domains, inputs.retained, spec.training, tokenizer)
     else:
-        write, loss = write_parts((yield from load(work, expert_set)), expert_set, tokenizer), HeldOut()
-    expert = keep_parts(work, expert_set.id, spec.expert, inputs.known, write, loss)
+        active = yield from part_set.load(choose_device(work.settings.device))
+        save, base = part_set.descriptor.save_expert, str(inputs.base.sha256)
+        write = partial(save, active, part_set.id, base_sha256=base, tokenizer_sha256=tokenizer.sha256)
+        loss = HeldOut()
+    expert = keep_parts(work, part_set, spec.expert, inputs.known, write, loss)
     return register_step(
         work,
         spec,
@@ -78,7 +81,7 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
 
 def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
     return {
-        "shape": {"num_blocks": inputs.num_blocks},
+        "shape": {name: inputs.parts[0].shape[name] for name in inputs.method.base_fields},
         "parts": [asdict(part.trained_on(spec.domains)) for part in inputs.parts],
         "composed_of": [{"id": id, "name": name} for id, name in zip(inputs.experts, inputs.names, strict=True)],
         "composed_on": spec.domains,
@@ -87,13 +90,15 @@ def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
     }
 
 
-def _make_expert_set(work: Work, spec: ComposeMode, inputs: _Inputs) -> ExpertSet:
+def _make_expert_set(work: Work, spec: ComposeMode, inputs: _Inputs) -> PartSet:
     """The set of all parts, each initialized from its source expert."""
+    method = inputs.method
     experts = tuple(
-        ExpertInit(f"part-{n}", part.name, ModeConfig(**part.shape), inputs.experts[part.expert_id], part.name_there)
+        PartInit(f"part-{n}", part.name, method.config(**part.shape), inputs.experts[part.expert_id], part.name_there)
         for n, part in enumerate(inputs.parts)
     )
-    return ExpertSet(stable_id(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
+    learning: Learning = "gates" if spec.frozen else "experts"
+    return PartSet(stable_id(work.job_id, "expert"), inputs.base, experts, method.name, learning)
 
 
 def _require_named(session: Session, stored: Mapping[str, str]) -> None:
@@ -112,7 +117,7 @@ def _require_named(session: Session, stored: Mapping[str, str]) -> None:
             )
 
 
-def _named_as_now(session: Session, part: ModePart) -> ModePart:
+def _named_as_now(session: Session, part: ComposedPart) -> ComposedPart:
     """The part with the current names of its domains."""
     row = session.get_one(Expert, part.expert_id)
     return replace(part, domains=tuple(name_now(session, row, name) for name in part.domains))
@@ -129,7 +134,7 @@ def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:
         {row.id: work.storage.kept(row.artifact) for row in rows},
         tuple(row.name for row in rows),
         tuple(parts),
-        num_blocks_of(rows[0]),
+        get_parts_method(rows[0].method),
         work.storage.kept(rows[0].base),
         rows[0].base_id,
         rows[0].seed_id,

@@ -28,7 +28,7 @@ from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
 from workbench.errors import BadSpecError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts
-from workbench.kinds.training.exchange import MOE_FORMAT, ExportMixture, mixture_complaints
+from workbench.kinds.training.exchange import FORMATS, ExportMixture, mixture_complaints
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.schema.tables import Expert, Mixture
 from workbench.specs.gates import load_gate
@@ -54,7 +54,7 @@ def run(work: Work, spec: ExportMixture) -> Generator[Event, None, Register]:
     require_one_template(parts)
     yield writing()
     if not is_written(work, target, "folder"):
-        lm = yield from merged(as_moe if spec.format == MOE_FORMAT else average, parts)
+        lm = yield from merged(as_moe if FORMATS[spec.format].adds_networks else average, parts)
         with output_folder(work, target) as folder:
             yield from write_model(work, lm, parts[0].base.folder, parts[0].kept.folder, card, folder)
     num_bytes = output_bytes(target)
@@ -79,10 +79,11 @@ def _read(session: Session, work: Work, spec: ExportMixture) -> tuple[list[Weigh
         raise BadSpecError(complaints)
     shares = _shares(row, spec.format)
     require_one_tokenizer([*shares])
-    if spec.format != MOE_FORMAT:
+    adds_networks = FORMATS[spec.format].adds_networks
+    if not adds_networks:
         require_averageable([*shares])
     facts = tuple(expert_facts(session, one) for one in shares)
-    made_by = _MOE if spec.format == MOE_FORMAT else _AVERAGE
+    made_by = _MOE if adds_networks else _AVERAGE
     parts = [weighed_expert(work, one, share) for one, share in shares.items()]
     return parts, CardFacts(spec.mixture, spec.format, facts, tuple(shares.values()), made_by)
 
@@ -91,7 +92,7 @@ def _shares(row: Mixture, format: str) -> dict[Expert, float]:
     """The share of each expert that takes part: of the gate where it is exported, of the prior for an average."""
     experts = taking_part(row)
     weights = {member.expert: member.weight for member in row.members if member.expert in experts}
-    if format == MOE_FORMAT:  # a gate of the k largest weights leaves the others out
+    if FORMATS[format].adds_networks:  # a gate of the k largest weights leaves the others out
         logs = build_gate(load_gate(row.gate), [*weights.values()]).start().log_weights().tolist()
         weights = {one: weights[one] for one, log in zip(weights, logs, strict=True) if math.isfinite(log)}
     return {one: weight / sum(weights.values()) for one, weight in weights.items()}

@@ -14,7 +14,7 @@ from engine.events import Event, Note, Progress
 from engine.methods.base import SeedOrigin
 from engine.methods.export import set_special_tokens
 from engine.methods.imports import ImportedExpert, import_expert
-from engine.models.hub import download_expert
+from engine.models.imported_model import download_model
 from engine.text.chat.own_template import save_template
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.expert_files import store_base
@@ -101,7 +101,7 @@ def _find(spec: ImportExpert) -> tuple[Path, str]:
     if not spec.source.startswith(HUB):
         return Path(spec.source), f"folder:{spec.source}"
     name, revision = hub_name(spec.source)
-    folder = download_expert(name, revision)
+    folder = download_model(name, revision, or_adapter=True)
     return folder, hub_source(name, folder.name)
 
 

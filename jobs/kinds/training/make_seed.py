@@ -18,8 +18,7 @@ from engine.foreign_files import short
 from engine.methods.export import set_special_tokens
 from engine.methods.registry import get_method, method_of
 from engine.models.families import fresh_model, num_parameters
-from engine.models.hub import download_model
-from engine.models.imported_model import Fingerprint, ImportedModel, import_model
+from engine.models.imported_model import Fingerprint, ImportedModel, download_model, import_model
 from engine.path_kinds import require_kind
 from engine.text.chat.own_template import copy_template
 from engine.text.split import read_split

@@ -19,10 +19,9 @@ from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.errors import TrainingError
 from engine.events import Event, Note, ParentChosen
-from engine.inference.text_samples import TextSampler
+from engine.inference.sampling import TextSampler
 from engine.methods.registry import get_method
-from engine.models.context_length import require_context
-from engine.models.trainable_model import TrainableModel
+from engine.models.expert_model import TrainableModel, require_context
 from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template

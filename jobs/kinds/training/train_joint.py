@@ -16,13 +16,12 @@ from sqlalchemy.orm import Session
 from engine.device import choose_device, num_gpus
 from engine.events import Event, Note
 from engine.files import ArtifactRef
-from engine.inference.text_samples import TextSampler
-from engine.inference.watched_losses import losses_of
+from engine.inference.sampling import TextSampler
+from engine.inference.scores import losses_of
 from engine.methods.joint_training import Recipe, train_distributed
 from engine.methods.registry import get_method
-from engine.models.context_length import require_context
-from engine.models.trainable_model import TrainableModel, trainable
-from engine.text.eval_sample import EvalSample
+from engine.models.expert_model import TrainableModel, require_context, trainable
+from engine.text.blocks import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain

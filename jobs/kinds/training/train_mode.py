@@ -1,4 +1,4 @@
-"""Train an expert of transformer layers beside a frozen backbone (MoDE §3.2, stage 1). Makes expert and mixture."""
+"""Train an expert with parts next to a frozen backbone (MoDE §3.2, stage 1). Makes expert and mixture."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from engine.files import ArtifactRef
-from engine.methods.mode.expert_set import ExpertInit, ExpertSet
+from engine.methods.parts.part_set import PartInit, PartSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.mode_training import keep_parts, register_step, train_parts
+from jobs.kinds.shared.parts_training import keep_parts, register_step, train_parts
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.train_mode import TrainMode
@@ -31,19 +31,19 @@ class _Inputs:
 
 
 def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
-    """Divides the backbone into blocks, trains the experts beside it, and stores the experts alone."""
+    """Trains the parts next to the backbone, and stores only the parts."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
     inputs.seed.check()
     require_same(work, inputs.domains, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
     tokenizer = load_tokenizer(inputs.seed.folder)
-    expert_set = ExpertSet(stable_id(work.job_id, "expert"), inputs.seed, _expert_inits(spec))
-    write, loss = yield from train_parts(work, expert_set, inputs.domains, inputs.retained, spec.training, tokenizer)
-    expert = keep_parts(work, expert_set.id, spec.expert, inputs.domains, write, loss)
+    part_set = PartSet(stable_id(work.job_id, "expert"), inputs.seed, _expert_inits(spec), spec.method)
+    write, loss = yield from train_parts(work, part_set, inputs.domains, inputs.retained, spec.training, tokenizer)
+    expert = keep_parts(work, part_set, spec.expert, inputs.domains, write, loss)
     domain = spec.domains[0] if len(spec.domains) == 1 else None
     parts = [
         {"name": one.name, "domain": domain, "domains": spec.domains, "of": None, "shape": asdict(one.shape)}
-        for one in expert_set.experts
+        for one in part_set.experts
     ]
     return register_step(
         work,
@@ -53,14 +53,15 @@ def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
         seed_id=inputs.seed_id,
         parent_id=None,
         tokenizer_sha256=tokenizer.sha256,
-        config={"shape": asdict(spec.shape), "parts": parts, "learning": "experts"},
+        config={"shape": asdict(spec.method_config), "parts": parts, "learning": "experts"},
     )
 
 
-def _expert_inits(spec: TrainMode) -> tuple[ExpertInit, ...]:
+def _expert_inits(spec: TrainMode) -> tuple[PartInit, ...]:
     """New experts, each with its own seed: identical ones would learn the same."""
+    shape = spec.method_config
     return tuple(
-        ExpertInit(f"part-{number}", name, replace(spec.shape, seed=spec.shape.seed + number))
+        PartInit(f"part-{number}", name, replace(shape, seed=shape.seed + number))
         for number, name in enumerate(spec.parts)
     )
 

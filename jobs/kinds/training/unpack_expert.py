@@ -27,7 +27,7 @@ from engine.models.rows import Rows
 from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
-from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
+from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, TrainingText
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.exchange import UnpackExpert
 from workbench.registry.experts import IMPORTED, register_expert
@@ -267,7 +267,7 @@ def _same_domain(session: Session, data_sha256: str) -> Domain | None:
 
 def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_base: bool) -> dict[str, Any]:
     """The training texts of an expert and its base: unknown ones, where the other workbench alone knows them."""
-    texts: dict[str, Any] = {OF_BASE: [asdict(Source())]} if has_new_base else {}
+    texts: dict[str, Any] = {OF_BASE: [asdict(TrainingText())]} if has_new_base else {}
     if described.has_parents:
-        texts[OWN] = [asdict(source) for source in ([Source.of(domain)] if domain else []) + [Source()]]
+        texts[OWN] = [asdict(source) for source in ([TrainingText.of(domain)] if domain else []) + [TrainingText()]]
     return texts

@@ -12,8 +12,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.formatting.chart_label import label
 from workbench.formatting.chart_template import Better, heat_scale, new_figure
+from workbench.formatting.number_format import label
 from workbench.formatting.palette import as_text, colour_bar, logs
 
 Rows = list[dict[str, Any]]

@@ -13,8 +13,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.formatting.chart_label import label
 from workbench.formatting.chart_template import new_figure
+from workbench.formatting.number_format import label
 from workbench_studies.core.drawing import Chart
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Claims, claim_name, mark_words, with_interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import label
 from workbench.formatting.palette import COLOURS
 from workbench_studies.core.drawing import (
     Chart,

@@ -12,18 +12,16 @@ import streamlit as st
 from jobs.queue.submit import submit
 from ui.present.charts.chart import Chart
 from ui.present.forms.readable_folders import require_readable
-from ui.present.jobs.job_status import is_over
-from ui.present.jobs.pending_jobs import by_turn
+from ui.present.jobs.job_status import by_turn, is_over
 from ui.present.pages import JOBS
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.address import choose_one
+from ui.widgets.changes import cannot_change
 from ui.widgets.data_table import show_table
-from ui.widgets.example import example
-from ui.widgets.notices import empty, explained, keep, show_problem
-from ui.widgets.numbers import draw_number
+from ui.widgets.fields import draw_number
+from ui.widgets.notices import empty, example, explained, keep, show_problem
 from ui.widgets.page_head import show_head
-from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import DomainCard, JobCard, ReportCard
 from workbench.errors import BadSpecError

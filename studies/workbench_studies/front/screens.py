@@ -1,4 +1,4 @@
-"""How replications are shown: the studio's page, the sort of report, and the screen of the jobs that write it."""
+"""How replications are shown: the studio's page and the sort of report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ui.kinds.screen import Screen
 from ui.present.pages import REPORTS, Page
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.shell_command import shell_command
@@ -50,10 +49,4 @@ REPORT = ReportType(
     sentence=_describe_marks,
     describe=_describe,
     link=ResultLink(PAGE.address, "See its claims", lambda findings: {"replication.name": findings["name"]}),
-)
-SCREEN = Screen(
-    command=None,
-    sentence=lambda result: str(result["summary"]),
-    link=ResultLink(PAGE.address, "See the claims", lambda result: {"replication.name": result["name"]}),
-    form=None,
 )

@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from workbench.kinds.data import ImportCorpus
+from workbench.kinds.kind import ResultLink
 from workbench.specs.base import LONGEST_STEM, MOST_LETTERS, Name, Spec
 from workbench_studies.core.sizes import SEEDS, Size, SizeName
 
@@ -55,3 +56,4 @@ class Replicate(Spec):
 
 
 BUDGET = "Model, trainings and amounts of text, as the size defined them at submission."
+CLAIMS = ResultLink("replications", "See the claims", lambda result: {"replication.name": result["name"]})

@@ -11,7 +11,7 @@ from workbench.specs.base import LocalPath
 from workbench_studies.cbtm.names import Arm, CbtmRun, arms_of, smaller_arms
 from workbench_studies.cbtm.sizes import SIZES as CBTM_SIZES
 from workbench_studies.cbtm.sizes import CbtmSize
-from workbench_studies.kinds.replicate import BUDGET, Replicate
+from workbench_studies.kinds.replicate import BUDGET, CLAIMS, Replicate
 
 
 class ReplicateCbtm(Replicate):
@@ -46,5 +46,6 @@ KIND = Kind(
     requires=nothing,
     reads=no_path,
     runner="workbench_studies.running.replicate_cbtm:run",
-    screen="workbench_studies.front.screens:SCREEN",
+    link=CLAIMS,
+    form=None,
 )

@@ -11,7 +11,7 @@ from workbench.specs.base import Name
 from workbench_studies.demix.names import DemixRun
 from workbench_studies.demix.sizes import SIZES as DEMIX_SIZES
 from workbench_studies.demix.sizes import DemixSize
-from workbench_studies.kinds.replicate import BUDGET, Replicate
+from workbench_studies.kinds.replicate import BUDGET, CLAIMS, Replicate
 
 
 class ReplicateDemix(Replicate):
@@ -43,5 +43,6 @@ KIND = Kind(
     requires=nothing,
     reads=no_path,
     runner="workbench_studies.running.replicate_demix:run",
-    screen="workbench_studies.front.screens:SCREEN",
+    link=CLAIMS,
+    form=None,
 )

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from workbench.kinds.kind import Kind, no_path, nothing
 from workbench.specs.base import Name
-from workbench_studies.kinds.replicate import BUDGET, Replicate
+from workbench_studies.kinds.replicate import BUDGET, CLAIMS, Replicate
 from workbench_studies.mode.arms import arms_of as mode_arms
 from workbench_studies.mode.names import runs_of
 from workbench_studies.mode.sizes import SIZES as MODE_SIZES
@@ -56,5 +56,6 @@ KIND = Kind(
     requires=nothing,
     reads=no_path,
     runner="workbench_studies.running.replicate_mode:run",
-    screen="workbench_studies.front.screens:SCREEN",
+    link=CLAIMS,
+    form=None,
 )

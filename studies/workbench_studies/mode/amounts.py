@@ -128,8 +128,8 @@ def by_mixture(evidence: ModeEvidence) -> list[Row]:
             **{on(domain): _one(evidence, arm, domain) for domain in subject.judged},
             **interval_columns(evidence.accuracy(arm, subject.judged), "average"),
         }
-        for row, of_row in arms.by_mixture(subject.size).items()
-        for amount, arm in of_row.items()
+        for row, from_fields in arms.by_mixture(subject.size).items()
+        for amount, arm in from_fields.items()
     ]
 
 

@@ -113,14 +113,14 @@ def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
     text: dict[Group, list[Arm]] = {
         "table 1": [*(single(size, on) for on in STAGE_1), *table_1(size).values(), copied(size)],
         "steps": list(longer(size).values()),
-        "rates": [arm for of_row in by_rate(size).values() for arm in of_row.values()],
+        "rates": [arm for from_fields in by_rate(size).values() for arm in from_fields.values()],
         "table 2": [*by_rank(size).values(), in_ffn(size), in_embeddings(size), in_both(size)],
         "table 3": list(by_shape(size).values()),
         "figure 3": [
             *by_layers(size).values(),
             *(arm for of_method in by_sequences(size).values() for arm in of_method.values()),
         ],
-        "figure 5": [arm for of_row in by_mixture(size).values() for arm in of_row.values()],
+        "figure 5": [arm for from_fields in by_mixture(size).values() for arm in from_fields.values()],
     }
     first: dict[Arm, Group] = {}
     for group, arms in text.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import label
 from workbench.formatting.palette import COLOURS
 from workbench_studies.core.drawing import Chart, Draw, Rows, figure, grouped
 from workbench_studies.core.findings import Findings

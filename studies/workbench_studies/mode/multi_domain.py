@@ -220,8 +220,8 @@ def by_rate(evidence: ModeEvidence) -> list[Row]:
     rows = arms.table_1(evidence.subject.size)
     return [
         _short_row(evidence, arm, {"model": str(rows[row]), "rate": f"{rate:g}"})
-        for row, of_row in arms.by_rate(evidence.subject.size).items()
-        for rate, arm in of_row.items()
+        for row, from_fields in arms.by_rate(evidence.subject.size).items()
+        for rate, arm in from_fields.items()
     ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.cbtm import sizes as cbtm
 from workbench_studies.cbtm.calibrated import where_it_holds as cbtm_ours
 from workbench_studies.cbtm.claims import STUDY as CBTM_STUDY
@@ -43,7 +43,7 @@ class Paper:
     kind: str  # of the job that judges it
     sizes: Mapping[SizeName, Size]
     defaults: Callable[[Any, Sequence[str]], dict[str, Any]]  # its own fields of a spec, from budget and domains
-    steps: Callable[[Any], Sequence[Step]]  # all jobs of a spec but its report
+    steps: Callable[[Any], Sequence[PlanStep]]  # all jobs of a spec but its report
     sections: Callable[[Findings], Sequence[Section]]
     study: Study
     main_claims: Sequence[str] = ()  # patterns (`*`) of what the paper is known for, as `Table 3: DEMix …`

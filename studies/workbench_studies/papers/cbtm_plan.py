@@ -19,7 +19,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
@@ -39,7 +39,7 @@ from workbench_studies.papers.step_maker import Maker, seeded
 TASKS = "tasks"  # the key of a seed's few-shot classification
 
 
-def steps(spec: ReplicateCbtm) -> list[Step]:
+def steps(spec: ReplicateCbtm) -> list[PlanStep]:
     """Every job but the report, in the order in which they should start."""
     maker = _Maker(spec)
     all_steps = [*maker.texts(maker.runs), *(maker.seed(run) for run in maker.runs)]
@@ -78,7 +78,7 @@ class _Maker(Maker):
         """Steps of the smaller shape have keys of their own."""
         return super().key(run, f"small {key}" if isinstance(run, SmallerRun) else key)
 
-    def seed(self, run: CbtmRun) -> Step:
+    def seed(self, run: CbtmRun) -> PlanStep:
         """The seed model, trained on all training text."""
         spec = TrainJoint(
             name=run.seed_mixture,
@@ -89,7 +89,7 @@ class _Maker(Maker):
         )
         return self.step(run, "seed model", spec, f"train {run.seed_mixture}", [self.key(run, "seed")])
 
-    def clusters(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
+    def clusters(self, run: CbtmRun, arm: Arm) -> Iterator[PlanStep]:
         """The clusters of an arm and a domain of each; nothing where metadata has them."""
         if arm.division == "metadata":
             return
@@ -108,7 +108,7 @@ class _Maker(Maker):
         needs = [self.key(run, f"find {arm.clustering}")]
         yield self.step(run, f"domains {arm.clustering}", made, f"make domains of {name}", needs)
 
-    def models(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
+    def models(self, run: CbtmRun, arm: Arm) -> Iterator[PlanStep]:
         """A model of each domain of an arm, and the mixture of them."""
         training = shared(self.spec.budget.training, arm.num_models, self.spec.budget.less if arm.at_less else 1.0)
         needs = [self.key(run, "seed model"), *self._domains(run, arm)]
@@ -128,7 +128,7 @@ class _Maker(Maker):
         needs = [self.key(run, f"{arm.key} {number}") for number in range(arm.num_models)]
         yield self.step(run, arm.key, mixture, f"compose {run.mixture(arm)}", needs)
 
-    def scores(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
+    def scores(self, run: CbtmRun, arm: Arm) -> Iterator[PlanStep]:
         """Scores everywhere; where figure 15 or BTM's ways to weigh need them, on each cluster and on dev text, too."""
         yield self.score(run, run.mixture(arm), "test", self.everywhere, [arm.key])
         if arm == balanced(self.spec.budget.num_ablated):
@@ -137,7 +137,7 @@ class _Maker(Maker):
         if arm in (self.reference, balanced(self.spec.budget.num_ablated)) or arm.division == "metadata":
             yield self.score(run, run.mixture(arm), "dev", self.everywhere, [arm.key])
 
-    def average(self, run: CbtmRun) -> Iterator[Step]:
+    def average(self, run: CbtmRun) -> Iterator[PlanStep]:
         """One model of the arm of the ablations, by the mean of their parameters (§2.4), and its scores."""
         arm = balanced(self.spec.budget.num_ablated)
         spec = AverageExperts(name=run.average(arm), experts=run.experts(arm, self.spec.domains))
@@ -146,7 +146,7 @@ class _Maker(Maker):
         yield self.step(run, key, spec, f"average the models of {run.mixture(arm)}", needs)
         yield self.score(run, run.average(arm), "test", self.everywhere, [key])
 
-    def upcycled(self, run: CbtmRun, moe: MoeConfig) -> Iterator[Step]:
+    def upcycled(self, run: CbtmRun, moe: MoeConfig) -> Iterator[PlanStep]:
         """Figure 12: a mixture of experts of the seed model, on Dense's text at both budgets, and their scores."""
         seed = MakeSeed(name=run.copied_seed, source="expert", expert=run.seed_expert)
         yield self.step(
@@ -167,7 +167,7 @@ class _Maker(Maker):
             yield self.step(run, key, spec, f"train {run.moe(arm)}", needs)
             yield self.score(run, run.moe(arm), "test", self.everywhere, [key])
 
-    def smaller(self, run: SmallerRun, shape: ModelConfig) -> Iterator[Step]:
+    def smaller(self, run: SmallerRun, shape: ModelConfig) -> Iterator[PlanStep]:
         """Figures 7 and 11: a smaller seed model, and its arms on the same clusters, with their scores."""
         yield self.fresh_seed(run, shape)
         yield self.seed(run)
@@ -175,7 +175,7 @@ class _Maker(Maker):
             yield from self.models(run, arm)
             yield self.score(run, run.mixture(arm), "test", self.everywhere, [arm.key])
 
-    def classify(self, run: CbtmRun) -> Step:
+    def classify(self, run: CbtmRun) -> PlanStep:
         """Few-shot classification by the arm of the ablations, Dense and the seed model beside it (§5)."""
         arm = balanced(self.spec.budget.num_ablated)
         beside = [*run.experts(DENSE, self.spec.domains), run.seed_expert]

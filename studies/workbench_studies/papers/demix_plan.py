@@ -14,13 +14,13 @@ from pydantic import JsonValue
 from workbench.kinds.analysis import MeasureOverlap
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.demix.names import METHODS, DemixRun
 from workbench_studies.kinds.replicate_demix import ReplicateDemix
 from workbench_studies.papers.step_maker import Maker, seeded
 
 
-def steps(spec: ReplicateDemix) -> list[Step]:
+def steps(spec: ReplicateDemix) -> list[PlanStep]:
     """Every job but the report, in the order in which they should start."""
     maker = _Maker(spec)
     all_steps = [
@@ -40,13 +40,13 @@ class _Maker(Maker):
     def runs(self) -> list[DemixRun]:
         return [DemixRun(self.spec.name, seed) for seed in range(self.spec.seeds)]
 
-    def overlap(self) -> Step:
+    def overlap(self) -> PlanStep:
         """The overlap of the training domains."""
         needs = self.imports(self.spec.domains)
         spec = MeasureOverlap(domains=self.spec.domains)
-        return Step("overlap", spec, f"{self.spec.name}: measure the bigram overlap", needs)
+        return PlanStep("overlap", spec, f"{self.spec.name}: measure the bigram overlap", needs)
 
-    def models(self, methods: Sequence[str]) -> Iterator[Step]:
+    def models(self, methods: Sequence[str]) -> Iterator[PlanStep]:
         """Trainings from the seed model by these methods in every seed, and their scores."""
         for run in self.runs:
             for method in methods:
@@ -57,7 +57,7 @@ class _Maker(Maker):
             if "demix" in methods:
                 yield self.score(run, run.mixture("demix"), "dev", self.everywhere, ["demix"])
 
-    def adapted(self) -> Iterator[Step]:
+    def adapted(self) -> Iterator[PlanStep]:
         """DEMix-DAPT and dense-DAPT on every novel domain, and their scores."""
         for run in self.runs:
             for novel in self.spec.novel:
@@ -70,7 +70,7 @@ class _Maker(Maker):
             for novel in self.spec.novel:
                 yield self.score(run, run.adapted(novel), "test", [*self.spec.domains, novel], [f"adapt {novel}"])
 
-    def removed(self) -> Iterator[Step]:
+    def removed(self) -> Iterator[PlanStep]:
         """DEMix trained without a domain (–Domain), and its scores there."""
         runs = self.runs[: self.spec.budget.retrained_seeds]
         for run in runs:
@@ -82,7 +82,7 @@ class _Maker(Maker):
                 for split in ("test", "dev"):
                     yield self.score(run, run.without(domain), split, [domain], [f"no {domain}"])
 
-    def interleaved(self) -> Iterator[Step]:
+    def interleaved(self) -> Iterator[PlanStep]:
         """DEMix with experts in some layers only, and its scores on the training domains; nothing in older sizes."""
         every = self.spec.budget.interleaved_every
         runs = self.runs[: self.spec.budget.interleaved_seeds] if every else []
@@ -100,7 +100,7 @@ class _Maker(Maker):
         domains: Sequence[str],
         key: str,
         options: Mapping[str, JsonValue] = MappingProxyType({}),
-    ) -> Step:
+    ) -> PlanStep:
         spec = TrainJoint(
             name=name,
             seed_model=run.seed_model,
@@ -111,7 +111,7 @@ class _Maker(Maker):
         )
         return self.step(run, key, spec, f"train {name}", [self.key(run, "seed")])
 
-    def _add(self, run: DemixRun, novel: str) -> Step:
+    def _add(self, run: DemixRun, novel: str) -> PlanStep:
         spec = TrainExpert(
             name=run.added(novel),
             domain=novel,
@@ -123,7 +123,7 @@ class _Maker(Maker):
         needs = [self.key(run, "demix"), *self.imports([novel])]
         return self.step(run, f"add {novel}", spec, f"DEMix-DAPT on {novel}", needs)
 
-    def _adapt_full(self, run: DemixRun, novel: str) -> Step:
+    def _adapt_full(self, run: DemixRun, novel: str) -> PlanStep:
         spec = TrainExpert(
             name=run.adapted(novel),
             domain=novel,

@@ -18,7 +18,7 @@ from workbench.kinds.analysis import Evaluate
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.cbtm.claims import judge as judge_cbtm
 from workbench_studies.cbtm.evidence import CbtmEvidence
 from workbench_studies.cbtm.scored import CbtmMeasured, CbtmSubject
@@ -112,12 +112,12 @@ def _how(pace: Pace) -> str:
     )
 
 
-def _trained(step: Step) -> int:
+def _trained(step: PlanStep) -> int:
     training = getattr(step.spec, "training", None)
     return training.num_steps * tokens_per_step(step) if training is not None else 0
 
 
-def _scored(step: Step, members: Mapping[str, int]) -> int:
+def _scored(step: PlanStep, members: Mapping[str, int]) -> int:
     """Tokens times experts that a step scores: held-out text, or the evaluations during a training."""
     if isinstance(step.spec, Evaluate):
         experts = len(step.spec.experts) or members.get(step.spec.mixture, 1)
@@ -130,7 +130,7 @@ def _scored(step: Step, members: Mapping[str, int]) -> int:
     return int(times * domains * training.evaluation_blocks * training.block_size)
 
 
-def _members(steps: Collection[Step]) -> dict[str, int]:
+def _members(steps: Collection[PlanStep]) -> dict[str, int]:
     """The number of experts of every mixture that the plan makes."""
     members: dict[str, int] = {}
     for step in steps:
@@ -158,7 +158,7 @@ def _num_documents(text: ImportCorpus) -> int:
     """The documents of a file up to its share of bytes, each as many as it is cut into."""
     number = num_bytes = 0
     files = (file for file in find_files(Path(text.path)) if isinstance(file, TextFile))
-    for record in (one for file in files for one in read_records(file, (text.text_field,), lambda _: None)):
+    for record in (one for file in files for one in read_records(file, (text.text_field,))):
         document = record.values.get(text.text_field) if isinstance(record, Record) else None
         if not isinstance(document, str) or not document:
             continue
@@ -169,7 +169,7 @@ def _num_documents(text: ImportCorpus) -> int:
     return number
 
 
-def _disk(spec: Replicate, waiting: Collection[Step], pace: Pace, scored: int) -> int:
+def _disk(spec: Replicate, waiting: Collection[PlanStep], pace: Pace, scored: int) -> int:
     """Text, one model for each expert that is trained, the largest checkpoint, and scores."""
     members = _members(waiting)
     models = sum(members.get(getattr(step.spec, "name", ""), 1) for step in waiting if _trained(step))

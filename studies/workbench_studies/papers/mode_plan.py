@@ -16,7 +16,7 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.arms import STAGE_1, Group, groups_of, seeds_of, single
 from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, runs_of, trained_on
@@ -26,7 +26,7 @@ from workbench_studies.papers.step_maker import Maker, seeded
 COPIED = "copied backbone"
 
 
-def steps(spec: ReplicateMode) -> list[Step]:
+def steps(spec: ReplicateMode) -> list[PlanStep]:
     """Every job but the report, in the order in which they should start."""
     maker = _Maker(spec)
     of_backbones = [run for run in maker.runs if run.of_backbone == run]
@@ -46,7 +46,7 @@ class _Maker(Maker):
     def runs(self) -> list[ModeRun]:
         return runs_of(self.spec.name, self.spec.seeds, shared_backbone=self.spec.budget.shared_backbone)
 
-    def backbone(self, run: ModeRun) -> Iterator[Step]:
+    def backbone(self, run: ModeRun) -> Iterator[PlanStep]:
         """A dense model of all that is no target, its scores, and its copy as a seed model."""
         trained = TrainJoint(
             name=run.backbone,
@@ -61,7 +61,7 @@ class _Maker(Maker):
         yield self.step(run, COPIED, copied, f"make a seed model of {expert}", [self.key(run, BACKBONE.key)])
         yield self.score(run, run.backbone, "test", self.everywhere, [BACKBONE.key])
 
-    def train(self, run: ModeRun, arm: Arm) -> Step:
+    def train(self, run: ModeRun, arm: Arm) -> PlanStep:
         """The training of an arm from the backbone; of a composition, once the experts of stage 1 are there."""
         needs = [self.key(run.of_backbone, COPIED)]
         if arm.method in ("frozen", "composed"):
@@ -105,7 +105,7 @@ class _Maker(Maker):
             return run.seed
         return int.from_bytes(hashlib.sha256(f"{run.seed} {arm.key}".encode()).digest()[:6])
 
-    def scores(self, run: ModeRun, group: Group, arms: list[Arm]) -> Step:
+    def scores(self, run: ModeRun, group: Group, arms: list[Arm]) -> PlanStep:
         """The scores of a group of arms: of table 1 everywhere, of the others on the targets and what is retained."""
         first, *others = arms
         domains = self.everywhere if group == "table 1" else self.spec.judged

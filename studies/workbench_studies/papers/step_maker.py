@@ -11,7 +11,7 @@ from engine.text.split_names import HeldOutSplit
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.specs.base import Spec
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.core.sizes import Run
 from workbench_studies.kinds.replicate import Replicate
 
@@ -26,14 +26,14 @@ class Maker:
     def everywhere(self) -> list[str]:
         return [*self.spec.domains, *self.spec.novel]
 
-    def texts(self, runs: Sequence[Run]) -> Iterator[Step]:
+    def texts(self, runs: Sequence[Run]) -> Iterator[PlanStep]:
         """Imports, and a seed model for each seed."""
         for text in self.spec.imports:
-            yield Step(f"import {text.name}", text, f"{self.spec.name}: import {text.name}")
+            yield PlanStep(f"import {text.name}", text, f"{self.spec.name}: import {text.name}")
         for run in runs:
             yield self.fresh_seed(run, self.spec.budget.shape)
 
-    def fresh_seed(self, run: Run, shape: ModelConfig) -> Step:
+    def fresh_seed(self, run: Run, shape: ModelConfig) -> PlanStep:
         """A fresh seed model of a shape, with a tokenizer of the training domains."""
         seed = MakeSeed(
             name=run.seed_model,
@@ -52,7 +52,7 @@ class Maker:
         domains: Sequence[str],
         needs: Sequence[str],
         experts: Sequence[str] = (),
-    ) -> Step:
+    ) -> PlanStep:
         """The scores of a mixture, and of experts beside it; `needs` are keys within the run, the last one names it."""
         size = self.spec.budget
         fields: dict[str, Any] = {
@@ -67,8 +67,8 @@ class Maker:
         more = " and the added experts" if experts else ""
         return self.step(run, f"{split} {needs[-1]}", spec, f"score {mixture}{more} on {split} text", after)
 
-    def step(self, run: Run, key: str, spec: Spec, doing: str, after: Iterable[str]) -> Step:
-        return Step(self.key(run, key), spec, f"{self.spec.name}: {doing}, seed {run.seed}", tuple(after))
+    def step(self, run: Run, key: str, spec: Spec, doing: str, after: Iterable[str]) -> PlanStep:
+        return PlanStep(self.key(run, key), spec, f"{self.spec.name}: {doing}, seed {run.seed}", tuple(after))
 
     def key(self, run: Run, key: str) -> str:
         return f"s{run.seed} {key}"

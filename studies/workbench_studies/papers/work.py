@@ -12,12 +12,12 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.kinds.replicate import Replicate
 from workbench_studies.kinds.replicate_mode import ReplicateMode
 
 
-def tokens_per_step(step: Step) -> int:
+def tokens_per_step(step: PlanStep) -> int:
     """Tokens of one update of a training; 0 for other jobs."""
     match step.spec:
         case TrainJoint() | TrainMode() | ComposeMode():
@@ -31,7 +31,7 @@ def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
     return training.block_size * training.sequences_per_domain * training.accumulate * num_domains
 
 
-def cost_of_token(step: Step, spec: Replicate) -> float:
+def cost_of_token(step: PlanStep, spec: Replicate) -> float:
     """Operations to train on a token, over those of a training in which all of the size's model learns.
 
     What is beside a frozen model is counted: layers of MoDE's experts, and what a loss goes back through.

@@ -18,7 +18,7 @@ from jobs.kinds.shared.tokens import domain_files
 from workbench.answers.cards import JobCard
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench_studies.core.scored import Scores
 from workbench_studies.demix.evidence import DemixEvidence
 from workbench_studies.demix.findings import findings_of
@@ -74,7 +74,9 @@ def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
     return keep_report(work, findings)
 
 
-def _model(subject: DemixSubject, step: Step, card: JobCard, num_parameters: Mapping[str, int]) -> TrainedModel | None:
+def _model(
+    subject: DemixSubject, step: PlanStep, card: JobCard, num_parameters: Mapping[str, int]
+) -> TrainedModel | None:
     """The model that a joint training made for comparison; None for other jobs, and until it is done."""
     compared = {run.mixture(method) for run in subject.runs for method in METHODS}
     match step.spec:
@@ -93,7 +95,7 @@ def _model(subject: DemixSubject, step: Step, card: JobCard, num_parameters: Map
     return None
 
 
-def _curve(session: Session, subject: DemixSubject, step: Step, job_id: str) -> Curve | None:
+def _curve(session: Session, subject: DemixSubject, step: PlanStep, job_id: str) -> Curve | None:
     """The held-out losses of a training; None for other jobs, and for models that only table 7 uses."""
     compared = {run.mixture(method) for run in subject.runs for method in METHODS}
     match step.spec:

@@ -22,7 +22,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import corpora
 from workbench.registry.reports import register_report
-from workbench.specs.requests import Step
+from workbench.specs.requests import PlanStep
 from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
@@ -39,7 +39,7 @@ from workbench_studies.papers.work import tokens_per_step
 from workbench_studies.running.stored_results import REPORT
 from workbench_studies.running.submission import jobs_of
 
-PlannedJobs = list[tuple[Step, JobCard | None]]  # each step of the plan with its job, if there is one
+PlannedJobs = list[tuple[PlanStep, JobCard | None]]  # each step of the plan with its job, if there is one
 Texts = Mapping[str, Path]  # the folders of documents by domain
 
 
@@ -112,7 +112,7 @@ def _sample(session: Session, storage: Storage, name: str) -> dict[str, Any]:
 _NUM_LINES, _LINE = 3, 100  # documents, characters
 
 
-def _facts(step: Step, card: JobCard | None) -> JobFacts:
+def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
     kind, writes_report = step.spec.model_dump()["kind"], isinstance(step.spec, Replicate)
     if card is None:
         return JobFacts(step.title, kind, "not submitted", None, writes_report=writes_report)

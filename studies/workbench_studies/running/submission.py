@@ -155,7 +155,7 @@ class _Importer:
 
 def _is_grouped(file: TextFile) -> bool:
     """True if the records have a group field with enough values to split by."""
-    records = islice(read_records(file, ("text", GROUP), lambda _: None), _NUM_CHECKED)
+    records = islice(read_records(file, ("text", GROUP)), _NUM_CHECKED)
     return (
         len({record.values.get(GROUP) for record in records if isinstance(record, Record)} - {None, ""})
         >= _LEAST_GROUPS

@@ -16,13 +16,12 @@ from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.scores import score_text
-from engine.loading.model_cache import ModelCache
-from engine.loading.served_precision import loaded_bytes
+from engine.loading.loaded_base import ModelCache, loaded_bytes
 from engine.methods.mode.block import Block, active_keys
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.rows import Rows
-from engine.text.eval_sample import eval_sample
+from engine.text.blocks import eval_sample
 from tests.engine.clustered import tiny_tokenizer
 from tests.engine.methods.mode.backbones import VOCAB, some_ids
 from tests.engine.methods.mode.test_files import save

@@ -13,9 +13,8 @@ from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Token
 from engine.inference.ensemble import Ensemble, Group, group_of
-from engine.inference.generate import generate
+from engine.inference.generate import generate, read_text
 from engine.inference.mixing import Mixing
-from engine.inference.read_text import read_text
 from engine.inference.sampling import sampling_distribution
 from engine.methods.multi_expert_files import new_placement
 from engine.mixing.base import FixedGate, Gate, mix
@@ -195,7 +194,7 @@ def test_a_text_read_token_by_token_is_what_is_read_together(elms, kind) -> None
 def test_a_small_chunk_changes_nothing(elms, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.3, top_k=1)
     full = decoded(Mixing(ensemble_of(*elms.values()), ELMS, gate), ids_of())
-    monkeypatch.setattr("engine.inference.group_reader._CHUNK_ELEMENTS", 7 * VOCAB * len(ELMS))
+    monkeypatch.setattr("engine.inference.mixing._CHUNK_ELEMENTS", 7 * VOCAB * len(ELMS))
     pieces = Mixing(ensemble_of(*elms.values()), ELMS, gate)
     read = list(Mixing(ensemble_of(*elms.values()), ELMS, gate).read(ids_of()))
     result = decoded(pieces, ids_of())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -11,19 +14,21 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
-from engine.inference import group_reader
 from engine.inference.cancellation import CancelledError, cancel_scope
-from engine.inference.generate import generate
+from engine.inference.ensemble import Ensemble, Group
+from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.mixing import Mixing
-from engine.inference.read_text import read_text
 from engine.inference.sampling import StopPhrases, make_generator, sample_token, sampling_distribution
-from engine.mixing.base import mix
+from engine.inference.shared_passes import SharedPasses
+from engine.mixing.base import FixedGate, mix
 from engine.mixing.gate_type import build_gate, gate_type
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
+from engine.mixing.posterior import PosteriorGate, UpdatingGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.text.tokenizer import Tokenizer
+from tests.engine.conftest import KEYS
 from tests.engine.tokenizer_shapes import llama_like
 
 PROMPT = "the court held"
@@ -295,10 +300,44 @@ def test_unseeded_answers_have_random_generators_of_their_own() -> None:
 
 @pytest.mark.parametrize("reads", [lambda mixing, ids: mixing.feed(ids), lambda mixing, ids: list(mixing.read(ids))])
 def test_a_prompt_that_nobody_wants_any_more_is_read_one_pass_further_at_most(model, monkeypatch, reads) -> None:
-    monkeypatch.setattr(group_reader, "CHUNK_POSITIONS", 4)
+    monkeypatch.setattr("engine.inference.mixing.CHUNK_POSITIONS", 4)
     mixing = Mixing(model, model.keys, build_gate(PosteriorGateConfig(), [1.0] * 4))
 
     with cancel_scope(lambda: len(mixing.ids) >= 8), pytest.raises(CancelledError):
         reads(mixing, [5] * 20)
 
     assert len(mixing.ids) == 8
+
+
+IDS = [3, 5, 7, 11, 13]
+SAMPLING = SamplingConfig(max_tokens=5, seed=1, logit_bias={7: 0.123456789}, presence_penalty=0.3, speculate=True)
+
+
+@contextmanager
+def bf16_by_default() -> Iterator[None]:
+    """As it is while transformers builds a model in bf16, but for longer."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("gate", [FixedGate, PosteriorGate, UpdatingGate])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_stream_does_not_depend_on_torchs_default_precision(
+    make_model: Callable[..., MultiExpertModel], tokenizer: Tokenizer, gate: type[Any], is_shared: bool
+) -> None:
+    model, passes = make_model(KEYS), SharedPasses()
+    view = passes.view(model) if is_shared else model
+
+    def answers() -> list[Any]:
+        models, weights = Ensemble((Group(tuple(KEYS), lambda: view, 64, model.vocab_size),)), gate([1, 2, 3, 4])
+        written = list(generate(models, KEYS, weights, tokenizer, IDS, SAMPLING, stop_ids=()))
+        scored = read_prompt(models, KEYS, weights, tokenizer, IDS, 2)
+        return [written, scored, read_text(models, KEYS, weights, tokenizer, "the court held")]
+
+    expected = answers()
+    with bf16_by_default():
+        assert answers() == expected

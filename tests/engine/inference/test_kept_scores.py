@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from engine.clusters.distances import open_distances
 from engine.errors import ScoresError
 from engine.files import ArtifactRef, write_manifest
 from engine.inference import kept_scores
-from engine.inference.kept_scores import CACHE, ByteCache, mixed_perplexities
+from engine.inference.kept_scores import ByteCache, mixed_perplexities
 from engine.inference.scores import counted_tokens, mixed_perplexity, open_scores
 from engine.mixing.base import FixedGate, Gate
 from engine.mixing.cluster import ClusterGate, Routing
@@ -54,10 +54,8 @@ TEMPERATURES, POWERS, FREEZES = (
 
 
 @pytest.fixture(autouse=True)
-def empty_cache() -> Iterator[None]:
-    CACHE.clear()
-    yield
-    CACHE.clear()
+def empty_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_scores, "CACHE", ByteCache(kept_scores.MOST_BYTES))
 
 
 def written(folder: Path, logprobs: np.ndarray, counted: Sequence[bool] | None = None) -> ArtifactRef:
@@ -184,10 +182,10 @@ def test_what_was_kept_before_does_not_change_an_answer(gate: Gate, texts: Texts
 def test_an_answer_after_a_toggle_reads_no_file(texts: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
     everyone = PosteriorGate([1.0] * NUM_EXPERTS, "last_token", 2)
     kept(everyone, texts)
-    num_misses = CACHE.num_misses
+    num_misses = kept_scores.CACHE.num_misses
     monkeypatch.setattr(kept_scores, "open_scores", lambda _: pytest.fail("a file is read"))
     kept(PosteriorGate(PRIOR, "last_token", 2), texts)
-    assert CACHE.num_misses == num_misses
+    assert kept_scores.CACHE.num_misses == num_misses
 
 
 def test_other_scores_in_the_same_place_are_other_scores(texts: Texts) -> None:

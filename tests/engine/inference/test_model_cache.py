@@ -20,13 +20,12 @@ from engine.files import ArtifactRef, new_folder
 from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
-from engine.loading.loaded_base import LoadedBase
-from engine.loading.model_cache import ModelCache
+from engine.loading.loaded_base import LoadedBase, ModelCache
 from engine.methods import multi_expert_files
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import load_experts, load_multi_expert, new_placement, read_limits
+from engine.methods.parts.files import save_parts
 from engine.mixing.cluster import ClusterGate
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel, Placement

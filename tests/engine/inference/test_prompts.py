@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.inference import group_reader
 from engine.inference.ensemble import Ensemble
 from engine.inference.mixing import Mixing
 from engine.mixing.base import FixedGate
@@ -23,9 +22,9 @@ IDS = torch.randint(1, VOCAB, (41,), generator=torch.Generator().manual_seed(5))
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of 9 tokens, whose log-probabilities are computed for 2 positions at once."""
-    monkeypatch.setattr(group_reader, "CHUNK_POSITIONS", 9)
-    monkeypatch.setattr(group_reader, "_CHUNK_ELEMENTS", 2 * len(KEYS) * VOCAB)
-    monkeypatch.setattr(group_reader, "_FEW_ELEMENTS", len(KEYS) * VOCAB)
+    monkeypatch.setattr("engine.inference.mixing.CHUNK_POSITIONS", 9)
+    monkeypatch.setattr("engine.inference.mixing._CHUNK_ELEMENTS", 2 * len(KEYS) * VOCAB)
+    monkeypatch.setattr("engine.inference.mixing._FEW_ELEMENTS", len(KEYS) * VOCAB)
 
 
 @pytest.fixture

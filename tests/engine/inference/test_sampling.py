@@ -10,16 +10,24 @@ import torch
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
+from engine.analysis.extraction import MixtureSampler, Pieces, generate_continuations
 from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
-from engine.inference.generate import generate
-from engine.inference.read_text import read_prompt
-from engine.inference.sampling import make_generator, most_probable, penalized, sample_token, sampling_distribution
+from engine.inference.generate import generate, read_prompt, read_text
+from engine.inference.sampling import (
+    make_generator,
+    most_probable,
+    penalize,
+    sample_token,
+    sampling_distribution,
+)
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer, train_tokenizer
+from tests.engine.conftest import model_with
 
 VOCAB = 50
 IDS, NUM_PROMPT = [3, 4, 3, 7, 7, 9], 3
@@ -78,7 +86,7 @@ def test_all_but_the_repetition_penalty_do_to_an_expert_what_they_do_to_its_logi
 
 def test_presence_and_frequency_count_only_the_answer() -> None:
     sampling = SamplingConfig(presence_penalty=0.5, frequency_penalty=0.25)
-    lost = logprobs() - penalized(logprobs(), sampling, IDS, NUM_PROMPT)
+    lost = logprobs() - penalize(logprobs(), sampling, IDS, NUM_PROMPT)
     expected = torch.zeros(VOCAB)
     expected[7], expected[9] = 0.5 + 2 * 0.25, 0.5 + 0.25  # as in OpenAI's documentation
     torch.testing.assert_close(lost, expected, atol=1e-6, rtol=0)
@@ -150,3 +158,80 @@ def test_an_answer_goes_on_behind_the_end_of_a_document_where_it_is_to_be_ignore
     assert [type(one) for one in answer(SamplingConfig(3, temperature=0, logit_bias=ends))] == [Done]
     going_on = SamplingConfig(3, temperature=0, logit_bias=ends, ignore_eos=True)
     assert [type(one) for one in answer(going_on)] == [Token, Token, Token, Done]
+
+
+KEYS = ["a", "b"]
+SMALL = 280  # entries of 300 rows
+
+
+@pytest.fixture(scope="module")
+def small() -> Tokenizer:
+    tokenizer = train_tokenizer(["the court held that the statute does not apply " * 9], SMALL)
+    assert tokenizer.vocab_size <= SMALL
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def loud(small: Tokenizer) -> MultiExpertModel:
+    """A model whose unused rows win nearly always."""
+    model = model_with(KEYS)
+    with torch.no_grad():
+        model.lm.lm_head.weight[list(small.unused_rows(300))] *= 60
+    return model
+
+
+GATE = build_gate(PosteriorGateConfig(), [1.0, 1.0])
+
+
+@pytest.mark.parametrize("keys", [KEYS[:1], KEYS])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingConfig(40, temperature=0, num_candidates=5),
+        SamplingConfig(40, temperature=1.5, seed=3, num_candidates=5),
+        SamplingConfig(40, temperature=1.5, seed=3, top_k=3, min_p=0.2, frequency_penalty=1.0, num_candidates=20),
+        SamplingConfig(40, temperature=1.0, seed=3, speculate=True, logit_bias={299: 100.0}, num_candidates=5),
+    ],
+)
+def test_no_answer_has_a_token_that_the_tokenizer_does_not_have(
+    loud: MultiExpertModel, small: Tokenizer, keys: list[str], sampling: SamplingConfig
+) -> None:
+    gate = build_gate(PosteriorGateConfig(), [1.0] * len(keys))
+    events = list(generate(loud, keys, gate, small, "the court", sampling, stop_ids=()))
+    tokens = [event for event in events if isinstance(event, Token)]
+    unused = set(small.unused_rows(300))
+    assert len(tokens) == 40
+    assert not {token.id for token in tokens} & unused
+    assert not {one.id for token in tokens for one in token.candidates} & unused
+
+
+def test_a_text_that_is_read_shows_only_tokens_as_better_ones(loud: MultiExpertModel, small: Tokenizer) -> None:
+    echo = read_prompt(loud, KEYS, GATE, small, "the court held", num_candidates=5)
+    assert not {one.id for candidates in echo.candidates for one in candidates} & set(small.unused_rows(300))
+    assert all(text for text, _ in read_text(loud, KEYS, GATE, small, "the court held")["best"])
+
+
+def test_a_log_probability_counts_the_unused_rows_as_transformers_does(
+    loud: MultiExpertModel, small: Tokenizer
+) -> None:
+    read = read_text(loud, KEYS[:1], build_gate(PosteriorGateConfig(), [1.0]), small, "the court")
+    ids = torch.tensor([[small.bos_id, *small.encode("the court")]])
+    from engine.models.rows import Rows
+
+    with torch.no_grad():
+        expected = loud(ids, Rows.all_to("a", 1)).log_softmax(-1)[0, :-1].gather(-1, ids[0, 1:, None])[:, 0]
+    torch.testing.assert_close(torch.tensor(read["logprobs"]), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_continuations_of_training_text_have_none(loud: MultiExpertModel, small: Tokenizer) -> None:
+    pieces = Pieces(torch.tensor([[0, 5, 6]]), torch.zeros(1, 12, dtype=torch.long), 1)
+    unused = small.unused_rows(300)
+    sampler, sampling = MixtureSampler(loud, KEYS, GATE), SamplingConfig(temperature=1.2, seed=1)
+    *_, drawn = generate_continuations(sampler, pieces, sampling, unused)
+    assert isinstance(drawn, torch.Tensor)
+    assert not set(drawn.flatten().tolist()) & set(unused)
+
+
+def test_unused_rows_are_those_behind_the_last_token(small: Tokenizer) -> None:
+    assert small.unused_rows(small.vocab_size) == ()
+    assert small.unused_rows(300) == tuple(range(small.vocab_size, 300))

@@ -17,8 +17,7 @@ from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample, eval_sample
+from engine.text.blocks import EvalSample, Tokens, eval_sample
 
 BLOCK = 16
 Score = Callable[..., tuple[Tensor, int]]

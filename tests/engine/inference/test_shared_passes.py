@@ -13,16 +13,15 @@ import torch
 
 from engine.config import SamplingConfig
 from engine.events import Token
-from engine.inference import group_reader, pass_queue, shared_passes
 from engine.inference import read_together as one_pass
+from engine.inference import shared_passes
 from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
-from engine.inference.read_together import why_separate
+from engine.inference.read_together import Slot, why_separate
 from engine.inference.shared_passes import SharedPasses
-from engine.inference.slot import Slot
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.multi_expert_files import new_placement
+from engine.methods.parts.active_parts import ActiveParts
 from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
@@ -53,14 +52,14 @@ def sharing(model: MultiExpertModel, keys: Sequence[str], shared: SharedPasses) 
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many streams took part in each pass; a pass waits until all who came back did."""
     sizes: list[int] = []
-    compute = pass_queue._compute_together
+    compute = shared_passes._compute_together
 
     def counting(model: Any, taken: Any) -> None:
         sizes.append(len(taken))
         compute(model, taken)
 
-    monkeypatch.setattr(pass_queue, "_compute_together", counting)
-    monkeypatch.setattr(pass_queue, "_PATIENCE", 60)
+    monkeypatch.setattr(shared_passes, "_compute_together", counting)
+    monkeypatch.setattr(shared_passes, "_PATIENCE", 60)
     return sizes
 
 
@@ -68,7 +67,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_each_stream_gives_what_it_gives_by_itself(
     passes, tokenizer, monkeypatch, family: str, experts_in: str
 ) -> None:
-    monkeypatch.setattr(pass_queue, "_PROMPT_ROWS", 16)  # a prompt is read in pieces
+    monkeypatch.setattr(shared_passes, "_PROMPT_ROWS", 16)  # a prompt is read in pieces
     model, shared = model_with(KEYS, family=family, experts_in=experts_in), SharedPasses()
     separate = [tokens_of(sharing(model, request[0], SharedPasses()), request, tokenizer) for request in REQUESTS]
     plain = [tokens_of(model, request, tokenizer) for request in REQUESTS]
@@ -88,10 +87,10 @@ def test_each_stream_gives_what_it_gives_by_itself(
 def test_a_long_prompt_takes_its_share_of_a_pass_beside_a_short_stream_and_a_piece_of_one_without_it(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pass_queue, "_PROMPT_ROWS", 8)  # two positions of four experts
-    monkeypatch.setattr(group_reader, "CHUNK_POSITIONS", 10)
+    monkeypatch.setattr(shared_passes, "_PROMPT_ROWS", 8)  # two positions of four experts
+    monkeypatch.setattr("engine.inference.mixing.CHUNK_POSITIONS", 10)
     passes: list[dict[int, int]] = []  # tokens that each pass reads, by the length of what was to be read
-    compute, take = pass_queue._compute_together, pass_queue.PassQueue._take
+    compute, take = shared_passes._compute_together, shared_passes.PassQueue._take
 
     def recorded(model: Any, taken: Any) -> None:
         passes.append({one.ids_ET.shape[1]: number for one, number in taken})
@@ -102,8 +101,8 @@ def test_a_long_prompt_takes_its_share_of_a_pass_beside_a_short_stream_and_a_pie
             assert queue._complete.wait_for(lambda: len(queue._waiting) == 2, 30)
         return take(queue)
 
-    monkeypatch.setattr(pass_queue, "_compute_together", recorded)
-    monkeypatch.setattr(pass_queue.PassQueue, "_take", both_first)
+    monkeypatch.setattr(shared_passes, "_compute_together", recorded)
+    monkeypatch.setattr(shared_passes.PassQueue, "_take", both_first)
     model, shared = model_with(KEYS), SharedPasses()
     requests: list[Request] = [
         (["verse"], PosteriorGate([1.0]), [9], SamplingConfig(max_tokens=12, temperature=0)),
@@ -202,7 +201,7 @@ def test_a_pass_that_leaves_out_one_token_is_noticed_in_every_precision(monkeypa
 def test_experts_before_the_text_or_with_parts_decode_separately() -> None:
     shared, before = SharedPasses(), model_with(KEYS, experts_in="token")
     assert shared.view(before) is before
-    parts: Any = ActiveExperts.__new__(ActiveExperts)
+    parts: Any = ActiveParts.__new__(ActiveParts)
     assert shared.view(parts) is parts
 
 
@@ -268,13 +267,13 @@ def test_a_stream_goes_on_when_its_model_was_loaded_again(tokenizer) -> None:
 def test_a_stream_stopped_within_a_pass_leaves_no_request_behind(monkeypatch: pytest.MonkeyPatch, passes) -> None:
     model, shared, stopped, other = model_with(KEYS), SharedPasses(), Slot(), Slot()
     (expected,) = at_a_time(SharedPasses(), model, [Slot()], [[3, 4, 5]])
-    compute = pass_queue._compute
+    compute = shared_passes._compute
 
     def stop(*_: Any) -> None:
-        monkeypatch.setattr(pass_queue, "_compute", compute)
+        monkeypatch.setattr(shared_passes, "_compute", compute)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pass_queue, "_compute", stop)
+    monkeypatch.setattr(shared_passes, "_compute", stop)
     with pytest.raises(KeyboardInterrupt):
         shared.view(model).read(torch.tensor([[6, 7]]), Rows.one_each(["law"]), stopped)
     passes.clear()
@@ -287,12 +286,12 @@ def test_a_stream_stopped_within_a_pass_leaves_no_request_behind(monkeypatch: py
 def test_a_cancelled_prompt_that_is_read_in_pieces_beside_another_ends_after_one_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pass_queue, "_PROMPT_ROWS", 4)  # two positions of each
-    monkeypatch.setattr(pass_queue, "_PATIENCE", 60)  # so that nobody may wait for who was cancelled
+    monkeypatch.setattr(shared_passes, "_PROMPT_ROWS", 4)  # two positions of each
+    monkeypatch.setattr(shared_passes, "_PATIENCE", 60)  # so that nobody may wait for who was cancelled
     model, shared, left, stayed, is_cancelled = model_with(KEYS), SharedPasses(), Slot(), Slot(), Event()
     (expected,) = at_a_time(SharedPasses(), model, [Slot()], [[*range(3, 23)]])
     num_read: list[int] = []
-    compute, take = pass_queue._compute_together, pass_queue.PassQueue._take
+    compute, take = shared_passes._compute_together, shared_passes.PassQueue._take
 
     def leave_after_three(model: Any, taken: Any) -> None:
         compute(model, taken)
@@ -309,8 +308,8 @@ def test_a_cancelled_prompt_that_is_read_in_pieces_beside_another_ends_after_one
         with cancel_scope(cancelled):
             return shared.view(model).read(torch.tensor([[*range(3, 23)]]), Rows.one_each(["law"]), slot)
 
-    monkeypatch.setattr(pass_queue, "_compute_together", leave_after_three)
-    monkeypatch.setattr(pass_queue.PassQueue, "_take", both_first)
+    monkeypatch.setattr(shared_passes, "_compute_together", leave_after_three)
+    monkeypatch.setattr(shared_passes.PassQueue, "_take", both_first)
     with ThreadPoolExecutor(2) as threads:
         leaving, staying = threads.submit(read, left, is_cancelled.is_set), threads.submit(read, stayed, lambda: False)
         with pytest.raises(CancelledError):

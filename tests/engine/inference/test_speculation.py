@@ -13,12 +13,10 @@ import torch
 from scipy.stats import chisquare
 
 from engine.config import SamplingConfig
-from engine.inference import speculation
 from engine.inference.ensemble import Ensemble, Group
-from engine.inference.generate import generate
+from engine.inference.generate import MOST_DRAFTS, DraftCount, DraftPace, best_number, generate
 from engine.inference.mixing import Mixing
 from engine.inference.shared_passes import SharedPasses
-from engine.inference.speculation import DraftCount, Pace, best_number
 from engine.methods.multi_expert_files import new_placement
 from engine.mixing.base import FixedGate, Gate
 from engine.mixing.evidence import EvidenceRule
@@ -93,7 +91,7 @@ def test_the_answer_is_that_of_plain_decoding(gate: Gate, sampling: SamplingConf
 
 @pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
 def test_wrong_drafts_leave_no_trace(gate: Gate, tokenizer, monkeypatch) -> None:
-    monkeypatch.setattr(speculation, "best_number", lambda *_: 5)  # even where it does not pay
+    monkeypatch.setattr("engine.inference.generate.best_number", lambda *_: 5)  # even where it does not pay
     ensemble = alike(noise=0.5)
     plain, _ = say(ensemble, gate, tokenizer, drafting(40, seed=2, speculate=False))
     ours, count = say(ensemble, gate, tokenizer, drafting(40, seed=2))
@@ -160,7 +158,7 @@ COLD = 0.1  # so that experts that differ draw differently
 
 def test_second_tokens_follow_the_mixture_and_drafts_of_them_do_not(tokenizer, monkeypatch) -> None:
     """By chi-square, over answers of many seeds; what the leading expert drafts would fail the same test."""
-    monkeypatch.setattr(speculation, "best_number", lambda *_: 2)
+    monkeypatch.setattr("engine.inference.generate.best_number", lambda *_: 2)
     drafts: list[int] = []
     feed_with = Mixing.feed_with
 
@@ -193,35 +191,35 @@ def chance(counts: Counter[int], expected: torch.Tensor) -> float:
 
 
 def test_many_right_drafts_make_more_of_them_and_wrong_ones_none() -> None:
-    assert best_number(1.0, 8) == speculation.MOST_DRAFTS
+    assert best_number(1.0, 8) == MOST_DRAFTS
     assert best_number(0.7, 8) > best_number(0.4, 8)
     assert best_number(0.1, 8) == 0
 
 
 def test_after_wrong_drafts_it_stops_and_tries_again_now_and_then() -> None:
-    pace = Pace()
+    pace = DraftPace()
     numbers = []
     for _ in range(200):
         if number := pace.number(8, 100):
-            pace.drafted([1] * number)
+            pace.expect([1] * number)
         numbers.append(number)
         pace.judge(2)
     assert numbers[0] > 0
     assert 0 < sum(map(bool, numbers[-100:])) < 10
     for _ in range(200):  # right ones bring it back
         if number := pace.number(8, 100):
-            pace.drafted([1] * number)
+            pace.expect([1] * number)
         pace.judge(1)
-    assert pace.number(8, 100) == speculation.MOST_DRAFTS
+    assert pace.number(8, 100) == MOST_DRAFTS
     assert pace.number(8, 2) == 2
     assert pace.number(8, -1) == 0
 
 
 def test_where_every_draft_is_wrong_few_are_made() -> None:
-    pace, drafted = Pace(), []
+    pace, drafted = DraftPace(), []
     for token in range(200):
         if number := pace.number(8, 100):
-            pace.drafted([1] * number)
+            pace.expect([1] * number)
             drafted.append((token, number))
         pace.judge(2)
     assert [number for _, number in drafted] == [1, 1, 1, 1]

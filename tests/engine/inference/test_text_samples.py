@@ -10,7 +10,7 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.events import Evaluated, Step, TextSample
-from engine.inference.text_samples import MOST_EVALUATIONS, MOST_ROWS, TextSampler
+from engine.inference.sampling import MOST_EVALUATIONS, MOST_ROWS, TextSampler
 from engine.training.loop import train
 
 KEYS = ["law", "code"]

@@ -32,9 +32,9 @@ CONFIG = TrainingConfig(num_steps=4, block_size=16, learning_rate=0.01, checkpoi
 def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
     counters.clear()
-    compiled._compiled_cross_entropy.cache_clear()
+    compiled._compile_cross_entropy.cache_clear()
     yield
-    compiled._compiled_cross_entropy.cache_clear()
+    compiled._compile_cross_entropy.cache_clear()
 
 
 def losses(name: str, make_texts: Any, folder: Path, **changes: Any) -> list[float]:

@@ -29,10 +29,10 @@ from engine.methods.joint_training import Recipe
 from engine.methods.registry import get_method, joint_methods, method_of, method_of_files, methods
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
+from engine.models.expert_model import TrainableModel
 from engine.models.families import fresh_model, load_model, num_parameters
 from engine.models.flops import Shape, forward_flops
 from engine.models.rows import Rows
-from engine.models.trainable_model import TrainableModel
 from engine.text.blocks import Tokens
 from engine.training.data import DomainText
 from engine.training.loop import train

@@ -17,7 +17,7 @@ from engine.events import Note, Step
 from engine.methods.joint_training import Recipe
 from engine.methods.registry import methods
 from engine.models import likelihoods
-from engine.models.activation_checkpointing import checkpointed_activations
+from engine.models.compiled import checkpointed_activations
 from engine.models.families import fresh_model
 from engine.models.rows import Rows
 from engine.text.blocks import Tokens

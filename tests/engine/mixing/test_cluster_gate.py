@@ -23,8 +23,7 @@ from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import any_gate_grid, cluster_gate_grid
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.cluster import ClusterGateConfig
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample, eval_sample
+from engine.text.blocks import EvalSample, Tokens, eval_sample
 from tests.engine.clustered import (
     NUM_CLUSTERS,
     WORDS,

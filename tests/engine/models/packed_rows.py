@@ -10,10 +10,10 @@ from torch import Tensor
 
 from engine.config import LoraConfig
 from engine.methods.lora.adapters import fresh_adapter
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
+from engine.methods.parts.active_parts import ActiveParts
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from tests.engine.models.tiny_families import VOCAB
@@ -49,13 +49,13 @@ def lora(lm: Any) -> MultiExpertModel:
     return row_model(lm, "adapter", ["a", "b"])
 
 
-def mode(lm: Any) -> ActiveExperts:
+def mode(lm: Any) -> ActiveParts:
     model = ModeModel(lm, 1)
     model.add_expert("part", ModeConfig(1, 1))
     with torch.no_grad():
         for parameter in model.expert_parameters("part").values():
             parameter.add_(0.02)
-    return ActiveExperts(model, ["part"], "a").eval()
+    return ActiveParts(model, ["part"], "a").eval()
 
 
 METHODS: dict[str, Callable[[Any], Any]] = {"dense": dense, "DEMix": demix, "LoRA": lora, "MoDE": mode}

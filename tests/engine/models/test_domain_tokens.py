@@ -16,8 +16,8 @@ from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.methods.multi_expert_files import load_multi_expert, new_placement, save_base, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from tests.engine.models.common_families import FAMILIES as COMMON
 from tests.engine.models.test_surgery import decoder
+from tests.engine.models.tiny_families import COMMON
 
 FAMILIES = sorted(COMMON)
 KEYS = ["a", "b", "c"]

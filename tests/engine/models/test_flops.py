@@ -18,11 +18,11 @@ from engine.methods.lora import descriptor as lora_flops
 from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.moe.upcycle import upcycle
 from engine.methods.multi_expert_files import new_placement
+from engine.models.expert_model import trainable
 from engine.models.families import fresh_model
 from engine.models.flops import Shape, forward_flops, narayanan_flops, training_flops
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.models.trainable_model import trainable
 from engine.training.loop import train
 
 TOKENS, ROWS, VOCAB = 64, 4, 400

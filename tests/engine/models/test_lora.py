@@ -14,13 +14,13 @@ from torch import nn
 from engine.config import LoraConfig
 from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder, write_manifest
-from engine.loading.model_cache import ModelCache
+from engine.loading.loaded_base import ModelCache
 from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.multi_expert_files import load_multi_expert, new_placement, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from tests.engine.models.common_families import FAMILIES as COMMON
 from tests.engine.models.test_surgery import decoder
+from tests.engine.models.tiny_families import COMMON
 
 FAMILIES = sorted(set(COMMON) - {"mixtral"})
 IDS = torch.randint(0, 300, (2, 10), generator=torch.Generator().manual_seed(1))

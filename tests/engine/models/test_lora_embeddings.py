@@ -20,9 +20,9 @@ from engine.methods.multi_expert_files import new_placement
 from engine.models.families import embedding_place, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from tests.engine.models.common_families import FAMILIES as COMMON
 from tests.engine.models.test_lora import IDS, disturbed
 from tests.engine.models.test_surgery import decoder
+from tests.engine.models.tiny_families import COMMON
 
 FAMILIES = sorted(set(COMMON) - {"mixtral"})
 CONFIG = LoraConfig(rank=3, alpha=5.0, targets="attention", embeddings=True)

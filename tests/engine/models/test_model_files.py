@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,15 @@ import tokenizers
 import torch
 from safetensors.torch import save_file
 from tokenizers import models
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError, TokenizerError
-from engine.models import families
+from engine.models import families, model_files
 from engine.models.families import fresh_model, load_model
-from engine.models.hub import download_model
-from engine.models.imported_model import import_model
+from engine.models.imported_model import download_model, import_model
 from engine.text.tokenizer import load_tokenizer
-from tests.engine.models.common_families import FAMILIES
-from tests.engine.models.tiny_families import is_size, tiny_model
+from tests.engine.models.tiny_families import COMMON, FAMILIES, is_size, tiny_model
 
 SHAPE = ModelConfig(num_layers=2, width=32, num_heads=4, ffn_width=64, max_positions=64)
 IDS = torch.arange(40)[None]
@@ -43,7 +42,7 @@ def write_model(folder: Path, family: str = "llama") -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", COMMON)
 def test_every_family_loads_as_transformers_loads_it(family: str, tmp_path: Path) -> None:
     write_model(tmp_path, family)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
@@ -259,7 +258,7 @@ def test_a_size_below_the_smallest_is_refused_with_the_smallest(field: str, smal
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("family", families.families())
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_size_of_any_family_is_without_a_bound(family: str, tmp_path: Path) -> None:
     values = CONFIG_MAPPING[family]().to_dict()
     sizes = {name for name in values if is_size(name, values[name])} & {
@@ -268,14 +267,14 @@ def test_no_size_of_any_family_is_without_a_bound(family: str, tmp_path: Path) -
     for name in sizes:
         (tmp_path / "config.json").write_text(json.dumps({"model_type": family, name: 1 << 40}))
         with pytest.raises(ModelError, match=rf"“{name}” in .* must be a whole number"):
-            families.read_config(tmp_path)
+            model_files.read_config(tmp_path)
 
 
 def test_a_list_of_layers_to_repeat_has_a_bound(tmp_path: Path) -> None:
     repeated = {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 1 << 40]]}
     (tmp_path / "config.json").write_text(json.dumps(repeated))
     with pytest.raises(ModelError, match=r"“attention_types” .* at most 1,000"):
-        families.read_config(tmp_path)
+        model_files.read_config(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -287,3 +286,31 @@ def test_a_model_that_reads_ahead_is_refused(tmp_path: Path) -> None:
     lm.config.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="reads ahead"):
         import_model(tmp_path)
+
+
+def test_two_loads_at_once_leave_tied_weights_tied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PreTrainedModel, "tie_weights", tie_weights := PreTrainedModel.tie_weights)
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16, n_positions=8)
+    tensors = {name: torch.zeros(one.shape) for name, one in families.empty_model(config).named_parameters()}
+    is_built = {"first": threading.Event(), "second": threading.Event()}
+
+    class Slow(GPT2LMHeadModel):
+        """The first of two models takes until the second is built as well, or a second; the second longer."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            name = threading.current_thread().name
+            is_built[name].set()
+            is_built["second"].wait(1.0)
+            if name == "second":
+                threads[0].join(5.0)
+
+    monkeypatch.setattr(families, "_model_class", lambda _: Slow)
+    arguments = (Path("x"), config, tensors, torch.float32)
+    threads = [threading.Thread(target=families.load_weights, args=arguments, name=name) for name in is_built]
+    threads[0].start()
+    is_built["first"].wait(60.0)
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    assert PreTrainedModel.tie_weights is tie_weights

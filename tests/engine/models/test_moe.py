@@ -15,8 +15,8 @@ from engine.errors import EngineError, ModelError
 from engine.events import Step
 from engine.methods.moe.upcycle import upcycle
 from engine.methods.multi_expert_files import new_placement
+from engine.models.discovery import router_losses, routers
 from engine.models.multi_expert import MultiExpertModel
-from engine.models.routers import router_losses, routers
 from engine.models.rows import Rows
 from engine.training.loop import train
 from tests.engine.models.test_demix_files import save

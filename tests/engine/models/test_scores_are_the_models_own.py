@@ -20,11 +20,11 @@ from engine.inference.ensemble import as_ensemble
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
-from engine.models.families import families, load_model
+from engine.models.families import load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from tests.engine.models.test_all_families import EQUAL, METHODS, written_row
-from tests.engine.models.tiny_families import VOCAB, tiny_config
+from tests.engine.models.tiny_families import FAMILIES, VOCAB, tiny_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 IDS = torch.randint(1, VOCAB, (2, 9), generator=torch.Generator().manual_seed(1))
@@ -80,7 +80,7 @@ def parts_agree(lm: Any, logits_BTV: Tensor) -> None:
     same(model(IDS, ["a"])[0], logits_BTV)
 
 
-@pytest.mark.parametrize("family", [family for family in families() if supports(family, "dense, C-BTM")])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if supports(family, "dense, C-BTM")])
 @torch.no_grad()
 def test_scores_are_those_of_the_models_own_logits(tmp_path: Path, family: str) -> None:
     hot_model(family).save_pretrained(tmp_path)

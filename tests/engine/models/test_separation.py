@@ -10,8 +10,8 @@ import torch
 
 from engine.errors import ModelError, TrainingError
 from engine.methods.multi_expert_files import new_placement
+from engine.models.expert_model import require_separation
 from engine.models.multi_expert import MultiExpertModel
-from engine.models.separation import require_separation
 from tests.engine.models.packed_rows import (
     IDS,
     METHODS,
@@ -52,7 +52,7 @@ def test_each_text_of_a_row_is_read_as_if_it_were_the_only_one(family: str, meth
     model = METHODS[method](tiny_model(family))
     targets, rows = IDS.roll(1, 1), rows_of(model)
     assert largest_difference(model) <= 1e-5
-    likelihoods = model.log_likelihoods(IDS, targets, rows, position_ids_BT=POSITIONS)
+    likelihoods = model.token_scores(IDS, targets, rows, position_ids_BT=POSITIONS).logprobs_BT
     for row, place in pieces():
         expected = by_itself(model, row, IDS[row, place]).log_softmax(-1).gather(-1, targets[row, place, None])[..., 0]
         torch.testing.assert_close(likelihoods[row, place], expected, atol=1e-5, rtol=0)

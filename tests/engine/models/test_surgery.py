@@ -25,8 +25,7 @@ from engine.methods.multi_expert_files import new_placement
 from engine.models.families import fresh_model, layout_of, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from tests.engine.models.common_families import FAMILIES
-from tests.engine.models.tiny_families import tiny_model
+from tests.engine.models.tiny_families import COMMON, tiny_model
 
 SIZES = {
     "hidden_size": 32,
@@ -51,7 +50,7 @@ def decoder(family: str) -> nn.Module:
     return fresh_model(shape, 300, seed=3).eval()
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(COMMON))
 @torch.no_grad()
 def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family: str) -> None:
     lm = decoder(family)
@@ -62,7 +61,7 @@ def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family
     assert torch.equal(model(ids, Rows.all_to("b", 3)), before)
 
 
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"mixtral"}))
+@pytest.mark.parametrize("family", sorted(set(COMMON) - {"mixtral"}))
 def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +79,7 @@ def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
 
 
 @pytest.mark.parametrize("experts_in", ["ffn", "token"])
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(COMMON))
 @torch.no_grad()
 def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
     family: str, experts_in: str, monkeypatch: pytest.MonkeyPatch
@@ -97,10 +96,10 @@ def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
     result = model.token_scores(ids, targets, rows)
     torch.testing.assert_close(result.logprobs_BT, wanted, atol=1e-5, rtol=0)
     assert torch.equal(result.hits_BT, most_probable == targets)
-    assert torch.equal(model.log_likelihoods(ids, targets, rows), result.logprobs_BT)
+    assert torch.equal(model.token_scores(ids, targets, rows).logprobs_BT, result.logprobs_BT)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(COMMON))
 @torch.no_grad()
 def test_one_batch_carries_many_domains(family: str) -> None:
     model = MultiExpertModel(decoder(family), ["a", "b", "c"], new_placement()).eval()
@@ -114,7 +113,7 @@ def test_one_batch_carries_many_domains(family: str) -> None:
     assert not torch.allclose(together[1], model(ids[1:2], Rows.all_to("a", 1))[0], atol=1e-3)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(COMMON))
 def test_the_batched_product_of_training_is_the_product_expert_by_expert(family: str) -> None:
     model = MultiExpertModel(decoder(family), ["a", "b"], new_placement())
     with torch.no_grad():
@@ -218,7 +217,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", COMMON)
 def test_the_known_layouts_are_recognized_by_structure(family: str) -> None:
     layout = layout_of(decoder(family))
     layers, ffn, attention = KNOWN[family]
@@ -247,4 +246,4 @@ def test_a_familys_own_scale_of_logits_is_in_its_likelihoods() -> None:
         model = MultiExpertModel(tiny_model(family), ["a"], new_placement()).eval()
         ids, rows = torch.arange(1, 10)[None], Rows.all_to("a", 1)
         expected = model(ids, rows).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
-        torch.testing.assert_close(model.log_likelihoods(ids, ids, rows), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(model.token_scores(ids, ids, rows).logprobs_BT, expected, atol=1e-5, rtol=1e-5)

@@ -11,9 +11,13 @@ from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from engine.models.model_files import is_family
 
 VOCAB, WIDTH, LAYERS = 64, 32, 2
-FAMILIES = sorted(name for name, one in CONFIG_MAPPING.items() if one in MODEL_FOR_CAUSAL_LM_MAPPING)
+FAMILIES = sorted(filter(is_family, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+COMMON = ("gpt2", "gpt_neox", "llama", "mistral", "mixtral", "opt", "qwen2")  # tried in depth
 _KINDS = ("layer_types", "layers_block_type", "block_types", "_block_types", "mlp_layer_types")
 _SMALL = (  # the first pattern that a name matches gives its number
     (r"(.*_)?vocab_size(_per_layer_input|_base)?|n_langs", VOCAB),

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from engine.errors import CorpusError
-from engine.text.blocks import CONTEXT, COUNTED, PADDING, Tokens
+from engine.text.blocks import CONTEXT, COUNTED, PADDING, EvalSample, Tokens
 from engine.text.chat.blocks import ChatEncoder, layout, pack_conversations
 from engine.text.chat.conversations import Message, as_stored, as_text
 from engine.text.corpus import Document
-from engine.text.eval_sample import EvalSample
 from engine.text.split import read_split, store_documents
 from engine.text.tokenizer import Tokenizer
 

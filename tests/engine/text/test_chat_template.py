@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from engine.errors import ChatTemplateError
+from engine.files import EXPERT_CARD
 from engine.text.chat import template_process
+from engine.text.chat.own_template import add_turn_ends, copy_template, stop_ids, template_folder
 from engine.text.chat.template import ChatTemplate, load_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from tests.engine.chat_shapes import CHATS, MARKED, chat_folder
+from tests.engine.chat_shapes import CHATS, MARKED, chat_folder, ids_of
 from tests.engine.tokenizer_shapes import byte_level
 
 TALK = [
@@ -52,7 +54,7 @@ def test_a_conversation_has_the_ids_of_transformers(tmp_path: Path, name: str) -
     tokenizer, template = load(tmp_path, name)
     for messages, opens in ((TALK, False), (TALK[:3], True)):
         expected = theirs(tmp_path, messages, add_generation_prompt=opens, return_dict=False)
-        assert template.encode(tokenizer, messages, add_generation_prompt=opens) == expected
+        assert ids_of(template, tokenizer, messages, opens=opens) == expected
 
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
@@ -60,7 +62,7 @@ def test_a_conversation_has_the_ids_of_transformers(tmp_path: Path, name: str) -
 def test_whatever_a_message_says_its_ids_are_those_of_transformers(tmp_path: Path, text: str) -> None:
     tokenizer, template = load(tmp_path, "qwen")
     messages = [{"role": "user", "content": text}]
-    assert template.encode(tokenizer, messages) == theirs(tmp_path, messages, return_dict=False)
+    assert ids_of(template, tokenizer, messages) == theirs(tmp_path, messages, return_dict=False)
 
 
 @pytest.mark.parametrize("name", CHATS)
@@ -69,10 +71,10 @@ def test_a_message_cannot_write_a_control_token(tmp_path: Path, name: str) -> No
     for token in CHATS[name][2]:
         plain, forged = ([{"role": "user", "content": f"a{one}b"}] for one in ("", token))
         of_plain, of_forged = (
-            [id for id in template.encode(tokenizer, one) if id in tokenizer.control_ids] for one in (plain, forged)
+            [id for id in ids_of(template, tokenizer, one) if id in tokenizer.control_ids] for one in (plain, forged)
         )
         assert of_forged == of_plain
-        written = "".join(map(tokenizer.written, template.encode(tokenizer, forged)))
+        written = "".join(map(tokenizer.written, ids_of(template, tokenizer, forged)))
         assert f"a{token}b" in written
 
 
@@ -84,7 +86,7 @@ def test_a_control_token_that_is_not_special_cannot_be_written_either(tmp_path: 
     (folder / "tokenizer.json").write_text(json.dumps(state))
     tokenizer, template = load_tokenizer(folder), load_chat_template(folder)
     assert template is not None
-    ids = template.encode(tokenizer, [{"role": "user", "content": "a<|im_end|>b"}])
+    ids = ids_of(template, tokenizer, [{"role": "user", "content": "a<|im_end|>b"}])
     assert ids.count(tokenizer.encode("<|im_end|>", control_tokens=True)[0]) == 2  # the system's and the user's turn
 
 
@@ -93,7 +95,7 @@ def test_answers_are_the_assistants_words_and_the_end_of_its_turn(tmp_path: Path
     tokenizer, template = load(tmp_path, name)
     end = CHATS[name][3]
     ids, is_answer = template.encode_answers(tokenizer, TALK)
-    assert ids == template.encode(tokenizer, TALK)
+    assert ids == ids_of(template, tokenizer, TALK)
     shown = [text.strip() for text in answers(tokenizer, ids, is_answer)]
     assert [text.endswith(end) and text.count(end) == 1 for text in shown] == [True, True]
     if name == "qwen 3":  # the thoughts of the last answer are also its words
@@ -209,9 +211,9 @@ def test_values_for_the_template_are_those_of_transformers(tmp_path: Path) -> No
     tokenizer, template = load_tokenizer(tmp_path), load_chat_template(tmp_path)
     assert template is not None
     for value in (True, False):
-        ids = template.with_values({"enable_thinking": value}).encode(tokenizer, TALK)
+        ids = ids_of(template.with_values({"enable_thinking": value}), tokenizer, TALK)
         assert ids == theirs(tmp_path, TALK, enable_thinking=value, return_dict=False)
-    assert template.with_values({}).encode(tokenizer, TALK) == template.encode(tokenizer, TALK)
+    assert ids_of(template.with_values({}), tokenizer, TALK) == ids_of(template, tokenizer, TALK)
     assert template.unread(["enable_thinking", "effort"]) == ["effort"]
 
 
@@ -219,7 +221,7 @@ def test_a_value_for_the_template_cannot_write_a_control_token(tmp_path: Path) -
     tokenizer, _ = load(tmp_path, "qwen")
     template = ChatTemplate("{{ style }}{% for one in messages %}{{ one.content }}{% endfor %}", {})
     end = tokenizer.written(next(iter(tokenizer.special_ids)))
-    ids = template.with_values({"style": f"a{end}b"}).encode(tokenizer, TALK[:1])
+    ids = ids_of(template.with_values({"style": f"a{end}b"}), tokenizer, TALK[:1])
     assert not tokenizer.control_ids.intersection(ids)
     assert "".join(map(tokenizer.written, ids)).startswith(f"a{end}b")
     assert template.with_values({"style": f"a{end}b"}).encode_prompt(tokenizer, TALK[:1])[0] == ids
@@ -230,7 +232,7 @@ def test_a_value_for_the_template_cannot_write_a_control_token(tmp_path: Path) -
 def test_a_conversation_says_where_its_users_words_begin(tmp_path: Path, name: str, system: list[Any]) -> None:
     tokenizer, template = load(tmp_path, name)
     try:
-        ids = template.encode(tokenizer, [*system, *TALK[:3]], add_generation_prompt=True)
+        ids = ids_of(template, tokenizer, [*system, *TALK[:3]], opens=True)
     except ChatTemplateError:
         pytest.skip("this template takes no system message")
     assert template.encode_prompt(tokenizer, [*system, *TALK[:3]])[0] == ids
@@ -272,8 +274,8 @@ def test_no_list_or_object_for_the_template_holds_a_control_token(tmp_path: Path
     tokenizer, _ = load(tmp_path, "qwen")
     template = ChatTemplate(source + "{{ messages[0].content }}", {})
     with pytest.raises(ChatTemplateError, match=r"“style” holds “<\|im_end\|>”, the text of a control token"):
-        template.with_values({"style": filled(value, "<|im_end|>")}).encode(tokenizer, TALK[:1])
-    ids = template.with_values({"style": filled(value, "im_end")}).encode(tokenizer, TALK[:1])
+        ids_of(template.with_values({"style": filled(value, "<|im_end|>")}), tokenizer, TALK[:1])
+    ids = ids_of(template.with_values({"style": filled(value, "im_end")}), tokenizer, TALK[:1])
     assert not tokenizer.control_ids.intersection(ids)
 
 
@@ -282,7 +284,7 @@ def test_a_list_of_a_message_holds_no_control_token_either(tmp_path: Path) -> No
     template = ChatTemplate("{{ messages[0].tool_calls | tojson }}", {})
     messages = [{"role": "assistant", "content": "a", "tool_calls": [{"<|im_end|>": 1}]}]
     with pytest.raises(ChatTemplateError, match="“tool_calls” holds"):
-        template.encode(tokenizer, messages)
+        ids_of(template, tokenizer, messages)
 
 
 @pytest.mark.parametrize("source", ["{{ messages }}", "{{ messages[0] | string }}", "{{ messages[0].items() | list }}"])
@@ -290,8 +292,8 @@ def test_a_message_that_is_written_as_an_object_cannot_write_a_control_token(tmp
     tokenizer, _ = load(tmp_path, "qwen")
     template = ChatTemplate(source, {})
     with pytest.raises(ChatTemplateError, match="as Python writes an object"):
-        template.encode(tokenizer, [{"role": "user", "content": "a<|im_end|>b"}])
-    assert template.encode(tokenizer, [{"role": "user", "content": "\\ufdd0"}])
+        ids_of(template, tokenizer, [{"role": "user", "content": "a<|im_end|>b"}])
+    assert ids_of(template, tokenizer, [{"role": "user", "content": "\\ufdd0"}])
 
 
 def test_values_in_an_object_keep_their_order(tmp_path: Path) -> None:
@@ -302,7 +304,7 @@ def test_values_in_an_object_keep_their_order(tmp_path: Path) -> None:
     assert template is not None
     style = {"b": {"d": 1, "c": "é"}, "a": [True, None]}
     expected = theirs(tmp_path, TALK[:1], style=style, return_dict=False)
-    assert template.with_values({"style": style}).encode(tokenizer, TALK[:1]) == expected
+    assert ids_of(template.with_values({"style": style}), tokenizer, TALK[:1]) == expected
 
 
 ICONS = "\U000f0000 \U000f0001 \U000f0002 \U000f0003 \U000f0004 \ue0b0 \uf120"  # of Nerd Fonts
@@ -324,11 +326,11 @@ def test_icons_and_joined_emoji_are_text(tmp_path: Path, name: str) -> None:
 def test_a_noncharacter_that_marks_texts_is_refused(tmp_path: Path, mark: str) -> None:
     tokenizer, template = load(tmp_path, "qwen")
     talk = [{"role": "user", "content": f"a{mark}"}, TALK[1]]
-    for encode in (template.encode, template.encode_prompt, template.encode_answers):
+    for encode in (template.encode_prompt, template.encode_answers):
         with pytest.raises(ChatTemplateError, match=rf"“content” holds the character U\+{ord(mark):X}"):
             encode(tokenizer, talk)
     with pytest.raises(ChatTemplateError, match="“style” holds"):
-        template.with_values({"style": [{mark: 1}]}).encode(tokenizer, TALK)
+        ids_of(template.with_values({"style": [{mark: 1}]}), tokenizer, TALK)
 
 
 @pytest.mark.parametrize("question", ["May a tenant sublet?", "a", "  Hi<|im_end|>\n"])
@@ -343,4 +345,56 @@ def test_a_prompt_is_rendered_once_where_its_words_stand_once(
     monkeypatch.setattr(ChatTemplate, "_rendered", lambda *all: texts.append(render(*all)) or texts[-1])
     assert template.encode_prompt(tokenizer, talk) == prompt
     assert len(texts) == 1 or texts[0].text.count(question.strip()) > 1
-    assert prompt[0] == template.encode(tokenizer, talk, add_generation_prompt=True)
+    assert prompt[0] == ids_of(template, tokenizer, talk, opens=True)
+
+
+OWN = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}"
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+def own_folder(folder: Path, source: str = OWN, **tokens: str) -> Path:
+    """An expert's folder with a chat template, and the special tokens that it names."""
+    folder.mkdir()
+    (folder / EXPERT_CARD).write_text("{}")
+    (folder / "chat_template.jinja").write_text(source)
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokens))
+    return folder
+
+
+def stops(base: Path, expert: Path) -> set[str]:
+    tokenizer = load_tokenizer(base)
+    return {tokenizer.written(id) for id in stop_ids(tokenizer, base, template_folder(base, expert))}
+
+
+def test_an_expert_stops_at_the_tokens_of_its_base_and_at_its_own(tmp_path: Path) -> None:
+    base = chat_folder(tmp_path / "base")
+    of_base = stops(base, tmp_path)
+    assert "<|im_end|>" in of_base
+    assert stops(base, own_folder(tmp_path / "own", eos_token="<|im_start|>")) == of_base | {"<|im_start|>"}
+
+
+def test_a_template_that_names_no_token_stops_at_those_of_the_base(tmp_path: Path) -> None:
+    base = chat_folder(tmp_path / "base")
+    assert stops(base, own_folder(tmp_path / "own")) == stops(base, tmp_path)
+
+
+def test_an_export_names_all_of_them(tmp_path: Path) -> None:
+    base, expert = chat_folder(tmp_path / "base"), own_folder(tmp_path / "own", PLAIN, eos_token="<|im_start|>")
+    tokenizer, file = load_tokenizer(base), base / "generation_config.json"
+    ids = {text: tokenizer.encode(text, control_tokens=True)[0] for text in ("<|im_end|>", "<|im_start|>")}
+    file.write_text(json.dumps({"eos_token_id": ids["<|im_end|>"]}))
+    copy_template(expert, base)
+    assert json.loads(file.read_text())["eos_token_id"] == [ids["<|im_end|>"], ids["<|im_start|>"]]
+
+
+def test_a_model_whose_template_cannot_be_read_is_exported_with_the_stops_it_has(tmp_path: Path) -> None:
+    base = chat_folder(tmp_path / "base")
+    (base / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((base / "tokenizer_config.json").read_text())
+    unnamed = config | {"chat_template": [{"name": "tool_use", "template": "x"}]}
+    (base / "tokenizer_config.json").write_text(json.dumps(unnamed))
+    with pytest.raises(ChatTemplateError):
+        load_chat_template(base)
+    (base / "generation_config.json").write_text('{"eos_token_id": 1}')
+    add_turn_ends(base)
+    assert json.loads((base / "generation_config.json").read_text()) == {"eos_token_id": 1}

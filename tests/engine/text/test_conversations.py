@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import ast
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.errors import CorpusError
-from engine.text.chat.conversations import from_stored
+from engine.text.chat.conversations import stored_conversation
 from engine.text.corpus import Document, ReadOptions, read_documents
 from engine.text.import_report import Report
 from engine.text.split import read_split, store_documents
@@ -43,7 +47,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no object": ({"messages": ["Hi", "Hello"]}, "must be an object"),
     "a number": ({"messages": [{"role": "user", "content": 3}, ANSWER]}, "must be text"),
     "another shape": ({"prompt": "Hi", "completion": "Hello"}, "the records before it “messages”"),
-    "plain text": ({"text": "Hi"}, "is no conversation"),
+    "plain text": ({"text": "Hi"}, "is not a conversation"),
     "a surrogate": ({"messages": [{"role": "user", "content": "\ud800"}, ANSWER]}, "unpaired surrogate"),
 }
 
@@ -66,7 +70,7 @@ def test_every_shape_is_the_same_conversation(tmp_path: Path, shape: str, suffix
     else:
         pq.write_table(pa.Table.from_pylist([SHAPES[shape]]), path)
     (document,) = read(path)
-    assert from_stored(document.messages or "") == [USER, ANSWER]
+    assert stored_conversation(document.messages or "").messages == [USER, ANSWER]
     assert document.text == "user: Hi\n\nassistant: Hello"
 
 
@@ -85,7 +89,7 @@ def test_a_broken_conversation_is_refused_with_its_line(tmp_path: Path, fault: s
 def test_an_empty_system_message_is_kept_since_templates_have_a_default_one(tmp_path: Path) -> None:
     system = {"role": "system", "content": ""}
     (document,) = read(write(tmp_path / "a.jsonl", {"messages": [system, USER, ANSWER]}))
-    assert from_stored(document.messages or "")[0] == system
+    assert stored_conversation(document.messages or "").messages[0] == system
 
 
 def test_conversations_with_the_same_words_in_other_roles_are_two_documents(tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_conversations_with_the_same_words_in_other_roles_are_two_documents(tmp_
 def test_a_conversation_is_anonymised_message_by_message(tmp_path: Path) -> None:
     question = {"role": "user", "content": 'I am\nann@example.org, "quoted"'}
     (document,) = read(write(tmp_path / "a.jsonl", {"messages": [question, ANSWER]}), anonymize=True)
-    messages = from_stored(document.messages or "")
+    messages = stored_conversation(document.messages or "").messages
     assert messages[0]["content"].startswith("I am\n")
     assert "ann@" not in messages[0]["content"]
     assert messages[0]["content"].endswith(', "quoted"')
@@ -147,3 +151,48 @@ def test_one_domain_of_texts_and_conversations_is_refused(tmp_path: Path) -> Non
     chat = read(write(tmp_path / "a.jsonl", {"messages": [USER, ANSWER]}))
     with pytest.raises(CorpusError, match="both texts and conversations"):
         stored(tmp_path, [Document("a"), *chat])
+
+
+ENGINE = Path(__file__).parents[3] / "engine"
+COMMAND = re.compile(r"\b((?:iconv|tr|jq|sed|awk|python3?|git|curl|unzip) -\S.*?)\.?$")
+CLONES = {"git lfs pull", "git annex get"}  # they need the server of the clone
+TEXT = "text\nBrücken sind alt\nWehre sind flach\n"
+FAULTY = {
+    "Latin-1": TEXT.encode("latin-1"),
+    "UTF-16 with its mark": TEXT.encode("utf-16"),
+    "UTF-16, big end first": b"\xfe\xff" + TEXT.encode("utf-16-be"),
+    "UTF-16 without its mark": TEXT.encode("utf-16-le"),
+    "UTF-16 without its mark, big end first": TEXT.encode("utf-16-be"),
+    "UTF-32": TEXT.encode("utf-32"),
+    "NUL bytes in a text": TEXT.replace("alt", "a\0lt").encode(),
+}
+
+
+def documents(path: Path) -> list[str]:
+    return [document.text for document in read_documents(path, ReadOptions(), Report())]
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_command_that_a_refusal_prints_mends_the_file(name: str, tmp_path: Path) -> None:
+    suffix = "txt" if "NUL" in name else "csv"
+    (tmp_path / f"a.{suffix}").write_bytes(FAULTY[name])
+    with pytest.raises(CorpusError) as refusal:
+        documents(tmp_path / f"a.{suffix}")
+    match = COMMAND.search(refusal.value.next_step)
+    assert match, refusal.value.next_step
+    if shutil.which(match[1].split()[0]) is None:
+        pytest.skip(f"{match[1].split()[0]} is not installed.")
+
+    line = match[1].replace("FILE", f"a.{suffix}").replace("NEW", f"b.{suffix}")
+    subprocess.run(line, shell=True, cwd=tmp_path, check=True)
+
+    assert "Brücken sind alt" in "\n".join(documents(tmp_path / f"b.{suffix}"))
+
+
+def test_no_importer_prints_another_command() -> None:
+    files = [*(ENGINE / "text").rglob("*.py"), ENGINE / "path_kinds.py"]
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    commands = {match[1].split()[0] for text in texts if (match := COMMAND.search(text))}
+    assert commands == {"iconv", "tr"}
+    assert {name for text in texts for name in re.findall(r"`(git [a-z ]+)`", text)} == CLONES

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from engine.errors import CorpusError, NextStep
-from engine.text.chat.conversations import as_stored, from_stored, stored_conversation
-from engine.text.chat.template_values import clean_values
+from engine.text.chat.conversations import as_stored, clean_values, stored_conversation
 from engine.text.corpus import Document, ReadOptions, read_documents
 from engine.text.import_report import Report
 
@@ -73,7 +72,7 @@ READ: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 def test_a_field_that_is_read_stands_in_the_conversation(name: str, tmp_path: Path) -> None:
     record, expected = READ[name]
     (document,) = read(tmp_path, record)
-    assert from_stored(document.messages or "") == expected
+    assert stored_conversation(document.messages or "").messages == expected
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -161,7 +160,7 @@ def test_a_field_is_left_out_when_its_name_is_given(tmp_path: Path) -> None:
     messages = [USER, {**ANSWER, "reasoning_content": "Hm."}]
     record = {"messages": messages, "rejected": "No"}
     (document,) = read(tmp_path, record, report=report, leave_out=("rejected", "reasoning_content"))
-    assert from_stored(document.messages or "") == [USER, ANSWER]
+    assert stored_conversation(document.messages or "").messages == [USER, ANSWER]
     assert report.fields_not_read == {"rejected": 1, "reasoning_content": 1}
 
 

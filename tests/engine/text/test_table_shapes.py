@@ -34,7 +34,7 @@ def read(path: Path, report: Report | None = None, **options: Any) -> list[Docum
 def test_an_array_and_indented_objects_are_read_as_lines_are(
     data: str, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.text.readers.json_values._CHUNK", chunk)
+    monkeypatch.setattr("engine.text.formats._CHUNK", chunk)
     (tmp_path / "a.json").write_text(data, encoding="utf-8")
     assert [document.text for document in read(tmp_path / "a.json")] == [record["text"] for record in RECORDS]
 

@@ -28,7 +28,7 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLossError
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.files import verify_folder
-from engine.models.trainable_model import trainable
+from engine.models.expert_model import trainable
 from engine.training import checkpoint, run_state
 from engine.training.checkpoint import checkpoint_folder, newest_step, own_state, state_at, training_state
 from engine.training.distributed import ProcessGroup

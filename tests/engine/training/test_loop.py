@@ -19,12 +19,10 @@ from engine.events import Evaluated, Requirements, Saved, Step, TrainingFinished
 from engine.files import write_manifest
 from engine.methods.joint_training import Recipe
 from engine.methods.registry import methods
-from engine.models.context_length import require_context
+from engine.models.expert_model import require_context, trainable
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.models.trainable_model import trainable
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens
 from engine.training.data import BlockSampler
 from engine.training.loop import train
 from engine.training.optimizer import GradientGroup, clip_and_step, learning_rate, make_optimizer, total_norm

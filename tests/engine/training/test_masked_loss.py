@@ -14,13 +14,20 @@ import torch
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.events import Evaluated, Step
-from engine.inference.scores import counted_tokens, mixed_perplexity, open_scores, perplexity, score_tokens
-from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
+from engine.inference.scores import (
+    counted_tokens,
+    losses_mixed,
+    losses_of,
+    mixed_perplexity,
+    open_scores,
+    perplexity,
+    score_tokens,
+    watched_blocks,
+)
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.text.blocks import CONTEXT, COUNTED, MASK_RULE, PADDING, Tokens
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import CONTEXT, COUNTED, MASK_RULE, PADDING, EvalSample, Tokens
 from engine.training.data import BlockSampler, DomainText, counted_rows
 from engine.training.loop import train
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer

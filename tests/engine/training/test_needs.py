@@ -18,8 +18,8 @@ from engine.events import Event, Requirements, Step
 from engine.files import folder_size
 from engine.methods.joint_training import Recipe
 from engine.methods.registry import methods
+from engine.models.expert_model import trainable
 from engine.models.families import fresh_model
-from engine.models.trainable_model import trainable
 from engine.text.blocks import Tokens
 from engine.training import memory as module
 from engine.training.checkpoint import checkpoint_folder

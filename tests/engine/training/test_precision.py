@@ -18,7 +18,7 @@ from engine.files import ArtifactRef, new_folder
 from engine.loading.loaded_base import load_base
 from engine.methods.base import Method
 from engine.methods.registry import get_method
-from engine.models.composite import CompositeModel
+from engine.models.expert_model import CompositeModel
 from engine.models.families import fresh_model, load_model
 from engine.models.rows import Rows
 from engine.text.blocks import Tokens

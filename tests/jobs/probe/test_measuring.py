@@ -9,7 +9,7 @@ import pytest
 from engine.events import Event, Saved, Saving, Step
 from jobs.probe import measuring
 from jobs.probe.measuring import Stopwatch
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Probe
 
 
 def step(number: int) -> Step:

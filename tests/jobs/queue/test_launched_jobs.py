@@ -159,7 +159,7 @@ def test_a_server_with_a_value_that_no_setting_has_ends_with_one_sentence(
     code, lines = ended_with({f"WORKBENCH_{variable}": value}, module)
     assert (code, len(lines)) == (status, 1), lines
     assert lines[0].startswith(f"WORKBENCH_{variable} must be ")
-    assert lines[0].endswith("Set it anew, or leave it out.")
+    assert lines[0].endswith("Change it or leave it unset.")
 
 
 def test_a_training_whose_machine_is_lost_returns_to_the_queue(tmp_path: Path) -> None:
@@ -185,7 +185,5 @@ def test_the_slots_of_a_lost_host_are_not_offered_before_it_can_be_reached(
 
 def test_quotes_that_stay_open_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_SLURM_OPTIONS", "--partition='my gpus")
-    with pytest.raises(
-        BadSettingsError, match="WORKBENCH_SLURM_OPTIONS must be words as in a shell, but has no closing"
-    ):
+    with pytest.raises(BadSettingsError, match="WORKBENCH_SLURM_OPTIONS must be words as in a shell: no closing"):
         read_settings()

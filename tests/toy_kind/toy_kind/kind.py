@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.kinds.kind import Kind, ResultLink, named, no_path, nothing
 from workbench.specs.base import Name, Spec
 
 
@@ -25,5 +25,7 @@ KIND = Kind(
     requires=lambda spec: named("domain", spec.domain),
     reads=no_path,
     runner="toy_kind.runner:run",
-    screen="toy_kind.screen:SCREEN",
+    sentence=lambda result: f"{result['domain']} has {result['num_words']:,} words.",
+    link=ResultLink("reports", "See the report", lambda result: {"reports.chosen": result["report"]}),
+    form="toy_kind.form:FORM",
 )

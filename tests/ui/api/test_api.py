@@ -25,13 +25,13 @@ from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.server import Health
 from workbench.questions.perplexities import MixRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.requests.body import RequestBody
 from workbench.settings import Settings, get_settings
+from workbench.specs.requests import MixtureRequest
 
 ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3}
 

@@ -398,7 +398,7 @@ def test_the_expert_that_has_no_scores_is_named(
 ) -> None:
     nothing = MixedScores(experts=[], domains=[], seconds=0.0)
     monkeypatch.setattr("ui.cli.commands.mixture.ask", lambda _: nothing)
-    monkeypatch.setattr("ui.present.missing_scores.without_scores", lambda experts, _: list(experts)[:1])
+    monkeypatch.setattr("ui.present.text.measures.without_scores", lambda experts, _: list(experts)[:1])
     assert main(["mixture", "perplexity", "both"]) == 0
     page_text = capsys.readouterr().out
     assert "No stored scores on the test split yet: " in page_text

@@ -12,9 +12,7 @@ from engine.gpus import Gpu
 from tests.ui.studio.visits import open_page
 from ui.api.app import create_app
 from ui.cli.app import main
-from ui.present.jobs.gpu_table import gpu_row
-from ui.present.jobs.job_status import sentence_of
-from ui.present.jobs.pending_jobs import coming_words
+from ui.present.jobs.job_status import describe_coming_job, gpu_row, sentence_of
 from workbench.answers.cards import DeviceCard, DeviceHolder
 from workbench.job_records import devices, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
@@ -77,7 +75,7 @@ def test_a_queued_job_says_in_list_and_card_why_it_waits(waiting: str, capsys: p
     with transaction() as session:
         card = jobs.get_job(session, waiting)
     assert sentence_of(card) == REASON
-    assert coming_words(card, [card]) == f"“Evaluate trio” is queued. {REASON}"
+    assert describe_coming_job(card, [card]) == f"“Evaluate trio” is queued. {REASON}"
 
 
 def test_gpus_over_http(waiting: str, home: Path) -> None:

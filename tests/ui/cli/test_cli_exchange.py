@@ -50,7 +50,7 @@ def test_pack_and_unpack_name_a_file(submitted: list[Any], tmp_path: Path, monke
 
 def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str], submitted: list[Any]) -> None:
     for line, words in (
-        (["import", "hub:../evil", "--seed", "s"], "is no name on the hub"),
+        (["import", "hub:../evil", "--seed", "s"], "is not a name on the hub"),
         (["import", "folder", "--seed", "s", "--method", "ia3"], "method: must be"),
         (["import", "folder"], "--seed"),
         (["unpack", "file", "--name", "a,b"], "comma"),

@@ -13,7 +13,7 @@ import pytest
 from ui.cli.app import main
 from ui.cli.verbs import Column, Selection
 from ui.errors import BadUsageError
-from ui.present.forms.uploads import keep_uploads
+from ui.present.forms.readable_folders import keep_uploads
 from workbench.job_records.jobs import create_job, request_stop
 from workbench.kinds.analysis import Evaluate, SelfCheck
 from workbench.registry.database import transaction

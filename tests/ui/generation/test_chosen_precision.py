@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from engine.loading import served_precision
-from engine.loading.served_precision import ChosenPrecision
+from engine.loading import loaded_base
+from engine.loading.loaded_base import ChosenPrecision
 from ui.cli.app import main
 from ui.generation.model_host import ModelHost
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.settings import Settings
+from workbench.specs.requests import MixtureRequest
 
 BECAUSE = "This CPU has no instructions for bfloat16."
 
@@ -21,7 +21,7 @@ BECAUSE = "This CPU has no instructions for bfloat16."
 @pytest.fixture
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ChosenPrecision("float32", BECAUSE)
-    monkeypatch.setattr(served_precision, "choose_precision", lambda *_: chosen)
+    monkeypatch.setattr(loaded_base, "choose_precision", lambda *_: chosen)
 
 
 @pytest.mark.usefixtures("in_float32")

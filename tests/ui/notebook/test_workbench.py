@@ -355,7 +355,7 @@ def test_an_export_is_read_by_transformers(wb: Workbench, tmp_path: Path) -> Non
     assert expert.posterior("the court")["log_likelihood"].to_list() == pytest.approx(theirs.tolist(), abs=1e-4)
     with pytest.raises(BadSpecError, match="exists already"):
         expert.export(folder)
-    with pytest.raises(BadSpecError, match="is no LoRA adapter"):
+    with pytest.raises(BadSpecError, match="is not a LoRA adapter"):
         expert.export(tmp_path / "new", format="peft")
 
 

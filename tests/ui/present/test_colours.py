@@ -26,14 +26,12 @@ from ui.present.charts import (
     cluster_map,
     curves_and_bars,
     heatmap,
-    posterior_maps,
-    retention_chart,
-    scatter,
-    trajectories,
+    scatters,
 )
+from ui.present.charts import posteriors as posterior_charts
 from ui.present.charts.chart import Chart
 from ui.present.charts.colours import Looks, chip, in_order, looks_of
-from ui.present.charts.oracle_gap import oracle_gap
+from ui.present.charts.curves_and_bars import oracle_gap
 from ui.studio.job_views.forgetting import forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.cards import ClusterCard, ClusteringCard, EvaluationCard, ExpertLook, MetricPoint
@@ -132,7 +130,7 @@ def affinity(experts: Names) -> Chart | None:
     answer = Affinity(
         cells=cells, report="r", measured_at=0.0, without_homes=None, with_homes=None, why_not="", **nothing
     )
-    return scatter.affinity_scatter(answer, LOOKS)
+    return scatters.affinity_scatter(answer, LOOKS)
 
 
 def clustering(experts: Names) -> ClusteringCard:
@@ -193,16 +191,16 @@ CHARTS: dict[str, Callable[[Names], Chart | None]] = {
     "expert_bars": expert_bars,
     "removal_bars": removal_bars,
     "oracle_gap": gap,
-    "posterior_heatmap": lambda experts: posterior_maps.posterior_heatmap(*posteriors(experts), "All", LOOKS),
-    "posterior_paths": lambda experts: posterior_maps.posterior_paths(*posteriors(experts), "All", LOOKS),
+    "posterior_heatmap": lambda experts: posterior_charts.posterior_heatmap(*posteriors(experts), "All", LOOKS),
+    "posterior_paths": lambda experts: posterior_charts.posterior_paths(*posteriors(experts), "All", LOOKS),
     "affinity_scatter": affinity,
     "overlap_picture": lambda experts: cluster_charts.overlap_picture(clustering(experts), LOOKS),
     "sizes_picture": lambda experts: cluster_charts.sizes_picture(clustering(experts), LOOKS),
-    "retention_scatter": lambda experts: retention_chart.retention_scatter(
+    "retention_scatter": lambda experts: scatters.retention_scatter(
         compared(*((name, 0.5, 0.5, True) for name in experts)), "accuracy", LOOKS
     ),
-    "posterior_lines": lambda experts: trajectories.posterior_lines("abcd", weights(experts), experts, LOOKS),
-    "average_weights": lambda experts: trajectories.average_weights(weights(experts), experts, LOOKS),
+    "posterior_lines": lambda experts: posterior_charts.posterior_lines("abcd", weights(experts), experts, LOOKS),
+    "average_weights": lambda experts: posterior_charts.average_weights(weights(experts), experts, LOOKS),
     "parent_picture": lambda experts: parent_picture(dict.fromkeys(experts, 0.25), "m/law", LOOKS),
     "forgetting_picture": forgetting,
 }
@@ -271,10 +269,10 @@ def test_the_map_and_the_words_have_the_same_colours() -> None:
         for by in ("cluster", "domain"):
             layers = documents(experts, by).layers
             assert [layer.colour for layer in layers] == [LOOKS.expert(name).colour for name in experts]
-        words = trajectories.tinted_words("abcd", weights(experts), experts, LOOKS)
+        words = posterior_charts.render_tinted_text("abcd", weights(experts), experts, LOOKS)
         assert re.findall(r"solid|dotted", words) == ["dotted" if name == "m/ninth" else "solid" for name in experts]
         assert re.findall(r"(?:solid|dotted) (#\w+)", words) == [LOOKS.expert(name).colour for name in experts]
-        names = trajectories.legend(experts, range(4), LOOKS)
+        names = posterior_charts.legend(experts, range(4), LOOKS)
         assert [html.unescape(one) for one in re.findall(r">([^<>]*) 25 %<", names)] == [
             f"{LOOKS.expert(name).mark} {name}" for name in experts
         ]

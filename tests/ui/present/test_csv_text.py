@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from ui.playground.grid import grid_csv
-from ui.present.csv_text import FORMULA_STARTS, csv_text
-from ui.present.metrics_csv import HEADER, csv_rows
-from ui.present.ratings_csv import ratings_csv
+from ui.present.csv_text import FORMULA_STARTS, HEADER, csv_rows, csv_text
+from ui.present.text.ratings import ratings_csv
 from ui.widgets.data_table import as_csv
 from workbench.analysis.ratings import Rating, RatingTable, RatingTables
 from workbench.analysis.training_curves import MetricValue

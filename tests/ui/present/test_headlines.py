@@ -25,10 +25,10 @@ from ui.present.picture import (
     MOST_EXPERTS,
     card_of,
     cards_to_show,
+    describe_serving,
     picture_of,
     place_of,
     scores_of,
-    served_words,
     switched_off,
 )
 from ui.studio.overview.contents import Contents, read_contents
@@ -148,9 +148,9 @@ def test_the_picture_leads_each_text_to_its_own_expert_or_to_the_nearest(have: C
 
 
 def test_the_picture_says_by_which_names_its_mixture_is_served(have: Contents) -> None:
-    assert served_words([], is_served=True) == "served by this name"
-    assert served_words(["law@production"], is_served=True) == "served as law@production"
-    assert served_words(["law@production"], is_served=False) == "not served now"
+    assert describe_serving([], is_served=True) == "served by this name"
+    assert describe_serving(["law@production"], is_served=True) == "served as law@production"
+    assert describe_serving(["law@production"], is_served=False) == "not served now"
     data = picture_of(have.domains, have.experts, have.mixture, scores_of([]), looks_of(have.experts), "served as x")
     assert data["mixture"]["words"] == ["posterior gate", "served as x"]
 

@@ -12,15 +12,15 @@ from ui.cli.app import main
 from ui.present.mixture_effect import (
     MOST_ROWS,
     bars_of,
-    changes_words,
     command_of,
+    describe_changes,
     difference_rows,
     effect_rows,
     effect_title,
     spoken_change,
 )
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.questions.perplexities import MixedDomain, MixedScores
+from workbench.specs.requests import MixtureRequest
 
 SAVED = MixtureRequest("m", ("m/law", "m/sea"), {"m/law": 1.0, "m/sea": 1.0}, {"kind": "posterior", "top_k": None})
 
@@ -73,8 +73,8 @@ def test_what_differs_in_two_mixtures_is_listed_and_nothing_else() -> None:
 
 def test_what_is_not_saved_is_named() -> None:
     choice = MixtureRequest("m", ("m/law",), {"m/law": 2.0, "m/sea": 1.0}, SAVED.gate)
-    assert changes_words(SAVED, choice) == "without m/sea, 1 weight changed"
-    assert changes_words(SAVED, SAVED) == ""
+    assert describe_changes(SAVED, choice) == "without m/sea, 1 weight changed"
+    assert describe_changes(SAVED, SAVED) == ""
 
 
 def test_the_command_is_one_that_the_command_line_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import ui
-from ui.present.expert_table import Registry, expert_row
 from ui.present.text.formatting import millions
+from ui.studio.experts.registry_view import Registry, expert_row
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import _origin
 from workbench.registry import experts

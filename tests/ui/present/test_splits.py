@@ -9,7 +9,7 @@ import pytest
 from tests.ui.studio.conftest import fill
 from tests.ui.studio.visits import open_page, output
 from ui.cli.app import main
-from ui.present.splits import SPLIT_RULE, split_rows, split_words
+from ui.present.splits import SPLIT_RULE, describe_splits, split_rows
 from workbench.answers.cards import DomainCard
 from workbench.registry.corpora import get_domain
 from workbench.registry.database import reading
@@ -33,7 +33,7 @@ def test_each_split_has_its_share_of_documents_and_bytes(domain: DomainCard) -> 
     assert [row["split"] for row in rows] == ["train", "dev", "test"]
     assert sum(row["documents (%)"] for row in rows) == pytest.approx(100, abs=0.2)
     assert rows[0]["documents (%)"] == pytest.approx(100 * rows[0]["documents"] / 60, abs=0.05)
-    assert split_words(domain).startswith(f"Of the documents: train {rows[0]['documents (%)']:.1f} %, dev ")
+    assert describe_splits(domain).startswith(f"Of the documents: train {rows[0]['documents (%)']:.1f} %, dev ")
 
 
 @pytest.mark.usefixtures("domain")

@@ -55,33 +55,45 @@ _SAVE_GATE = _twin("mixture gate", "PATCH /mixtures/{name}")
 _READ_TEXT = Twin((), ("POST /v1/workbench/posterior",), gap="No command reads the weights of a given text yet.")
 
 ACTIONS: dict[str, dict[str, Action]] = {
-    "studio/analysis/affinity_view.py": {"label": _job("evaluate overlap")},
-    "studio/analysis/retention_view.py": {
+    "studio/analysis/specialization_views.py": {
         "Compare learning and forgetting": _OPENS,
         "Score what is missing": _job("evaluate run"),
+        "label": _SHOWS,
     },
-    "studio/analysis/token_comparison_view.py": {"label": _SHOWS},
-    "studio/app_pages/experts.py": {"All experts": _SHOWS},
+    "studio/app_pages/experts.py": {
+        "All experts": _SHOWS,
+        "Delete": _twin("view delete", "DELETE /views/{name}"),
+        "Save this view": _twin("view save", "PUT /views/{name}"),
+        "view.name": _OPENS,
+    },
+    "studio/app_pages/overview.py": {
+        "Make the demo": _job("up"),  # `up --demo`
+    },
     "studio/app_pages/playground.py": {
         "Open in a new window": _OPENS,
         "Retry": ViewOnly("It looks again whether the API server runs."),
     },
-    "studio/app_pages/posteriors.py": {"Show the posterior": _READ_TEXT, "Take an example": _FILLS},
-    "studio/app_pages/reports.py": {"Delete for good": _twin("report delete", "DELETE /reports/{id}")},
+    "studio/app_pages/posteriors.py": {
+        "Show the posterior": _READ_TEXT,
+        "Take an example": _FILLS,
+    },
     "studio/app_pages/selfcheck.py": {
-        "Download as CSV": _twin("job show", "GET /jobs/{job_id}"),
         "label": _job("selfcheck"),
+    },
+    "studio/app_pages/specialization.py": {
+        "label": _job("evaluate overlap"),
     },
     "studio/app_pages/train.py": {
         "form.title": _OPENS,
         "label": _OPENS,
         "title if title == SEED else f'Make it: {title}'": _OPENS,
     },
-    "studio/clusters/cluster_edit.py": {"Delete for good": _twin("cluster delete", "DELETE /clusterings/{name}")},
-    "studio/clusters/cluster_map_view.py": {"Move": _job("cluster pin")},
+    "studio/clusters/cluster_map_view.py": {
+        "Move": _job("cluster pin"),
+    },
     "studio/clusters/cluster_training.py": {
         "Fill in what {…} was trained with": _FILLS,
-        "label": _job("train clusters"),  # a plan: over HTTP one job after the other, with `after`
+        "label": _job("train clusters"),  # a plan: over HTTP one job after the other, with `after`,
     },
     "studio/clusters/cluster_view.py": {
         "Compare with the current text": _twin("cluster changes", "GET /clusterings/{name}/changes"),
@@ -92,19 +104,20 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Start both": _job("cluster choose, train expert, train joint"),
         "Train an expert on it": _OPENS,
     },
-    "studio/experts/addition.py": {"Certify the addition": _job("expert certify")},
-    "studio/experts/enable_experts.py": {
+    "studio/experts/expert_card.py": {
         "Enabled": _twin("expert enable, expert disable", "PATCH /experts/{name}"),
         "{…} {…}": _twin("expert enable, expert disable", "PATCH /experts/{name}"),
-    },
-    "studio/experts/expert_card.py": {"Save": _twin("expert note", "PATCH /experts/{name}")},
-    "studio/experts/mode_parts.py": {"label": _OPENS},
-    "studio/experts/rename_delete.py": {
+        "Save": _twin("expert note", "PATCH /experts/{name}"),
         "Delete": _twin("expert delete", "DELETE /experts/{name}"),
         "Remove from {…}": _twin("mixture remove", "POST /mixtures/{name}/remove"),
         "Rename": _twin("expert rename", "PATCH /experts/{name}"),
     },
-    "studio/job_views/import_reports.py": {"Delete for good": _twin("corpus delete", "DELETE /corpora/{name}")},
+    "studio/experts/mode_parts.py": {
+        "label": _OPENS,
+    },
+    "studio/experts/certificates.py": {
+        "Certify the addition": _job("expert certify"),
+    },
     "studio/job_views/job_view.py": {
         "Cancel the job": _twin("job cancel", "POST /jobs/{job_id}/cancel"),
         "Delete for good": _twin("job delete", "DELETE /jobs/{job_id}"),
@@ -118,17 +131,14 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Keep {…}": _SHOWS,  # the mixture was made with this evidence
         "Score dev text and calibrate": _job("evaluate run"),
         "Save this evidence": _twin("mixture calibrate", "POST /mixtures/{name}/calibrate"),
+        "Propose a temperature from dev text": _twin("evaluate grid", "POST /cluster-grid"),
+        "Save this temperature": _SAVE_GATE,
     },
-    "studio/mixtures/effect_view.py": {"Download as CSV": _twin("mixture perplexity", "POST /mix")},
-    "studio/mixtures/inference_modes_view.py": {
-        "Download as CSV": _twin("mixture inference-modes", "POST /inference-modes")
+    "studio/mixtures/mixture_controls.py": {
+        "plain(member.expert) + away": _SHOWS,  # saved with the whole mixture
     },
-    "studio/mixtures/mixture_controls.py": {"plain(member.expert) + away": _SHOWS},  # saved with the whole mixture
     "studio/mixtures/mixture_edit.py": {
-        "Delete for good": _twin("mixture delete", "DELETE /mixtures/{name}"),
         "Make the mixture": _twin("mixture create", "POST /mixtures"),
-    },
-    "studio/mixtures/mixture_head.py": {
         "Copy the mixture": _twin("mixture copy", "POST /mixtures/{name}/copy"),
         "Discard changes": _SHOWS,
         "Load what is saved": _SHOWS,
@@ -140,11 +150,6 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Estimate": _twin("prior estimate", "POST /priors"),
         "Keep": _twin("prior set", "PUT /priors/{name}"),
     },
-    "studio/mixtures/temperature_view.py": {
-        "Propose a temperature from dev text": _twin("evaluate grid", "POST /cluster-grid"),
-        "Save this temperature": _SAVE_GATE,
-    },
-    "studio/overview/first_visit.py": {"Make the demo": _job("up")},  # `up --demo`
     "studio/overview/own_text.py": {
         "'Read this text' if can_read else 'Read it when ready'": _READ_TEXT,
         "Take an example": _FILLS,
@@ -153,25 +158,37 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Remove": _twin("alias delete", "DELETE /aliases/{name}"),
         "Set the alias": _twin("alias set", "PUT /aliases/{name}"),
     },
-    "studio/shared/saved_views.py": {
-        "Delete": _twin("view delete", "DELETE /views/{name}"),
-        "Save this view": _twin("view save", "PUT /views/{name}"),
-        "view.name": _OPENS,
-    },
-    "studio/training/have_view.py": {
+    "studio/training/want_view.py": {
         "Import an expert": _OPENS,
         "Make a seed model of a model": _OPENS,
         "label": _OPENS,
+        "Continue: {…}{…}": _OPENS,
     },
-    "studio/training/want_view.py": {"Continue: {…}{…}": _OPENS},
-    "widgets/address.py": {"label": _OPENS},
-    "widgets/background.py": {"Retry": ViewOnly("It computes again what the page could not show.")},
-    "widgets/data_table.py": {"Download as CSV": _TABLE},
+    "widgets/address.py": {
+        "label": _OPENS,
+    },
+    "widgets/background.py": {
+        "Retry": ViewOnly("It computes again what the page could not show."),
+    },
+    "widgets/changes.py": {
+        "Delete for good": _twin(
+            "report delete, cluster delete, corpus delete, mixture delete",
+            *(
+                f"DELETE /{things}"
+                for things in ("reports/{id}", "clusterings/{name}", "corpora/{name}", "mixtures/{name}")
+            ),
+        ),
+    },
+    "widgets/data_table.py": {
+        "Download as CSV": _TABLE,
+    },
     "widgets/job_form.py": {
         "Use these settings": _FILLS,
-        "label": _job("train joint, train expert"),  # of every kind of job: the test asks each for its command
+        "label": _job("train joint, train expert"),  # of every kind of job: the test asks each for its command,
     },
-    "widgets/notices.py": {"label": _OPENS},
+    "widgets/notices.py": {
+        "label": _OPENS,
+    },
     "playground/app.py": {
         "Ablation: leave out each expert and part": _SHOWS,
         "Active parts": _SHOWS,

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from sqlalchemy.orm import Session
 
 from engine.files import EXPERT_CARD
-from engine.methods.mode.sizes import part_file
+from engine.methods.parts.method import part_file
 from workbench.answers.cards import ExpertCard
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.corpora import domain_row

@@ -14,7 +14,7 @@ import ui
 from tests.ui.studio.action_twins import ACTIONS, PLANNED_KINDS, PLAYGROUND, STUDIO, WIDGETS, Twin, ViewOnly
 from ui.api.app import create_app
 from ui.cli.app import CommandTable
-from ui.kinds.catalog import screen_of
+from ui.kinds.catalog import command_of
 from ui.pages.catalog import all_pages
 from workbench.kinds.kind import known_kinds
 from workbench.settings import Settings
@@ -129,10 +129,10 @@ BUILT_IN = [name for name, kind in known_kinds().items() if kind.spec.__module__
 
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_every_kind_of_job_has_a_command(kind: str) -> None:
-    command = screen_of(kind).command
+    command = command_of(kind)
     line = command({}).removeprefix("workbench ") if command else PLANNED_KINDS.get(kind, "")
     words = " ".join(word for word in line.split()[:2] if not word.startswith("-"))
-    assert is_command(CommandTable(), words), f"Name the command of “{kind}” in its KIND, or in its SCREEN."
+    assert is_command(CommandTable(), words), f"Name the command of “{kind}” in its KIND, or in its FORM."
 
 
 def test_every_page_has_a_command_which_the_documents_name() -> None:

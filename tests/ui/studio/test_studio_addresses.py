@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import STUDIO, named
-from ui.present.jobs.pending_jobs import by_turn
+from ui.present.jobs.job_status import by_turn
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis import Evaluate
 from workbench.registry.database import reading, transaction

@@ -19,7 +19,7 @@ from tests.ui.studio.visits import answer_as, drawn_tokens, named, open_page, ou
 from ui.api.app import create_app
 from ui.client import Client
 from ui.errors import ServerRefusedError
-from ui.studio.analysis import posterior_passages
+from ui.studio.analysis import posterior_view
 from workbench.analysis.sample_texts import passages
 from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import Change, EvidenceCalibration, Manifest, PosteriorAnswer
@@ -158,7 +158,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 def measured() -> None:
     """An overlap of the trained domains, as the job leaves it."""
     with transaction() as session:
-        cards = corpora.list_domains(session, "train")
+        cards = [card for card in corpora.list_domains(session) if card.role == "train"]
         matrix = [[1.0 if i == j else 0.1 * (i + j) for j in range(len(cards))] for i in range(len(cards))]
         findings = {
             "domains": [card.name for card in cards],
@@ -186,7 +186,7 @@ def test_the_report_of_an_overlap_shows_its_numbers_and_leads_to_the_specializat
     app = open_page("reports")
     table = next(one.value for one in app.dataframe if "domain" in one.value.columns)
     assert table.set_index("domain").to_numpy().diagonal().tolist() == [1.0] * len(table)
-    link = named([one.proto for one in app.get("page_link")], "See it beside the specialization")
+    link = named([one.proto for one in app.get("page_link")], "See it next to the specialization")
     assert link.query_string == "specialization.view=Overlap"
 
 
@@ -304,7 +304,7 @@ def api(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]
         return httpx.Response(answer.status_code, content=answer.content)
 
     with TestClient(create_app(get_settings(), host, playground=False)) as api:
-        monkeypatch.setattr(posterior_passages, "Client", partial(Client, transport=httpx.MockTransport(passed_on)))
+        monkeypatch.setattr(posterior_view, "Client", partial(Client, transport=httpx.MockTransport(passed_on)))
         yield api
 
 

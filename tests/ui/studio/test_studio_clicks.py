@@ -14,7 +14,7 @@ from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import STUDIO, answer_as, drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerDownError
-from ui.kinds.train_form_parts import EXPERT
+from ui.kinds.form import EXPERT
 from ui.widgets import background
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import jobs as rows

@@ -17,9 +17,9 @@ from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import answer_as, named, open_page, output, read, settled
 from ui.client import Client
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
-from ui.present.charts.cluster_grid import grid_picture, grid_words
 from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.present.charts.colours import Looks
+from ui.present.charts.setting_grids import describe_grid, grid_picture
 from ui.studio.clusters import cluster_map_view, cluster_view
 from ui.widgets import show_chart
 from workbench.answers.cards import ClusteringCard, JobCard
@@ -459,7 +459,7 @@ def test_the_grid_marks_the_best_cell_the_papers_temperature_and_what_is_saved()
     assert (dotted.x0 + 0.47, dotted.y0 + 0.47, dotted.line.dash) == (1, 2, "dot")
     assert list(picture.figure.layout.yaxis.ticktext) == ["0.05", "0.1 (paper)", "1"]
     assert "lies between the ends" in picture.title
-    assert grid_words(result, INNER) == (
+    assert describe_grid(result, INNER) == (
         "Lowest at temperature 0.1 with top 4: 7.9 per token. "
         "The paper's temperature of 0.1 is as good as that with its best top-k."
     )
@@ -468,7 +468,7 @@ def test_the_grid_marks_the_best_cell_the_papers_temperature_and_what_is_saved()
 def test_the_grid_says_when_an_end_is_best() -> None:
     edge = [[9.0, 8.0, 7.0], [9.0, 8.1, 7.7], [9.0, 8.2, 8.3]]
     assert "try values beyond it" in grid_picture(grid(edge), edge).title
-    assert "is 10.0 % above it" in grid_words(grid(edge), edge)
+    assert "is 10.0 % above it" in describe_grid(grid(edge), edge)
 
 
 @pytest.mark.usefixtures("topics")

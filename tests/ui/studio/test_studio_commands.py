@@ -12,9 +12,9 @@ import pytest
 from jobs.plans import clusterings
 from ui.cli import app, verbs
 from ui.cli.commands import evaluate, expert, seed, train
-from ui.kinds.catalog import screen_of
-from ui.present.forms.cli_command import command_line
-from ui.present.forms.questions import assemble, changed, questions_of
+from ui.kinds.catalog import command_of
+from ui.present.forms.options import command_line
+from ui.present.forms.questions import assemble, changed_answers, questions_of
 from workbench.errors import BadSpecError
 from workbench.kinds.clusters import FindClusters
 from workbench.kinds.kind import known_kinds
@@ -119,30 +119,30 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
 def test_the_command_submits_the_same_spec_as_the_form(kind: str, submitted: list[Spec]) -> None:
     questions = questions_of(known_kinds()[kind].spec, {})
     answers = {q.path: q.default for q in questions} | ANSWERS[kind]
-    command = screen_of(kind).command(changed(questions, answers))
+    command = command_of(kind)(changed_answers(questions, answers))
     assert app.main(shlex.split(command)[1:]) in (0, None)
     assert submitted == [parse_spec({"kind": kind, **assemble(answers)})]
 
 
 def test_every_command_is_tried() -> None:
-    with_command = {kind for kind in known_kinds() if screen_of(kind).command}
+    with_command = {kind for kind in known_kinds() if command_of(kind)}
     assert with_command - {"find-clusters", "selfcheck"} == set(ANSWERS)
 
 
 def test_the_self_check_has_a_command_too() -> None:
-    assert app.main([*shlex.split(screen_of("selfcheck").command({}))[1:], "--help"]) in (0, None)
+    assert app.main([*shlex.split(command_of("selfcheck")({}))[1:], "--help"]) in (0, None)
 
 
 def test_an_average_by_weights_of_ones_own_has_a_command_too(submitted: list[Spec]) -> None:
     shown = {("name",): "s", ("experts",): ["a", "b"], ("weights",): [1.0, 2.5]}
-    assert app.main(shlex.split(screen_of("average-experts").command(shown))[1:]) in (0, None)
+    assert app.main(shlex.split(command_of("average-experts")(shown))[1:]) in (0, None)
     assert submitted == [parse_spec({"kind": "average-experts", **assemble(shown)})]
 
 
 @pytest.mark.parametrize(("source", "field"), [("folder", "location"), ("hub", "location"), ("expert", "expert")])
 def test_a_seed_from_elsewhere_has_a_command_too(source: str, field: str, submitted: list[Spec]) -> None:
     shown = {("name",): "s", ("source",): source, (field,): "some/where"}
-    assert app.main(shlex.split(screen_of("make-seed").command(shown))[1:]) in (0, None)
+    assert app.main(shlex.split(command_of("make-seed")(shown))[1:]) in (0, None)
     assert submitted == [parse_spec({"kind": "make-seed", **assemble(shown)})]
 
 
@@ -158,11 +158,11 @@ def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch
     find = {("name",): NAME, ("num_clusters",): 16, ("domains",): ["a", "b"], ("scaling",): "unit_rows"}
     train = {("name",): NAME, ("clustering",): "c d", ("seed_model",): "s", ("training", "num_steps"): 9}
     commands = {
-        "find": screen_of("find-clusters").command,
+        "find": command_of("find-clusters"),
         "train": partial(command_line, "train clusters", TrainClusters, ("clustering", "name")),
     }
     for which, spec, job_spec in (("find", FindClusters, find), ("train", TrainClusters, train)):
         questions = questions_of(spec, {})
         answers = {q.path: q.default for q in questions} | job_spec
-        app.main(shlex.split(commands[which](changed(questions, answers)))[1:])
+        app.main(shlex.split(commands[which](changed_answers(questions, answers)))[1:])
         assert result.pop() == parse_as(spec, assemble(answers))

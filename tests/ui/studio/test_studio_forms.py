@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from streamlit.testing.v1 import AppTest
 
 from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.present.charts.cells import new_heatmap
-from ui.widgets.data_table import show_table
+from ui.widgets.data_table import NO_VALUE, show_table
 from workbench.job_records import jobs
 from workbench.registry import mixtures
 from workbench.registry.corpora import domain_row
@@ -131,3 +132,33 @@ def test_what_is_not_known_is_a_dash_and_large_numbers_have_few_digits(monkeypat
     assert drawn["placeholder"] == "—"
     formats = {name: column["type_config"]["format"] for name, column in drawn["column_config"].items()}
     assert formats == {"perplexity": "%.1f", "loss": "%.2f", "change (%)": "%.1f"}
+
+
+def tables() -> None:
+    from ui.widgets.data_table import show_table
+
+    show_table([{"domain": "law", "perplexity": None}], "unscored", "Scores")
+    show_table([{"domain": "law", "perplexity": 3.0}], "scored", "Scores")
+    show_table([{"domain": "law", "cause": ""}], "no_cause", "Jobs")
+
+
+def test_a_table_explains_its_dashes_and_only_one_that_has_some() -> None:
+    app = AppTest.from_function(tables, default_timeout=120).run()
+    assert not app.exception
+    assert [one.value for one in app.caption] == [NO_VALUE]
+    assert len(app.dataframe) == 3
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_what_a_job_waits_for_is_not_cut_off_at_the_end_of_the_table() -> None:
+    columns = list(open_page("jobs_page").dataframe[0].value.columns)
+    assert columns[:3] == ["Job", "Status", "Waits for"]
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_documents_are_counted_from_one() -> None:
+    app = open_page("corpora")
+    first = named(app.number_input, "First document")
+    assert first.value == 1
+    first.set_value(0).run()
+    assert any("First document must be a whole number from 1 to " in error.value for error in app.error)

@@ -12,7 +12,7 @@ from tests.ui.studio.conftest import TEXTS
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import answer_as, named, open_page, output, read
 from ui.api.app import create_app
-from ui.kinds.train_form_parts import EXPERT
+from ui.kinds.form import EXPERT
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.present.pages import LEARNED_AND_KEPT
 from workbench.job_records import jobs

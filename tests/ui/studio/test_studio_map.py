@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from engine.inference.scores import score_tokens
-from engine.text.blocks import Tokens, pack_domain
-from engine.text.eval_sample import EvalSample
+from engine.text.blocks import EvalSample, Tokens, pack_domain
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from tests.engine.conftest import model_with
@@ -29,8 +28,8 @@ from ui.present.charts.cluster_map import (
     names_on_map,
 )
 from ui.present.charts.colours import Looks
-from workbench.analysis.document_losses import document_losses, experts_with_scores
 from workbench.analysis.perplexity_tables import register_evaluation
+from workbench.analysis.scores import document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.job_records import jobs
 from workbench.registry import experts, seeds
@@ -38,7 +37,7 @@ from workbench.registry.clusters import cluster_documents
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints, search_documents
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
-from workbench.registry.tokenizers import tokens_key
+from workbench.registry.experts import tokens_key
 from workbench.schema.tables import new_id
 from workbench.settings import get_settings
 from workbench.store import artifacts

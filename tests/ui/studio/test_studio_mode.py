@@ -12,10 +12,10 @@ from jobs.probe.forecast import forecast
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
-from ui.kinds.train_form_parts import AVERAGE, EXPERT, MODE
-from ui.present.jobs.throughput import cost_words, counted_as
+from ui.kinds.form import AVERAGE, EXPERT, MODE
+from ui.present.jobs.throughput import counting_note, describe_costs
 from ui.present.pages import COMPOSITION
-from ui.present.text.mixtures import inside_words
+from ui.present.text.calibration import describe_inner_gates
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
 from workbench.answers.cards import MetricPoint
@@ -207,10 +207,10 @@ def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_infe
 def test_a_mixture_of_several_says_that_its_gate_weighs_full_models() -> None:
     with transaction() as session:
         pair = mixtures.create_mixture(session, MixtureSpec(name="pair", experts=["c/code", "alone/poems"]))
-        assert inside_words(pair).startswith(
+        assert describe_inner_gates(pair).startswith(
             "This mixture's gate weighs whole models. Inside c/code (code), alone/poems (poems) gates mix"
         )
-        assert inside_words(mixtures.get_mixture(session, "first")) == ""
+        assert describe_inner_gates(mixtures.get_mixture(session, "first")) == ""
     assert "Perplexity by inference mode" in output(open_page("mixtures", mixture="pair"))
 
 
@@ -226,20 +226,20 @@ def test_what_a_token_costs_is_shown_for_one_model_with_parts() -> None:
         composing={"experts": 4_000_000, "gates": 2_500_000},
         shape=Shape(1, 8, 8, 8, 32, 2, 300, 8),
     )
-    assert cost_words(costs) == (
+    assert describe_costs(costs) == (
         "A token in a context of 256 costs 1 MFLOPs: one forward pass of one model. Its gates mix the backbone and "
         "2 parts inside. A token of training costs, forward and backward in this context: one part beside the frozen "
         "backbone 2 MFLOPs, all 2 at once 4 MFLOPs, only the gates 2.5 MFLOPs; the full backbone without parts 3 "
         "MFLOPs."
     )
-    several = cost_words(costs.model_copy(update={"num_experts": 2, "num_parts": [2, 1], "mixture": 2_000_000}))
+    several = describe_costs(costs.model_copy(update={"num_experts": 2, "num_parts": [2, 1], "mixture": 2_000_000}))
     assert "that of the first expert; the mixture of 2 costs 2 MFLOPs." in several
     of_both = costs.model_copy(update={"num_experts": 2, "num_parts": [2, 0], "mixture": 2_000_000})
-    assert "this mixture of 2 experts costs 2 MFLOPs" in cost_words(of_both)
+    assert "this mixture of 2 experts costs 2 MFLOPs" in describe_costs(of_both)
     for one in (costs, of_both):
-        assert "dense model" not in cost_words(one)
-        assert "DEMix" not in counted_as(one)
-    assert "DEMix" in counted_as(costs.model_copy(update={"num_parts": [0, 0]}))
+        assert "dense model" not in describe_costs(one)
+        assert "DEMix" not in counting_note(one)
+    assert "DEMix" in counting_note(costs.model_copy(update={"num_parts": [0, 0]}))
 
 
 def tables(app: Any) -> list[list[dict[str, Any]]]:

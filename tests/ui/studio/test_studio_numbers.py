@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.ui.studio.visits import named, open_page
-from ui.present.forms.number_faults import number_fault
+from ui.present.forms.questions import number_fault
 from workbench.job_records import jobs
 from workbench.registry.database import reading
 

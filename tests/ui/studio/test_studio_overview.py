@@ -13,9 +13,11 @@ from tests.ui.studio.conftest import fill
 from tests.ui.studio.test_studio_clicks import mixed
 from tests.ui.studio.visits import STUDIO, answer_as, named, open_page, output
 from ui.client import Client
-from ui.studio.overview import first_visit
+from ui.present.next_steps import STEP_AFTER, suggestions
+from ui.studio.app_pages.overview import holdings
 from ui.studio.overview.contents import read_contents
 from ui.widgets.elements import components
+from ui.widgets.notices import INVENTED
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import leases
 from workbench.job_records.jobs import create_job
@@ -57,7 +59,7 @@ def read_text(_self: Client, *, model: str, text: str) -> PosteriorAnswer:
 @pytest.mark.usefixtures("home")
 def test_an_empty_registry_offers_the_demo_and_one_s_own_text(monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[bool] = []
-    monkeypatch.setattr(first_visit, "submit_demo", lambda: submitted.append(True))
+    monkeypatch.setattr("jobs.plans.demo.submit_demo", lambda: submitted.append(True))
     app = overview()
     assert "1. Text becomes domains (later)" in output(app)
     named(app.button, "Make the demo").click().run()
@@ -217,3 +219,55 @@ def test_two_mixtures_are_compared_in_numbers_and_in_what_they_are_made_of(
     assert "from 20.0 to 30.0 per token" in output(app)
     rows = app.table[0].value.to_dict("records")
     assert [row["pair"] for row in rows if "law" in row["setting"]] == ["—"]
+
+
+WITH_AN_EXAMPLE = (
+    "corpora",
+    "clusters",
+    "experts",
+    "mixtures",
+    "specialization",
+    "posteriors",
+    "reports",
+    "selfcheck",
+)
+
+
+def headings(app: AppTest) -> list[str]:
+    return [one.value.replace("\\", "") for one in app.header]
+
+
+@pytest.mark.parametrize("page", WITH_AN_EXAMPLE)
+@pytest.mark.usefixtures("home")
+def test_an_empty_page_shows_what_it_will_hold(page: str) -> None:
+    app = open_page(page)
+    (heading,) = headings(app)
+    assert heading.startswith("Example: ")
+    assert "-badge[Example: " in output(app)
+    assert len(app.table) == 1
+    assert not app.get("download_button")
+
+
+@pytest.mark.parametrize("page", ["corpora", "experts", "mixtures", "specialization"])
+@pytest.mark.usefixtures("filled_home")
+def test_the_first_result_takes_the_example_away(page: str) -> None:
+    app = open_page(page)
+    assert not [one for one in headings(app) if one.startswith("Example")]
+    assert INVENTED not in output(app)
+
+
+@pytest.mark.usefixtures("home")
+def test_no_text_leads_to_the_form_that_imports_it() -> None:
+    app = open_page("corpora")
+    named(app.button, "Import text").click().run()
+    assert app.get("file_uploader")
+
+
+@pytest.mark.parametrize("page", ["overview", "corpora", "experts", "jobs_page"])
+@pytest.mark.usefixtures("filled_home")
+def test_a_page_has_its_next_step_beside_its_title(page: str) -> None:
+    app = AppTest.from_file(STUDIO, default_timeout=120).run()
+    app.switch_page(f"app_pages/{page}.py").run()
+    links = [(link.proto.label, link.proto.help) for link in app.get("page_link")]
+    steps = [(one.label, one.sentence) for one in (*STEP_AFTER.values(), *suggestions(holdings()))]
+    assert len([link for link in links if link in steps]) == 1

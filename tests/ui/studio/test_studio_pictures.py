@@ -12,16 +12,22 @@ import pytest
 
 from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.colours import Looks, in_order
-from ui.present.charts.curves_and_bars import curves, expert_bars
+from ui.present.charts.curves_and_bars import curves, expert_bars, oracle_gap
 from ui.present.charts.heatmap import Scores, specialization
-from ui.present.charts.lineage import lineage_dot, lineage_words
-from ui.present.charts.oracle_gap import oracle_gap
-from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
-from ui.present.charts.scatter import affinity_scatter
-from ui.present.charts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.present.charts.lineage import describe_lineage, lineage_dot
+from ui.present.charts.posteriors import (
+    average_weights,
+    leaders,
+    legend,
+    posterior_heatmap,
+    posterior_lines,
+    posterior_paths,
+    render_tinted_text,
+)
+from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.throughput import operations
-from ui.present.mixture_effect import bars_of, effect_rows, effect_title, effect_words
-from ui.present.text.correlations import affinity_words, verdict
+from ui.present.mixture_effect import bars_of, describe_effect, effect_rows, effect_title
+from ui.present.text.specialization import describe_affinity, verdict
 from ui.studio.job_views import forgetting
 from ui.studio.job_views.forgetting import _what_stays, forgetting_picture
 from ui.widgets.parents import parent_picture
@@ -91,7 +97,7 @@ def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
 
 def test_an_expert_without_any_number_is_named() -> None:
     missing = Scores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
-    assert missing.unscored() == ["new"]
+    assert missing.unscored_experts() == ["new"]
     assert missing.expert_label("new") == "new (not scored)"
     assert replace(missing, disabled=["m/a"]).expert_label("m/a") == "m/a (disabled)"
     assert "so there is nothing to compare" in specialization(missing, LOOKS).title
@@ -148,7 +154,7 @@ def test_the_bars_of_a_mixture_show_the_largest_change() -> None:
         )
 
     rows = effect_rows([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)])
-    assert "on a, from 10.0 to 15.0 per token (+50.0 %)" in effect_words(rows)
+    assert "on a, from 10.0 to 15.0 per token (+50.0 %)" in describe_effect(rows)
     assert rows[0]["change (%)"] == pytest.approx(50.0)
     assert effect_title(rows) == "Of 2 domains, 2 got worse"
     assert bars_of(rows, LOOKS, "Saved")["rows"][0]["verdict"] == ["↑ worse", "bad"]
@@ -164,14 +170,14 @@ WEIGHTS = [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]
 
 def test_each_word_wears_its_leading_expert() -> None:
     assert leaders(WEIGHTS) == [0, 0, 1]
-    html = tinted_words(["a", " b", " c"], WEIGHTS, ["x", "y"], TWO)
+    html = render_tinted_text(["a", " b", " c"], WEIGHTS, ["x", "y"], TWO)
     assert html.count(f"background:{TWO.expert('x').colour}") == 2
     assert html.count(f"background:{TWO.expert('y').colour}") == 1
     assert "x 0.90, y 0.10" in html
 
 
 def test_text_and_names_are_no_markup_in_tinted_words() -> None:
-    html = tinted_words([EVIL], [[1.0]], [f'"{EVIL}'], LOOKS) + legend([EVIL], [0], LOOKS)
+    html = render_tinted_text([EVIL], [[1.0]], [f'"{EVIL}'], LOOKS) + legend([EVIL], [0], LOOKS)
     assert "<img" not in html
     assert 'title="&quot;' in html
 
@@ -195,7 +201,7 @@ def test_a_lineage_quotes_names_and_describes_the_path_in_words() -> None:
     assert 'label="expert: e\\\\"' in dot
     own = lineage_dot(lineage, "e\\", in_order(["e\\"]))
     assert f'fillcolor="{look_of(0).colour}", fontcolor="{look_of(0).letters}"' in own
-    assert lineage_words(lineage) == 'seed s"];x[ → expert e\\.'
+    assert describe_lineage(lineage) == 'seed s"];x[ → expert e\\.'
 
 
 # what the stored scores explain ----------------------------------------------------------------------
@@ -269,7 +275,7 @@ def test_a_correlation_by_chance_is_not_sold_as_one() -> None:
     assert "carry over better" in verdict(sure)
     assert "p < 0.001" in verdict(sure)
     assert "carry over worse" in verdict(Correlation(r=-0.5, t=1.2, p=0.01, num_cells=6))
-    words = affinity_words(
+    words = describe_affinity(
         AFFINITY.model_copy(update={"without_homes": chance, "with_homes": chance.model_copy(update={"num_cells": 7})})
     )
     assert "over 7 cells" in words[1]
@@ -369,7 +375,7 @@ def test_forgetting_is_drawn_over_tokens_as_target_and_average_of_the_others() -
     assert [row["on code"] for row in picture.table] == pytest.approx([4, 6])
 
 
-@pytest.mark.parametrize(("end", "words"), [(4.0, "the others stay as they were"), (2.0, "read better, too")])
+@pytest.mark.parametrize(("end", "words"), [(4.0, "the others stay as they were"), (2.0, "also read better")])
 def test_what_was_not_forgotten_is_not_reported_as_forgotten(end: float, words: str) -> None:
     picture = forgetting_picture(watched(end), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING}, LOOKS)
     assert picture is not None

@@ -13,8 +13,15 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.present.charts.lineage import edge_rows, registry_lineage
-from ui.present.expert_table import Registry, counts, expert_row, filtered, ordered
-from ui.studio.experts.registry_view import PER_PAGE, read_registry
+from ui.studio.experts.registry_view import (
+    PER_PAGE,
+    Registry,
+    counts,
+    expert_row,
+    filter_experts,
+    read_registry,
+    sort_experts,
+)
 from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds
@@ -73,12 +80,12 @@ def test_chips_have_counts_and_leave_the_experts_that_match() -> None:
 
 def test_states_must_all_hold_and_of_another_filter_one_value_is_enough() -> None:
     registry = read_registry("test")
-    names = lambda search="", **wanted: [one.name for one in filtered(registry, search, wanted)]  # noqa: E731
+    names = lambda search="", **wanted: [one.name for one in filter_experts(registry, search, wanted)]  # noqa: E731
     assert names(domain=["code", "prose"]) == ["first/code", "first/prose"]
     assert names(state=["in a mixture", "not scored"]) == []
     assert names("law again") == ["laws again"]
     assert counts(registry)["mixture"] == {"first": 3}
-    assert ordered(registry, registry.cards, "in-domain perplexity")[0].name == "first/code"
+    assert sort_experts(registry, registry.cards, "in-domain perplexity")[0].name == "first/code"
 
 
 def test_cards_come_in_pages_and_the_address_names_the_page() -> None:
@@ -133,7 +140,7 @@ def test_the_lineage_has_its_edges_as_a_table() -> None:
 
 def test_a_seed_that_is_a_copy_is_linked_with_its_expert() -> None:
     cards = read(experts.list_experts)
-    assert read(seeds.copied_experts) == {}
+    assert read(seeds.names_of_copied_experts) == {}
     rows = edge_rows(registry_lineage(cards, {"tiny": "elsewhere", "other": "nobody"}))
     assert [row["relation"] for row in rows if row["from"] == "elsewhere"] == ["copy as a seed model"]
     assert not any(row["from"] == "nobody" for row in rows)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("filled_home")
 
 def view() -> None:
     """A page with nothing but the view."""
-    from ui.studio.experts.removal import show_removal
+    from ui.studio.experts.certificates import show_removal
 
     show_removal("first")
 

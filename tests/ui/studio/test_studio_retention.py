@@ -12,13 +12,13 @@ from sqlalchemy import update
 from tests.ui.studio.visits import named, open_page, output
 from ui.cli.app import main
 from ui.present.charts.colours import Looks
-from ui.present.charts.retention_chart import retention_scatter
+from ui.present.charts.scatters import retention_scatter
 from ui.present.pages import LEARNED_AND_KEPT
 from ui.present.text.retention import (
+    describe_retention,
     domain_rows,
     number_of,
     retention_rows,
-    retention_words,
     verdict_rows,
     verdict_title,
 )
@@ -167,10 +167,12 @@ def compared(
 
 def test_the_verdict_names_its_number_and_says_where_the_other_disagrees() -> None:
     rows = ("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True)
-    words = retention_words(compared(*rows, by_perplexity={"a": (9.0, 5.0, False), "b": (8.0, 4.0, True)}), "accuracy")
+    words = describe_retention(
+        compared(*rows, by_perplexity={"a": (9.0, 5.0, False), "b": (8.0, 4.0, True)}), "accuracy"
+    )
     assert words.startswith("By accuracy. Learned most: a (50.0 % on average over code, law). Kept most: b")
     assert words.endswith("By perplexity the result differs: learned most b, kept most b, ahead b.")
-    assert "otherwise" not in retention_words(compared(*rows), "accuracy")
+    assert "otherwise" not in describe_retention(compared(*rows), "accuracy")
 
 
 def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_targets() -> None:

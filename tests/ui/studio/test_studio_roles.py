@@ -16,7 +16,7 @@ from tests.ui.studio.action_twins import ACTIONS, Twin
 from tests.ui.studio.test_action_twins import STREAMLIT, calls_in, label_of
 from tests.ui.studio.visits import named, open_page, output
 from ui.api.route_roles import ROLES
-from ui.present.forms.uploads import keep_uploads
+from ui.present.forms.readable_folders import keep_uploads
 from ui.widgets import probe
 from workbench.access.actor import NOBODY, Actor, Role, acting_as, set_source
 from workbench.access.users import add_user

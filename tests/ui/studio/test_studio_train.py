@@ -23,9 +23,8 @@ from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.kinds import parse_spec as specs
-from workbench.kinds.kind import known_kinds
+from workbench.kinds.kind import known_kinds, training_probe
 from workbench.kinds.parse_spec import parse_as, parse_spec
-from workbench.kinds.probe import training_probe
 from workbench.registry import seeds
 from workbench.registry.database import transaction
 from workbench.schema.tables import Mixture, MixtureMember, new_id
@@ -176,7 +175,7 @@ def test_an_expert_on_a_seed_model_without_training_is_not_the_default_and_carri
     offers = {**offers_now(), "mixture_to_extend": []}
     rows = rows_for(["code"], offers, train_forms())
     assert rows[0].outcome.title == "Several experts together"
-    weak = [row.outcome.method for row in rows if "has not been trained" in row.words]
+    weak = [row.outcome.method for row in rows if "has not been trained" in row.description]
     assert weak == ["LoRA", "MoDE"]
     with transaction() as session:
         seeds.seed_row(session, "tiny").source = "folder"

@@ -11,13 +11,21 @@ from markdown_it import MarkdownIt
 
 from engine.errors import CorpusError
 from ui.cli.job_progress import line as several_line
-from ui.kinds.job_results import result_places, result_sentence
+from ui.kinds.catalog import result_pages, result_sentence
 from ui.present.first_steps import first_steps
-from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
-from ui.present.forms.uploads import keep_uploads, own_names, require_text, safe_suffix
+from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed_answers, questions_of
+from ui.present.forms.readable_folders import keep_uploads, own_names, require_text, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
-from ui.present.jobs.job_status import actions_of, eta_range, percent_of, places_of, sentence_of, style_of, time_left
-from ui.present.jobs.pending_jobs import coming
+from ui.present.jobs.job_status import (
+    actions_of,
+    coming,
+    eta_range,
+    percent_of,
+    places_of,
+    sentence_of,
+    style_of,
+    time_left,
+)
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
 from ui.present.text.formatting import ago, duration, moment, plain, size, spoken
@@ -107,7 +115,7 @@ def test_answers_make_the_matching_spec() -> None:
     answers["training", "num_steps"] = 7
     spec = parse_spec({"kind": "train-expert", **assemble(answers)})
     assert (spec.training.num_steps, spec.training.learning_rate) == (7, None)
-    assert set(changed(questions, answers)) == {("name",), ("domain",), ("mixture",), ("training", "num_steps")}
+    assert set(changed_answers(questions, answers)) == {("name",), ("domain",), ("mixture",), ("training", "num_steps")}
 
 
 def test_a_requested_stop_is_not_stopped_yet() -> None:
@@ -290,7 +298,7 @@ def test_several_failures_are_counted() -> None:
 
 def test_an_import_leads_to_its_domains_and_on_to_a_training() -> None:
     done = job("done", kind="import-corpus", result={"domains": ["essay"], "num_documents": 9})
-    assert [(place.page, place.label) for place in result_places(done)] == [
+    assert [(page.page, page.label) for page in result_pages(done)] == [
         (CORPORA, "See the domains"),
         (TRAIN, "Train an expert on it"),
     ]
@@ -306,14 +314,13 @@ def test_the_outcome_of_a_job_is_shown_with_its_reason() -> None:
     assert result_sentence(job("done", kind="train-expert", result=branch)) == (
         "It began as a copy of m/a. m/a was trained on 97 % of the same documents. It is in the mixture n."
     )
-    place = result_places(done)[0]
-    assert place is not None
-    assert (place.page, place.state) == (EXPERTS, {"experts.chosen": ["e"]})
+    shown = next(result_pages(done))
+    assert (shown.page, shown.state) == (EXPERTS, {"experts.chosen": ["e"]})
 
 
 def test_a_job_that_has_not_ended_has_no_result() -> None:
     assert result_sentence(job("running")) == ""
-    assert result_places(job("failed")) == []
+    assert list(result_pages(job("failed"))) == []
 
 
 def test_a_posterior_is_described_after_as_many_blocks_as_were_used() -> None:

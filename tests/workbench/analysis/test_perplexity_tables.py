@@ -145,7 +145,7 @@ def test_splits_are_kept_apart(world: World) -> None:
     world.experts("law")
     score(world, "law", "law", 10.0, split="dev")
     assert perplexity_tables.perplexity_table(world.session, None, "test").domains == []
-    assert len(perplexity_tables.list_evaluations(world.session, split="dev", domain="law")) == 1
+    assert len(perplexity_tables.list_evaluations(world.session, split="dev")) == 1
     with pytest.raises(NotFoundError):
         perplexity_tables.perplexity_table(world.session, "mix")
 

@@ -9,7 +9,7 @@ import pytest
 from engine.files import EXPERT_CARD
 from tests.engine.chat_shapes import CHATML, chat_folder
 from tests.engine.text.template_shapes import OLMO_3
-from workbench.exports.old_masks import old_masks
+from workbench.exports.facts import old_masks
 from workbench.registry.experts import expert_row
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from workbench.formatting.chart_label import full_label, label, shorten
 from workbench.formatting.chart_template import heat_scale, name_line_ends, named, new_figure, tick
+from workbench.formatting.number_format import full_label, label, shorten
 from workbench.formatting.palette import Look, look_of
 
 HOSTILE = "<b>e</b>"

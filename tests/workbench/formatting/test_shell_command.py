@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ui.present.forms.cli_command import command_line
+from ui.present.forms.options import command_line
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.training.train_joint import TrainJoint
 

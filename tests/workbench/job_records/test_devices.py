@@ -201,9 +201,9 @@ def test_a_share_keeps_away_from_a_gpu_with_an_api_server_and_from_full_ones(ses
     assert start(session, new_job(session, "a"), HALF)[1] == ["1"]
     assert start(session, new_job(session, "b"))[1] == ["0"]
     assert start(session, new_job(session, "c"), HALF)[1] == ["1"]
-    assert devices.placed({"x": 1.0, "y": 0.25, "z": 0.5}, DeviceNeed(1, share=0.25)) == ["y"]
-    assert devices.placed({"x": 1.0, "y": 0.25, "z": 1.0}, DeviceNeed(2)) == ["x", "z"]
-    assert devices.placed({"x": 0.75}, DeviceNeed(1)) == []
+    assert devices.choose_gpus({"x": 1.0, "y": 0.25, "z": 0.5}, DeviceNeed(1, share=0.25)) == ["y"]
+    assert devices.choose_gpus({"x": 1.0, "y": 0.25, "z": 1.0}, DeviceNeed(2)) == ["x", "z"]
+    assert devices.choose_gpus({"x": 0.75}, DeviceNeed(1)) == []
 
 
 def test_a_lost_gpu_is_withdrawn_by_a_job_with_a_part_of_it(session: Session) -> None:

@@ -11,7 +11,7 @@ import pytest
 from engine.errors import MixtureError
 from ui.cli import verbs
 from ui.cli.app import main
-from ui.present.text.retention import left_out_words, retention_rows
+from ui.present.text.retention import describe_left_out, retention_rows
 from workbench.analysis import perplexity_tables
 from workbench.errors import NotFoundError
 from workbench.job_records import jobs
@@ -107,8 +107,8 @@ def test_of_all_that_were_scored_those_of_the_most_common_tokenizer_are_compared
     outcome = ask(trained, "code")
     assert outcome.left_out == ["foreign"]
     assert "foreign" not in {row.expert for row in outcome.rows}
-    assert left_out_words(outcome).startswith("Left out, since their tokenizers differ: foreign.")
-    assert left_out_words(outcome.model_copy(update={"left_out": []})) == ""
+    assert describe_left_out(outcome).startswith("Left out, since their tokenizers differ: foreign.")
+    assert describe_left_out(outcome.model_copy(update={"left_out": []})) == ""
 
 
 def test_who_kept_an_unknown_amount_comes_last(trained: World) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpecError, InUseError, NoModelError, NotFoundError
 from workbench.job_records.preconditions import without_aliases
@@ -16,7 +15,7 @@ from workbench.kinds.training.exchange import ExportExpert
 from workbench.registry import aliases, experts, mixtures
 from workbench.requests.planning import plan
 from workbench.schema.tables import Alias
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -26,7 +26,6 @@ def test_a_corpus_is_registered_with_all_its_domains(world: World) -> None:
     law = corpora.get_domain(world.session, "law")
     assert (law.corpus, law.role, law.licence, law.num_words) == ("library", "novel", "CC0", 30)
     assert corpora.list_corpora(world.session) == [corpora.get_corpus(world.session, "library")] == [card]
-    assert corpora.list_domains(world.session, role="train") == []
 
 
 def test_a_domain_without_a_name_is_called_after_its_corpus(world: World) -> None:

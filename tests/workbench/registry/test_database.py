@@ -33,13 +33,10 @@ from workbench.registry import database
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_looks
 from workbench.schema.tables import (
-    Alias,
     Artifact,
     Base,
     Cluster,
     Clustering,
-    ComparedAnswer,
-    Comparison,
     Corpus,
     Device,
     Domain,
@@ -48,8 +45,6 @@ from workbench.schema.tables import (
     Job,
     Mixture,
     Report,
-    SavedView,
-    Vote,
 )
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import dump_gate, load_gate
@@ -393,66 +388,6 @@ def test_experts_of_before_they_had_colours_get_them_in_the_order_in_which_they_
     }
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.execute(text("UPDATE experts SET mark = 'Py'"))
-
-
-@pytest.mark.usefixtures("home")
-def test_a_registry_from_before_comparisons_keeps_its_rows_and_takes_votes() -> None:
-    with database.transaction() as session:
-        session.add(Corpus(name="sea", source=""))
-        row = Comparison(prompt="the sea", domain="sea", domain_source="user", messages=[{"role": "user"}])
-        row.answers = [ComparedAnswer(position=place, model="m", setup_sha256="0" * 64) for place in range(2)]
-        row.votes = [Vote(first=0, second=1, choice="tie", is_blind=True)]
-        session.add(row)
-    downgraded("0012")
-    with sqlite3.connect(get_settings().root / "registry.db") as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert not tables & {"comparisons", "compared_answers", "votes"}
-    database.migrate()
-    with database.transaction() as session:
-        assert session.scalars(select(Corpus.name)).all() == ["sea"]
-        assert session.scalars(select(Comparison)).all() == session.scalars(select(Vote)).all() == []
-        row = Comparison(prompt="again")
-        row.answers = [ComparedAnswer(position=place, model="m", setup_sha256="0" * 64) for place in range(2)]
-        row.votes = [Vote(first=0, second=1, choice="first")]
-        session.add(row)
-    with pytest.raises(IntegrityError), database.transaction() as session:
-        session.add(Vote(comparison_id=session.scalars(select(Comparison.id)).one(), first=0, second=1, choice="tie"))
-
-
-@pytest.mark.usefixtures("home")
-def test_a_registry_from_before_aliases_keeps_its_models_and_takes_aliases() -> None:
-    with database.transaction() as session:
-        mixture = Mixture(name="mix")
-        session.add_all([mixture, Alias(name="mix@production", mixture=mixture)])
-    downgraded("0013")
-    with sqlite3.connect(get_settings().root / "registry.db") as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert connection.execute("SELECT name FROM mixtures").fetchall() == [("mix",)]
-    assert "aliases" not in tables
-    database.migrate()
-    with database.transaction() as session:
-        mixture = session.scalars(select(Mixture)).one()
-        assert session.scalars(select(Alias)).all() == []
-        session.add(Alias(name="mix@production", mixture=mixture))
-    with pytest.raises(IntegrityError), database.transaction() as session:
-        session.add(Alias(name="nothing@production"))
-    with pytest.raises(IntegrityError), database.transaction() as session:
-        session.execute(text("DELETE FROM mixtures"))
-
-
-@pytest.mark.usefixtures("home")
-def test_a_registry_from_before_saved_views_keeps_its_aliases_and_takes_views() -> None:
-    with database.transaction() as session:
-        session.add_all([Alias(name="mix@production", mixture=Mixture(name="mix")), SavedView(name="a", address="/")])
-    downgraded("0014")
-    with sqlite3.connect(get_settings().root / "registry.db") as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert connection.execute("SELECT name FROM aliases").fetchall() == [("mix@production",)]
-    assert "saved_views" not in tables
-    database.migrate()
-    with database.transaction() as session:
-        assert session.scalars(select(Alias.name)).all() == ["mix@production"]
-        session.add(SavedView(name="a", address="/experts"))
 
 
 @pytest.mark.usefixtures("home")

@@ -14,7 +14,6 @@ from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.errors import BadSpecError, InUseError, NameTakenError, NotFoundError
 from workbench.job_records import jobs
@@ -22,7 +21,7 @@ from workbench.kinds.analysis import Evaluate
 from workbench.registry import corpora, experts, mixtures, priors
 from workbench.requests.planning import plan
 from workbench.schema.tables import Cluster, Clustering, Expert, MixtureMember
-from workbench.specs.requests import MixtureSpec
+from workbench.specs.requests import MixtureRequest, MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

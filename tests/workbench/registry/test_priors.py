@@ -11,7 +11,7 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
-from ui.present.text.parents import proposal_rows, proposal_words, unscored_words
+from ui.present.text.parents import describe_parent, describe_unscored, proposal_rows
 from workbench.analysis import perplexity_tables
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.questions.inference_modes import InferenceModesRequest
@@ -152,10 +152,10 @@ def test_a_parent_that_is_best_in_most_blocks_and_far_off_in_the_others_is_shown
         split="dev",
         learning_rate=None,
     )
-    assert "Perplexity disagrees: b has 527.0 on these blocks, a 7,849." in proposal_words(proposal)
+    assert "Perplexity disagrees: b has 527.0 on these blocks, a 7,849." in describe_parent(proposal)
     assert proposal_rows(proposal)[0] == ("a", "0.57", "7,849")
     agreed = proposal.model_copy(update={"perplexity": {"a": 500.0, "b": 527.0}})
-    assert "disagrees" not in proposal_words(agreed)
+    assert "disagrees" not in describe_parent(agreed)
 
 
 def test_without_scores_no_parent_is_proposed_and_how_to_get_them_is_named(scored: None) -> None:
@@ -174,9 +174,9 @@ def test_only_the_experts_without_scores_are_named(scored: None) -> None:
     with reading() as session:
         missing, num_scored = unscored_parents(session, "both", "law")
     assert (missing, num_scored) == (["both/sea"], 1)
-    words = unscored_words("law", missing, num_scored)
+    words = describe_unscored("law", missing, num_scored)
     assert "score the dev text of law under both/sea (the other expert has scores): " in words
-    assert "under" not in unscored_words("law", ["both/law", "both/sea"], 0)
+    assert "under" not in describe_unscored("law", ["both/law", "both/sea"], 0)
 
 
 def test_a_prior_for_other_experts_is_refused(scored: None) -> None:

@@ -11,8 +11,7 @@ from engine.config import SamplingConfig
 from engine.events import Done, Drafting, Token
 from engine.loading.plan import GenerationPlan
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from workbench.answers.posteriors import Manifest
-from workbench.answers.stored_answer import StoredAnswer, StoredChoice
+from workbench.answers.posteriors import Manifest, StoredAnswer, StoredChoice
 from workbench.requests.verification import verify
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from engine.config import MOST_TOKENS, SamplingConfig
-from engine.text.chat.template_values import NAME, clean_values
+from engine.text.chat.conversations import NAME, clean_values
 from ui.api.schemas.generation import (
     MAX_CANDIDATES,
     MAX_PROMPTS,

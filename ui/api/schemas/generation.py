@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Plai
 from engine.config import SamplingConfig
 from ui.present.forms.option_help import OPTION_HELP, SAMPLING_HELP
 from ui.serving.security import MAX_BODY_BYTES
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.requests.body import MAX_NAMED, AnyGateChange, FieldError, Names, Nullable, RequestBody, gate_changes
+from workbench.specs.requests import MixtureRequest
 
 MAX_PROMPTS = 256  # of one request, times its answers: they share one place in the queue
 MAX_IDS = 131_072  # tokens of the prompts of one request together

@@ -19,17 +19,16 @@ from ui.cli.output import day, print_note, print_table, say
 from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
-from ui.present.ratings_csv import ratings_csv
 from ui.present.text.formatting import pluralize
-from ui.present.text.ratings import interval_text, rating_text
+from ui.present.text.ratings import interval_text, rating_text, ratings_csv
 from workbench.analysis.ratings import RatingTables, rating_tables
 from workbench.answers.history import ComparisonCard, ComparisonHead, NewAnswer, NewComparison, NewVote, VoteCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import Manifest
 from workbench.registry import comparisons
 from workbench.registry.database import reading
 from workbench.requests.verification import ComparisonVerification, linked_comparison, verify_comparison
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -84,9 +84,9 @@ def show(
 
 
 def _print(shown: dict[str, Any]) -> None:
-    from ui.present.forms.job_forecast import row_text, row_words
-    from ui.present.forms.uploads import own_names
-    from ui.present.splits import split_words  # here, because it needs Arrow
+    from ui.present.forms.job_forecast import describe_row, row_text
+    from ui.present.forms.readable_folders import own_names
+    from ui.present.splits import describe_splits
     from workbench.settings import get_settings
 
     card, marked = shown["domain"], shown.get("marked", ())
@@ -94,9 +94,9 @@ def _print(shown: dict[str, Any]) -> None:
     own = partial(own_names, source=card.source, home=get_settings().root)
     imported = {"source": own(card.source), "imported": day(card.created_at)}
     print_fields(card.model_dump(exclude={"id", "created_at"}) | imported)
-    say(split_words(card))
+    say(describe_splits(card))
     for number, row in enumerate(marked, 1):
-        say(f"\n{row_words(row, number)}\n{row_text(row)}")
+        say(f"\n{describe_row(row, number)}\n{row_text(row)}")
     for document in () if marked else shown["documents"]:
         say(f"\n— {own(document.source or 'no source stated')}\n{document.text[:400]}")
 

@@ -11,23 +11,23 @@ from ui.cli.options import RunOptions, takes
 from ui.cli.output import print_rows, print_table, say
 from ui.cli.questions import add_questions, prints_answer
 from ui.cli.verbs import add_job, add_jobs
-from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
-from ui.present.text.correlations import affinity_words
-from ui.present.text.forgetting import forgetting_rows, forgetting_words
-from ui.present.text.measures import in_percent, table_measure_words, unknown_accuracy_words
-from ui.present.text.posteriors import posterior_title, stable_words
-from ui.present.text.removal import not_removed, perplexity_rows
+from ui.present.charts.setting_grids import describe_grid, describe_temperature, grid_rows
+from ui.present.text.certificates import not_removed, perplexity_rows
+from ui.present.text.measures import describe_table_measures, describe_unknown_accuracy, in_percent
+from ui.present.text.posteriors import posterior_title, stability_text
 from ui.present.text.retention import (
+    describe_forgetting,
+    describe_gaps,
+    describe_left_out,
+    describe_measured_text,
+    describe_retention,
     domain_rows,
-    left_out_words,
-    missing_words,
+    forgetting_rows,
     number_of,
-    retention_words,
-    text_words,
     verdict_rows,
     verdict_title,
 )
-from ui.present.text.token_comparison import contrast_words
+from ui.present.text.specialization import describe_affinity, describe_contrast
 from workbench.analysis.perplexity_tables import PerplexityTable
 from workbench.formatting.number_format import weight
 from workbench.formatting.shell_command import evaluate_command
@@ -56,7 +56,7 @@ def show(question: PerplexitiesRequest, answer: PerplexityTable) -> None:
         say(f"There are no scores{of_mixture} yet. Create them with: {_how_to_score(question)}")
         return
     _print("Perplexity (lower is better)", answer, answer.perplexity)
-    if words := table_measure_words(answer):
+    if words := describe_table_measures(answer):
         say(words)
     _show_accuracy(question.mixture, answer)
     if answer.specialization:
@@ -75,9 +75,9 @@ def grid(question: ClusterGridRequest, answer: ClusterGrid) -> None:
     rows = grid_rows(answer, answer.perplexity) if answer.domains else []
     print_rows(rows, empty=_no_scores(question))
     if rows:
-        say(grid_words(answer, answer.perplexity))
+        say(describe_grid(answer, answer.perplexity))
     if answer.proposed:
-        say(temperature_words(answer.proposed))
+        say(describe_temperature(answer.proposed))
 
 
 @app.command("forgetting")
@@ -86,7 +86,7 @@ def forgetting(_: ForgettingRequest, answer: Forgetting) -> None:
     """Compare perplexities on each domain before and after training (DEMix table 13), from stored scores."""
     empty = "The two have no scores of the same text. Score each with: workbench evaluate run MIXTURE"
     print_rows(forgetting_rows(answer), empty=empty)
-    for sentence in forgetting_words(answer):
+    for sentence in describe_forgetting(answer):
         say(sentence)
 
 
@@ -102,10 +102,14 @@ def retention(_: RetentionRequest, answer: Retention) -> None:
     print_rows(verdict_rows(answer), empty="")
     say("")
     print_rows(domain_rows(answer), empty="")
-    for sentence in (text_words(answer), left_out_words(answer), retention_words(answer, number_of(answer))):
+    for sentence in (
+        describe_measured_text(answer),
+        describe_left_out(answer),
+        describe_retention(answer, number_of(answer)),
+    ):
         if sentence:
             say(sentence)
-    for sentence, command in missing_words(answer):
+    for sentence, command in describe_gaps(answer):
         say(f"{sentence} Create it with: {command}")
 
 
@@ -144,7 +148,7 @@ def affinity(question: AffinityRequest, answer: Affinity) -> None:
     columns = ["Expert", "Domain", "Ratio to the in-domain expert", "Bigram overlap"]
     print_table(columns, rows, empty=_no_scores(question))
     say("")
-    for sentence in affinity_words(answer):
+    for sentence in describe_affinity(answer):
         say(sentence)
 
 
@@ -154,7 +158,7 @@ def posteriors(question: PosteriorMapRequest, answer: PosteriorMap) -> None:
     """Show each domain's posterior over experts, from stored scores; with --json, block by block."""
     say(posterior_title(answer))
     rows = [
-        (row.domain, row.is_trained, stable_words(row), *(weight(share) for share in row.posterior))
+        (row.domain, row.is_trained, stability_text(row), *(weight(share) for share in row.posterior))
         for row in answer.domains
     ]
     columns = ["Domain", "Trained its experts", "Stable", *answer.experts]
@@ -165,7 +169,7 @@ def posteriors(question: PosteriorMapRequest, answer: PosteriorMap) -> None:
 @prints_answer(ContrastRequest, "domain", "expert", "rival")
 def contrast(_: ContrastRequest, answer: TokenComparison) -> None:
     """Show the passages of a domain on which an expert is worst and best against another, from stored scores."""
-    say(contrast_words(answer))
+    say(describe_contrast(answer))
     rows = [
         (
             title,
@@ -198,7 +202,7 @@ def _show_accuracy(mixture: str | None, answer: PerplexityTable) -> None:
         say("")
         shares = [[*map(in_percent, row)] for row in answer.accuracy]
         _print("Accuracy: % of tokens that were the most probable one (higher is better)", answer, shares)
-    if words := unknown_accuracy_words(answer, mixture or "MIXTURE"):
+    if words := describe_unknown_accuracy(answer, mixture or "MIXTURE"):
         say(words)
 
 

@@ -14,11 +14,10 @@ from ui.cli.output import day, print_fields, print_note, print_table, say
 from ui.cli.questions import prints_answer
 from ui.cli.verbs import Column, Outcome, add_jobs, add_list, created_column, get_card, name_column, read, verb, write
 from ui.present.text.formatting import pluralize, size
-from ui.present.text.parents import proposal_rows, proposal_words
-from workbench.analysis.changes.additions import additions_of
-from workbench.analysis.changes.training_outcome import worse_than_before
+from ui.present.text.parents import describe_parent, proposal_rows
+from workbench.analysis.changes.additions import additions_of, worse_than_before
 from workbench.answers.cards import ExpertCard, ReportCard
-from workbench.exports.old_masks import old_masks
+from workbench.exports.facts import old_masks
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.exchange import ImportExpert
 from workbench.questions.parent_proposal import NearestRequest, ParentProposal
@@ -115,7 +114,7 @@ def note(
 def nearest(_: NearestRequest, answer: ParentProposal) -> None:
     """Propose the parent of a new expert: the one with the highest posterior on the domain, from stored scores."""
     print_table(["Expert", "Mean posterior", "Perplexity"], proposal_rows(answer), empty="No expert.")
-    say(proposal_words(answer))
+    say(describe_parent(answer))
 
 
 add_jobs(

@@ -33,11 +33,11 @@ from ui.cli.output import print_json, print_note, print_painted, print_painted_n
 from ui.errors import ServerDownError, ServerRefusedError
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
-from ui.present.charts.colours import Looks, marked, read_looks
+from ui.present.charts.colours import Looks, read_looks, with_mark
 from ui.present.terminal import harmless
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import share
+from workbench.specs.requests import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.client import Client
@@ -223,7 +223,7 @@ class Palette:
 
     def name(self, expert: str) -> str:
         """An expert's mark and name in its colour."""
-        return f"{self.colour(expert)}{harmless(marked(expert, self._looks.expert(expert)))}{self.off}"
+        return f"{self.colour(expert)}{harmless(with_mark(expert, self._looks.expert(expert)))}{self.off}"
 
     def paint(self, piece: Piece) -> str:
         """A piece in its leading expert's colour."""

@@ -117,7 +117,7 @@ def _text_line(point: MetricValue) -> str:
 
 
 def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
-    from ui.present.metrics_csv import HEADER, csv_rows
+    from ui.present.csv_text import HEADER, csv_rows
     from workbench.analysis.training_curves import job_metrics
 
     answer = read(job_metrics, job_id, names)
@@ -132,7 +132,7 @@ def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
 
 def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     """Prints a line for each new point until the job has stopped, then ends as `workbench job wait` does."""
-    from ui.present.metrics_csv import HEADER, csv_rows
+    from ui.present.csv_text import HEADER, csv_rows
     from workbench.analysis.training_curves import MetricTail
 
     lines: dict[Style, Callable[[MetricValue], str]] = {

@@ -41,12 +41,26 @@ from ui.cli.verbs import (
     write,
 )
 from ui.generation.mix_names import find_member, with_clustering_id
-from ui.present.jobs.throughput import cost_words, counted_as
-from ui.present.missing_scores import gap_words
-from ui.present.text.calibration import how_to_read, proposal_words, surface_rows, text_words, verdict_words
-from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
-from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
+from ui.present.jobs.throughput import counting_note, describe_costs
+from ui.present.text.calibration import (
+    SINGLE_EXPERT,
+    describe_calibration,
+    describe_fitted_text,
+    describe_inner_gates,
+    describe_proposal,
+    describe_verdict,
+    how_to_read,
+    surface_rows,
+)
+from ui.present.text.inference_modes import (
+    describe_missing_modes,
+    describe_training_domains,
+    legend,
+    means,
+    mode_title,
+    shown_modes,
+)
+from ui.present.text.measures import describe_measures, describe_missing_scores
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.exports.serve_config import SCRIPT, write_serve_config
@@ -133,7 +147,7 @@ def create(
 def _print_new(made: NewMixture) -> None:
     _print_members(made)
     say_temperature(made)
-    if words := proposal_words(made):
+    if words := describe_proposal(made):
         say(words)
 
 
@@ -232,11 +246,11 @@ def inference_modes(question: InferenceModesRequest, answer: InferenceModeCompar
     rows += [(mean.title, None, *(mean.by_mode[mode] for mode in modes)) for mean in means(answer)]
     columns = ["Domain", "Tokens", *(mode_title(mode).capitalize() for mode in modes)]
     print_table(columns, rows, empty=NO_SCORES)
-    for sentence in [*legend(modes), trained_words(answer)] if rows else []:
+    for sentence in [*legend(modes), describe_training_domains(answer)] if rows else []:
         say(sentence)
     if len(answer.experts) == 1:
         say(SINGLE_EXPERT)
-    if words := missing_words(answer, question.num_blocks):
+    if words := describe_missing_modes(answer, question.num_blocks):
         say(words)
 
 
@@ -261,7 +275,7 @@ def calibrate(
 
 def _print_calibration(answer: EvidenceCalibration, name: str, save: bool) -> None:
     print_rows(surface_rows(answer), empty="")
-    for sentence in (how_to_read(answer), text_words(answer), verdict_words(answer)):
+    for sentence in (how_to_read(answer), describe_fitted_text(answer), describe_verdict(answer)):
         say(sentence)
     if not answer.keeps:
         command = shell_command("mixture", "calibrate", name)
@@ -272,8 +286,8 @@ def _print_calibration(answer: EvidenceCalibration, name: str, save: bool) -> No
 @prints_answer(CostRequest, "mixture")
 def cost(_: CostRequest, answer: MixtureCosts) -> None:
     """Compute floating-point operations per token, of one expert, of the mixture and of its training."""
-    say(cost_words(answer))
-    say(counted_as(answer))
+    say(describe_costs(answer))
+    say(counting_note(answer))
 
 
 add_job(app, "average NAME", AverageExperts)
@@ -326,7 +340,7 @@ def _domains(card: MixtureCard) -> dict[str, str]:
 
 def _print(card: MixtureCard) -> None:
     _print_members(card)
-    if words := calibration_words(card):
+    if words := describe_calibration(card):
         say(words)
 
 
@@ -353,13 +367,13 @@ def _print_members(card: MixtureCard) -> None:
     say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([shown(settings)] if settings else [])]))
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
-    if words := inside_words(card):
+    if words := describe_inner_gates(card):
         say(words)
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: HeldOutSplit) -> None:
     if not answer.domains:
-        say(f"{gap_words(experts, split)} Create them with: {evaluate_command(mixture, split)}")
+        say(f"{describe_missing_scores(experts, split)} Create them with: {evaluate_command(mixture, split)}")
         return
     rows = [
         (row.domain, row.num_tokens, row.perplexity, row.best_expert, row.perplexity_by_expert[row.best_expert])
@@ -367,4 +381,4 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
     ]
     columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
     print_table(columns, rows, empty="")
-    say(measure_words(answer.domains))
+    say(describe_measures(answer.domains))

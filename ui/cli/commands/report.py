@@ -10,7 +10,7 @@ import typer
 from ui.cli.options import names_of
 from ui.cli.output import day, print_json, print_rows, say
 from ui.cli.verbs import Column, Outcome, created_column, get_card, lists, read, verb, write
-from ui.reports.catalog import report_sentence, report_type
+from ui.reports.report_type import report_sentence, report_type
 from workbench.answers.cards import ReportCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)

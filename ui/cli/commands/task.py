@@ -10,7 +10,7 @@ import typer
 from ui.cli.options import split_commas
 from ui.cli.verbs import Outcome, read, verb
 from ui.errors import BadUsageError
-from workbench.analysis.sample_texts import Label, labelled_text
+from workbench.analysis.sample_texts import Label, read_labelled_text
 from workbench.store.storage import get_storage
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -32,7 +32,7 @@ def make(
     from engine.analysis.fewshot.make_tasks import make_task
 
     path = _task_folder(folder, name)
-    pairs = read(labelled_text, get_storage(), split_commas(domains), by)
+    pairs = read(read_labelled_text, get_storage(), split_commas(domains), by)
     counts = make_task(pairs, path, most=most, characters=characters)
     sentence = f"{path}: {sum(counts.values())} examples, as many of each label: {', '.join(counts)}."
     return Outcome({"task": name, "folder": str(path), "labels": counts}, sentence)

@@ -1,18 +1,16 @@
-"""Making a seed model."""
+"""The form that makes a seed model."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
-from ui.kinds.screen import Answers, Screen, TrainForm
-from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED
-from ui.present.forms.cli_command import command_line
-from ui.present.forms.questions import Offers
-from ui.present.pages import TRAIN
+from ui.kinds.form import DOMAINS, SEED, TrainForm
+from ui.present.forms.options import command_line
+from ui.present.forms.questions import Answers, Offers
 from ui.widgets.fields import Answers as FormAnswers
-from ui.widgets.job_form import show_job_form
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.kind import ResultLink
 from workbench.kinds.training.make_seed import MakeSeed
 
 _SOURCES = {
@@ -27,16 +25,14 @@ _FIELDS = {  # of some sources only
 }
 
 
-def _draw(offers: Offers) -> None:
+def _draw(offers: Offers) -> dict[str, Any]:
     sources = [source for source in _SOURCES if source != "expert" or offers["parent"]]
     source = st.selectbox("Where does it come from?", sources, format_func=_SOURCES.__getitem__, key="seed.source")
     given: FormAnswers = {("source",): source}
     if source == "expert":
         given["expert",] = st.selectbox("Expert to copy", offers["parent"], key="make-seed.expert")
     skip = [field for field, asking in _FIELDS.items() if source not in asking]
-    show_job_form(
-        "make-seed", offers, "Make the seed model", command=_command, skip=("source", "expert", *skip), given=given
-    )
+    return {"skip": ("source", "expert", *skip), "given": given}
 
 
 def _command(answers: Answers) -> str:
@@ -48,23 +44,13 @@ def _command(answers: Answers) -> str:
     return shell_command("seed", "add", str(answers.get(("name",), "")), *flag, str(location))
 
 
-SCREEN = Screen(
+FORM = TrainForm(
+    title=SEED,
+    about="A small decoder that all experts start from, with its tokenizer: fresh, or one that you have.",
+    label="Make the seed model",
+    draw=_draw,
+    widgets_of=lambda spec: {"seed.source": spec["source"]},
+    needs=(DOMAINS,),
+    position=10,
     command=_command,
-    sentence=lambda result: (
-        f"{result['num_parameters']:,} parameters; the tokenizer has {result['vocab_size']:,} entries. "
-        f"{result.get('changes', '')}".rstrip()
-    ),
-    link=ResultLink(
-        TRAIN.address,
-        "Train on it",
-        lambda result: {"train.what": JOINT, "train-joint.seed_model": result["seed_model"]},
-    ),
-    form=TrainForm(
-        title=SEED,
-        about="A small decoder that all experts start from, with its tokenizer: fresh, or one that you have.",
-        draw=_draw,
-        widgets_of=lambda spec: {"seed.source": spec["source"]},
-        needs=(DOMAINS,),
-        position=10,
-    ),
 )

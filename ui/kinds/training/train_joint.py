@@ -1,50 +1,28 @@
-"""Training experts or one model on all domains together: DEMix, LoRA, MoE, dense, or a method of a plug-in."""
+"""The form that trains on all domains together: DEMix, LoRA, MoE, dense, or a method of a plug-in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
 from engine.methods.base import Method
-from engine.methods.registry import joint_methods
-from ui.kinds.screen import Outcome, Screen, TrainForm
-from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED
-from ui.present.forms.cli_command import command_line
+from engine.methods.registry import get_method, joint_methods
+from ui.kinds.form import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED, TrainForm, TrainOutcome
+from ui.kinds.training.method_choice import choose_method, option_widgets
 from ui.present.forms.form_choices import is_untrained
-from ui.present.forms.number_faults import number_faults
-from ui.present.forms.questions import Offers, changed, config_questions
-from ui.present.pages import EXPERTS
-from ui.present.text.formatting import pluralize
-from ui.widgets.fields import Answers, draw_widget
-from ui.widgets.job_form import show_job_form
-from workbench.kinds.kind import ResultLink
-from workbench.kinds.training.train_joint import TrainJoint
-
-_FROZEN = "lora"  # the method that leaves the seed model as it is
-
-_command = partial(command_line, "train joint", TrainJoint, ("name",))
+from ui.present.forms.questions import Answers, Offers
 
 
-def _draw(offers: Offers) -> None:
-    methods = joint_methods()
-    name = st.selectbox(
-        "Method", list(methods), format_func=lambda name: f"{name}: {methods[name].sentence}", key="train-joint.method"
-    )
-    method = methods[name]
-    if name == _FROZEN and is_untrained(st.session_state.get("train-joint.seed_model", offers["seed_model"][0])):
+def _draw(offers: Offers) -> dict[str, Any]:
+    method, form = choose_method("train-joint", joint_methods())
+    seed_model = st.session_state.get("train-joint.seed_model", offers["seed_model"][0])
+    if method.base_is_frozen and is_untrained(seed_model):
         st.warning(UNTRAINED)
-    groups = {other.config_field for other in methods.values()} - {method.config_field}
-    skip = {"method", "options", *groups}
     if not method.only_expert:
-        skip.add("retain")  # it is measured under a single expert
-    given: Answers = {("method",): name}
-    options, faults = _method_options(method)
-    if options:
-        given["options",] = options
-    show_job_form("train-joint", offers, _label(method), command=_command, skip=skip, given=given, complaints=faults)
+        form["skip"].add("retain")  # it is measured under a single expert
+    return {"label": _label(method), **form}
 
 
 def _label(method: Method) -> str:
@@ -53,51 +31,30 @@ def _label(method: Method) -> str:
     return "Train the expert" if is_one else "Train the experts"
 
 
-def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The widgets of the settings of a method that has no group of its own."""
-    return {f"train-joint.{spec['method']}.{name}": value for name, value in spec["options"].items()}
+def _outcome(label: str, position: int, title: str, about: str, others: str = "new base") -> TrainOutcome:
+    method = get_method(label.lower())
+    answers: Answers = {("method",): method.name}
+    return TrainOutcome(title, about, label, others, lambda _: answers, position, method.base_is_frozen)
 
 
-def _method_options(method: Method) -> tuple[dict[str, Any], list[str]]:
-    """The settings of a method that has no group of its own in the spec, where they differ from its defaults.
-
-    With them what is wrong with their numbers.
-    """
-    if method.config is None or method.config_field != "options":
-        return {}, []
-    questions = config_questions(method.name, method.config())
-    answers = {question.path: draw_widget("train-joint", question) for question in questions}
-    options = {path[-1]: value for path, value in changed(questions, answers).items()}
-    return options, number_faults(questions, answers)
-
-
-def _outcome(label: str, position: int, title: str, about: str, others: str = "new base") -> Outcome:
-    method = label.lower()
-    return Outcome(title, about, label, others, lambda _: {("method",): method}, position, method == _FROZEN)
-
-
-SCREEN = Screen(
-    command=_command,
-    sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
-    link=ResultLink(EXPERTS.address, "See the experts", lambda result: {"experts.chosen": result["experts"]}),
-    form=TrainForm(
-        title=JOINT,
-        about="DEMix and LoRA train one expert for each domain; the experts make a mixture. MoE and dense train one "
-        "model on all domains: the baselines that the DEMix paper compares with (§4.2).",
-        draw=_draw,
-        widgets_of=_widgets_of,
-        needs=(DOMAINS, SEED_MODEL),
-        outcomes=(
-            _outcome("LoRA", 20, "A cheaper expert", "a low-rank change of a frozen seed model", "bit-identical"),
-            _outcome("DEMix", 40, TOGETHER, "one base, one feed-forward network for each domain"),
-            _outcome(
-                "MoE",
-                44,
-                "One model with a router",
-                "copies of its feed-forward networks, of which a router chooses for each token",
-            ),
-            _outcome("dense", 48, "One model without experts", "all parameters learn from the text of all domains"),
+FORM = TrainForm(
+    title=JOINT,
+    about="DEMix and LoRA train one expert for each domain; the experts make a mixture. MoE and dense train one "
+    "model on all domains: the baselines that the DEMix paper compares with (§4.2).",
+    draw=_draw,
+    widgets_of=partial(option_widgets, "train-joint"),
+    methods=joint_methods,
+    needs=(DOMAINS, SEED_MODEL),
+    outcomes=(
+        _outcome("LoRA", 20, "A cheaper expert", "a low-rank change of a frozen seed model", "bit-identical"),
+        _outcome("DEMix", 40, TOGETHER, "one base, one feed-forward network for each domain"),
+        _outcome(
+            "MoE",
+            44,
+            "One model with a router",
+            "copies of its feed-forward networks, of which a router chooses for each token",
         ),
-        position=20,
+        _outcome("dense", 48, "One model without experts", "all parameters learn from the text of all domains"),
     ),
+    position=20,
 )

@@ -1,31 +1,26 @@
-"""Training a MoDE expert."""
+"""The form that trains an expert with parts: of MoDE, or of an installed method."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from engine.methods.mode.config import ModeConfig
-from ui.kinds.screen import Outcome, Screen, TrainForm
-from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL, UNTRAINED
-from ui.kinds.training.mode_sentence import mode_sentence
-from ui.present.forms.cli_command import command_line
+from engine.methods.parts.method import parts_methods
+from ui.kinds.form import DOMAINS, MODE, SEED_MODEL, UNTRAINED, TrainForm, TrainOutcome
+from ui.kinds.training.method_choice import choose_method, option_widgets
 from ui.present.forms.form_choices import is_untrained, num_layers
 from ui.present.forms.questions import Offers
-from ui.present.pages import EXPERTS
 from ui.widgets.fields import drop_unknown
-from ui.widgets.job_form import show_job_form
-from workbench.kinds.kind import ResultLink
-from workbench.kinds.training.train_mode import TrainMode
 
 _BLOCKS = "train-mode.shape.num_blocks"
 _MEASURE = "train-mode.blocks_of"  # the seed model whose layers the number of blocks was held to
 
-_command = partial(command_line, "train mode", TrainMode, ("name",))
 
-
-def _draw(offers: Offers) -> None:
+def _draw(offers: Offers) -> dict[str, Any]:
+    _, form = choose_method("train-mode", parts_methods())
     drop_unknown("train-mode.seed_model", offers["seed_model"])
     seed_model = st.session_state.get("train-mode.seed_model", offers["seed_model"][0])
     if is_untrained(seed_model):
@@ -35,35 +30,27 @@ def _draw(offers: Offers) -> None:
         st.session_state[_MEASURE] = seed_model
         if st.session_state.get(_BLOCKS, 1) > most:
             st.session_state[_BLOCKS] = most
-    limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
-    show_job_form("train-mode", offers, "Train the expert", command=_command, limits=limits)
+    return {"limits": {("shape", "num_blocks"): most}, **form}
 
 
-def _usual_blocks(seed_model: str) -> int:
-    return min(ModeConfig().num_blocks, num_layers(seed_model))
-
-
-SCREEN = Screen(
-    command=_command,
-    sentence=mode_sentence,
-    link=ResultLink(EXPERTS.address, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
-    form=TrainForm(
-        title=MODE,
-        about="A few transformer layers and a gate, in parallel to a seed model that stays as it is "
-        "(MoDE §3.2, stage 1).",
-        draw=_draw,
-        needs=(DOMAINS, SEED_MODEL),
-        outcomes=(
-            Outcome(
-                "An expert beside a frozen backbone",
-                "layers that can be composed with gates",
-                "MoDE",
-                "bit-identical",
-                lambda offers: {("shape", "num_blocks"): _usual_blocks(offers["seed_model"][0])},
-                position=30,
-                freezes_seed=True,
-            ),
+FORM = TrainForm(
+    title=MODE,
+    about="A few transformer layers and a gate, in parallel to a seed model that stays as it is (MoDE §3.2, stage 1).",
+    label="Train the expert",
+    draw=_draw,
+    widgets_of=partial(option_widgets, "train-mode"),
+    methods=parts_methods,
+    needs=(DOMAINS, SEED_MODEL),
+    outcomes=(
+        TrainOutcome(
+            "An expert beside a frozen backbone",
+            "layers that can be composed with gates",
+            "MoDE",
+            "bit-identical",
+            lambda offers: {("shape", "num_blocks"): min(ModeConfig().num_blocks, num_layers(offers["seed_model"][0]))},
+            position=30,
+            freezes_seed=True,
         ),
-        position=40,
     ),
+    position=40,
 )

@@ -10,8 +10,7 @@ from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusterCard, ClusteringCard
-from workbench.formatting.chart_label import full_label
-from workbench.formatting.number_format import number, share
+from workbench.formatting.number_format import full_label, number, share
 
 
 def sizes_picture(card: ClusteringCard, looks: Looks) -> Chart:
@@ -67,7 +66,7 @@ def overlap_picture(card: ClusteringCard, looks: Looks) -> Chart:
         for domain, counts, row in zip(labels, overlap["counts"], shares, strict=True)
         for name, count, share in zip(names, counts, row, strict=True)
     ]
-    return Chart(figure, _overlap_title(overlap), _overlap_words(labels, names, shares, overlap), table)
+    return Chart(figure, _overlap_title(overlap), _describe_overlap(labels, names, shares, overlap), table)
 
 
 def _hover(labels: Sequence[str], names: Sequence[str], counts: Sequence[Sequence[int]]) -> list[list[str]]:
@@ -87,7 +86,7 @@ def _overlap_title(overlap: Mapping[str, Any]) -> str:
     return f"Overlap of clusters and domains: one bright cell in a row means a match (NMI {number(shared, 2)})"
 
 
-def _overlap_words(
+def _describe_overlap(
     labels: Sequence[str], names: Sequence[str], shares: Sequence[Sequence[float]], overlap: Mapping[str, Any]
 ) -> str:
     sentences = [

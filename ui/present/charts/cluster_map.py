@@ -19,8 +19,7 @@ from ui.present.charts.chart import ACCENT, GREY, Chart, heat_scale, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusteringCard
-from workbench.formatting.chart_label import full_label, label
-from workbench.formatting.number_format import nats
+from workbench.formatting.number_format import full_label, label, nats
 from workbench.kinds.data import MakeDomain
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 

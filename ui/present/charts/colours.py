@@ -100,6 +100,6 @@ def chip(look: Look) -> str:
     )
 
 
-def marked(name: str, look: Look) -> str:
+def with_mark(name: str, look: Look) -> str:
     """The name after its mark, for a place without colours: `Py demo/python`."""
     return f"{look.mark} {name}" if look.mark else name

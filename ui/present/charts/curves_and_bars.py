@@ -1,20 +1,25 @@
-"""Training curves, and bars that compare perplexities of experts."""
+"""Training curves, and bars: perplexities of experts, removals, the oracle gap, accuracies of routings."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
-from ui.present.charts.chart import GREY, Chart, baseline, line_of, name_axis, name_line_ends, named, new_figure
-from ui.present.charts.colours import Looks, marked
+from ui.present.charts.chart import ACCENT, GREY, Chart, baseline, line_of, name_axis, name_line_ends, named, new_figure
+from ui.present.charts.colours import Looks, with_mark
+from ui.present.text.certificates import LABELS, perplexity_rows
+from ui.present.text.certificates import change as removal_change
+from ui.present.text.classification import accuracy_rows
 from ui.present.text.formatting import listed, pluralize
+from ui.present.text.inference_modes import ORACLE
 from ui.present.text.measures import comparable, measure_text
-from ui.present.text.removal import LABELS, perplexity_rows
-from ui.present.text.removal import change as removal_change
 from workbench.answers.cards import EvaluationCard, ExpertCard, MetricPoint
-from workbench.formatting.number_format import change, nats, perplexity
+from workbench.formatting.number_format import change, nats, percent, perplexity
 from workbench.formatting.palette import Look
+from workbench.questions.inference_modes import InferenceMode, InferenceModeDomain
 from workbench.questions.removal import DomainRemoval
 
 PERPLEXITY = "perplexity per token"
@@ -36,30 +41,22 @@ def curves(
     if not lines:
         return None
     figure = new_figure("step (optimizer updates)", "loss (nats/token)", better="lower")
-    for name, line in lines.items():
+    for name, line in [*lines.items(), *baselines.items()]:
         figure.add_scatter(
             x=[point.step for point in line],
             y=[point.value for point in line],
             **named(name, "step %{x}: %{y:.4f}"),
-            mode="lines+markers" if len(line) < 40 else "lines",
-            line=line_of(looks.named(name)),
-        )
-    for name, line in baselines.items():
-        figure.add_scatter(
-            x=[point.step for point in line],
-            y=[point.value for point in line],
-            **named(name, "step %{x}: %{y:.4f}"),
-            mode="lines+markers" if len(line) < 2 else "lines",
-            line=baseline(),
+            mode="lines+markers" if len(line) < (2 if name in baselines else 40) else "lines",
+            line=baseline() if name in baselines else line_of(looks.named(name)),
         )
     name_line_ends(figure, [*(looks.named(name) for name in lines), *(Look() for _ in baselines)])
     if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
         figure.update_xaxes(rangemode="tozero")
     rows = [*((p.name, p) for p in points), *((name, p) for name, line in baselines.items() for p in line)]
     table = [{"metric": name, "step": p.step, "value (nats per token)": p.value} for name, p in rows]
-    words = f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}"
+    words = f"Line chart, {kind.lower()} of {subject}: {_describe_curves(lines)}"
     if baselines:
-        words = f"{words} Baseline: {_curve_words(baselines)}"
+        words = f"{words} Baseline: {_describe_curves(baselines)}"
     return Chart(figure, _curve_title(lines, kind), words, table)
 
 
@@ -113,13 +110,13 @@ def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
     return lines
 
 
-def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
-    def line_words(name: str) -> str:
+def _describe_curves(lines: Mapping[str, list[MetricPoint]]) -> str:
+    def describe_line(name: str) -> str:
         first, last = lines[name][0], lines[name][-1]
         return f"{name} goes from {nats(first.value)} at step {first.step} to {nats(last.value)} at step {last.step}"
 
     more = f"; {pluralize(len(lines) - 4, 'more curve')} in the table" if len(lines) > 4 else ""
-    return f"{'; '.join(map(line_words, list(lines)[:4]))}{more}."
+    return f"{'; '.join(map(describe_line, list(lines)[:4]))}{more}."
 
 
 def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard], looks: Looks) -> Chart | None:
@@ -143,46 +140,45 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
         figure.add_bar(
             x=places,
             y=values,
-            **named(marked(name, look), "%{y:,.2f}"),
+            **named(with_mark(name, look), "%{y:,.2f}"),
             marker={"color": look.colour, "pattern": {"shape": look.pattern}},
         )
     table = [
         {"domain": d, "measured on": measures[d], **{name: perplexities.get((name, d)) for name in names}}
         for d in domains
     ]
-    return Chart(figure, _winner_title(names, domains, perplexities), _winners(names, domains, perplexities), table)
+    shared = [domain for domain in domains if all((name, domain) in perplexities for name in names)]
+    best = {domain: min(names, key=lambda name: perplexities[name, domain]) for domain in shared}
+    return Chart(figure, _winner_title(names, best), _winners(best, len(domains)), table)
 
 
 _MOST_WINNERS = 6  # that a caption names
 
 
-def _winner_title(names: Sequence[str], domains: Sequence[str], perplexities: Mapping[tuple[str, str], float]) -> str:
-    """Which expert is lowest on the most of the domains on which all were scored."""
-    shared = [domain for domain in domains if all((name, domain) in perplexities for name in names)]
-    if not shared or len(names) < 2:
+def _winner_title(names: Sequence[str], best: Mapping[str, str]) -> str:
+    """Which expert is lowest on the most of the domains on which all were scored; `best` has the lowest on each."""
+    if not best or len(names) < 2:
         return "Perplexity of each expert by domain: in each group the shortest bar is best"
-    won = Counter(min(names, key=lambda name: perplexities[name, domain]) for domain in shared)
-    (first, count), *others = won.most_common()
+    (first, count), *others = Counter(best.values()).most_common()
     tied = bool(others) and others[0][1] == count
     who = "No expert is lowest on the most domains" if tied else f"{first} has the lowest perplexity"
-    return f"{who}: {count} of {pluralize(len(shared), 'domain')}" if not tied else f"{who}: {count} each"
+    return f"{who}: {count} of {pluralize(len(best), 'domain')}" if not tied else f"{who}: {count} each"
 
 
-def _winners(names: Sequence[str], domains: Sequence[str], perplexities: Mapping[tuple[str, str], float]) -> str:
+def _winners(best: Mapping[str, str], num_domains: int) -> str:
     """The expert with the lowest perplexity on each domain on which all were scored."""
-    shared = [domain for domain in domains if all((name, domain) in perplexities for name in names)]
-    if not shared:
+    if not best:
         return "Bar chart of perplexity by domain. No domain was scored with all of them on the same tokens."
-    best = [f"{min(names, key=lambda n: perplexities[n, d])} on {d}" for d in shared[:_MOST_WINNERS]]
-    rest = len(shared) - len(best)
+    shown = [f"{name} on {domain}" for domain, name in best.items()][:_MOST_WINNERS]
+    rest = len(best) - len(shown)
     more = f"; {pluralize(rest, 'more domain')} in the table" if rest else ""
-    excluded = len(domains) - len(shared)
+    excluded = num_domains - len(best)
     left_out = (
         f" {pluralize(excluded, 'domain')} not counted: not all were scored there on the same tokens."
         if excluded
         else ""
     )
-    return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}{more}.{left_out}"
+    return f"Bar chart of perplexity by domain. Lowest: {'; '.join(shown)}{more}.{left_out}"
 
 
 def removal_bars(rows: Sequence[DomainRemoval], looks: Looks) -> Chart | None:
@@ -202,7 +198,7 @@ def removal_bars(rows: Sequence[DomainRemoval], looks: Looks) -> Chart | None:
     read = "; close to –Domain means that the domain is forgotten" if never else ""
     rises = [value for row in known if (value := removal_change(row)) is not None]
     title = f"Cost of removing an expert on its own domain: perplexity changes by {_span(rises)}{read}"
-    return Chart(figure, title, _removal_words(known), perplexity_rows(rows))
+    return Chart(figure, title, _describe_removals(known), perplexity_rows(rows))
 
 
 def _span(changes: Sequence[float]) -> str:
@@ -211,7 +207,7 @@ def _span(changes: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _removal_words(known: Sequence[DomainRemoval]) -> str:
+def _describe_removals(known: Sequence[DomainRemoval]) -> str:
     worst = max(known, key=lambda row: float(removal_change(row) or 0.0))
     near = [
         (row.without_expert, row.without_domain)
@@ -226,3 +222,77 @@ def _removal_words(known: Sequence[DomainRemoval]) -> str:
         f"{perplexity(worst.with_expert)} to {perplexity(worst.without_expert)} per token "
         f"({change(removal_change(worst))}).{never}"
     )
+
+
+_MODES: dict[InferenceMode, str] = {
+    "naive": "best single expert",
+    "label": "the domain's own expert",
+    "mixture": "the mixture as saved",
+}
+
+
+def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> Chart:
+    """Bars for each domain (rows of `/v1/workbench/inference-modes`): nats per token above the oracle."""
+    figure = new_figure("domain", "above the oracle (nats/token)", better="lower")
+    own = [looks.domain(row.domain) for row in rows]
+    places = name_axis(figure, "x", [row.domain for row in rows], looks=own)
+    fills = {"naive": GREY, "label": [look.colour for look in own], "mixture": ACCENT}
+    for mode, title in _MODES.items():
+        values = [gap(row, mode) for row in rows]
+        figure.add_bar(x=places, y=values, name=title, marker_color=fills[mode])
+    losses = [value for row in rows if (value := gap(row, "mixture")) is not None]
+    beaten = sum(value < 0 for value in losses)
+    title = f"Oracle gap: the mixture beats the oracle, with a bar below 0, on {beaten} of {len(losses)} domains"
+    return Chart(figure, title, _words(rows), [_row(row) for row in rows])
+
+
+def gap(row: InferenceModeDomain, mode: InferenceMode) -> float | None:
+    """log(perplexity / the oracle's) in nats per token; None where the inference mode has no number."""
+    perplexity = row.by_mode()[mode]
+    return None if perplexity is None else math.log(perplexity / row.oracle)
+
+
+def _row(row: InferenceModeDomain) -> dict[str, Any]:
+    gap_by_mode = {f"{title}: gap (nats per token)": gap(row, mode) for mode, title in _MODES.items()}
+    by_mode = row.by_mode()
+    perplexities = {"oracle": row.oracle, **{title: by_mode[mode] for mode, title in _MODES.items()}}
+    return {"domain": row.domain, "tokens": row.num_tokens, **perplexities, **gap_by_mode}
+
+
+def _words(rows: Sequence[InferenceModeDomain]) -> str:
+    losses = {row.domain: gap(row, "mixture") or 0.0 for row in rows}
+    worst = max(losses, key=losses.__getitem__)
+    beaten = sum(value < 0 for value in losses.values())
+    return (
+        f"Bar chart of the oracle gap by domain: {ORACLE}. The mixture loses most on {worst} "
+        f"({nats(losses[worst])}), and beats the oracle on {beaten} of {len(losses)} domains."
+    )
+
+
+_LINE = 26  # pixels for each bar
+
+
+def accuracy_bars(findings: Mapping[str, Any]) -> Chart:
+    """The average accuracy over the tasks; bars of variants that choose no expert are grey."""
+    rows = accuracy_rows(findings)
+    figure = new_figure(
+        "accuracy, average over the tasks (%), higher is better", "routing", height=140 + _LINE * len(rows)
+    )
+    places = name_axis(figure, "y", [row["answered"] for row in rows], limit=44)
+    grey = {"chance", "alone", "beside", "equal"}
+    figure.add_bar(
+        x=[row["average (%)"] for row in rows],
+        y=places,
+        orientation="h",
+        marker_color=[GREY if row["way"] in grey else ACCENT for row in findings["rows"]],
+        error_x={"array": [row["to"] - row["average (%)"] for row in rows]},
+        hovertemplate="%{x:.1f} %<extra></extra>",
+    )
+    figure.update_yaxes(autorange="reversed")
+    best = max(rows, key=lambda row: float(row["average (%)"]))
+    title = f"{best['answered']} is right most often, {percent(best['average (%)'])} on average over the tasks"
+    words = (
+        f"Bar chart of {len(rows)} routing variants on {pluralize(len(findings['tasks']), 'task')}. Highest accuracy: "
+        f"{best['answered']} ({percent(best['average (%)'])})."
+    )
+    return Chart(figure, title, words, rows)

@@ -14,9 +14,8 @@ from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.analysis.perplexity_tables import own_expert
-from workbench.formatting.chart_label import full_label
-from workbench.formatting.number_format import percent, perplexity, ratio
-from workbench.formatting.palette import Cells, Look, as_text, colour_bar, logs
+from workbench.formatting.number_format import full_label, percent, perplexity, ratio
+from workbench.formatting.palette import Cells, as_text, colour_bar, logs
 
 _TOOLBAR = 34  # pixels above the cells
 
@@ -41,7 +40,7 @@ class Scores:
     def at_home_somewhere(self) -> Scores:
         """Only the domains that have an expert of their own, in the order of their experts."""
         homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
-        return self._of(domain for domain in in_order_of_homes(self.domains, homes) if domain in homes)
+        return self._part(self.experts, [one for one in in_order_of_homes(self.domains, homes) if one in homes])
 
     def without_own_expert(self) -> list[str]:
         """The domains without an expert of their own among these, which therefore have no ratios."""
@@ -55,7 +54,7 @@ class Scores:
         best = own_expert([row[column] for row in self.perplexity], homes, domain)
         return None if best is None else self.experts[best]
 
-    def unscored(self) -> list[str]:
+    def unscored_experts(self) -> list[str]:
         """The experts without any score."""
         return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
 
@@ -65,16 +64,14 @@ class Scores:
 
     def expert_label(self, expert: str) -> str:
         """An expert's name, marked if it is not scored or disabled."""
+        missing = "scored on other tokens" if expert in self.elsewhere else "not scored"
         marks = [
-            *([self._missing(expert)] if expert in self.unscored() else []),
+            *([missing] if expert in self.unscored_experts() else []),
             *(["disabled"] if expert in self.disabled else []),
         ]
         return f"{expert} ({', '.join(marks)})" if marks else expert
 
-    def _missing(self, expert: str) -> str:
-        return "scored on other tokens" if expert in self.elsewhere else "not scored"
-
-    def compared(self) -> list[tuple[str, str]]:
+    def compared_cells(self) -> list[tuple[str, str]]:
         """The cells of an expert and a domain of another with a ratio, row by row."""
         return [
             (row["expert"], row["domain"])
@@ -105,36 +102,23 @@ class Scores:
         domains = sorted(self.domains, key=lambda name: (name in at_home, *rank(name, columns[name])), reverse=True)
         kept = set(domains[:limit])
         own = {self.own_expert(domain) for domain in kept}
-        experts = sorted(
-            self.experts,
-            key=lambda name: (rank(name, rows[name])[0], name in own, rank(name, rows[name])),
-            reverse=True,
-        )
-        return self._of(name for name in self.domains if name in kept)._with_rows(set(experts[:limit]))
+        ranks = {name: rank(name, cells) for name, cells in rows.items()}
+        experts = sorted(ranks, key=lambda name: (ranks[name][0], name in own, ranks[name]), reverse=True)
+        shown = set(experts[:limit])
+        return self._part([e for e in self.experts if e in shown], [d for d in self.domains if d in kept])
 
-    def _with_rows(self, experts: Collection[str]) -> Scores:
-        places = [place for place, expert in enumerate(self.experts) if expert in experts]
+    def _part(self, experts: Iterable[str], domains: Iterable[str]) -> Scores:
+        """Only these rows and columns, in this order."""
+        experts, domains = list(experts), list(domains)
+        rows, columns = map(self.experts.index, experts), [*map(self.domains.index, domains)]
+        places = [[(row, column) for column in columns] for row in rows]
 
-        def rows(cells: Cells) -> Cells:
-            return [cells[place] for place in places]
+        def part(cells: Cells) -> Cells:
+            return [[cells[row][column] for row, column in line] for line in places]
 
-        accuracy = None if self.accuracy is None else rows(self.accuracy)
-        kept = [self.experts[place] for place in places]
-        return replace(
-            self, experts=kept, perplexity=rows(self.perplexity), ratios=rows(self.ratios), accuracy=accuracy
-        )
-
-    def _of(self, domains: Iterable[str]) -> Scores:
-        kept = list(domains)
-        order = [self.domains.index(domain) for domain in kept]
-
-        def columns(cells: Cells) -> Cells:
-            return [[row[i] for i in order] for row in cells]
-
-        accuracy = None if self.accuracy is None else columns(self.accuracy)
-        return replace(
-            self, domains=kept, perplexity=columns(self.perplexity), ratios=columns(self.ratios), accuracy=accuracy
-        )
+        accuracy = None if self.accuracy is None else part(self.accuracy)
+        kept = replace(self, perplexity=part(self.perplexity), ratios=part(self.ratios), accuracy=accuracy)
+        return replace(kept, experts=experts, domains=domains)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row for each cell, as the data table shows it."""
@@ -168,12 +152,14 @@ def specialization(scores: Scores, looks: Looks, chosen: tuple[str, str] | None 
 
 def _painted(scores: Scores, looks: Looks) -> go.Figure:
     ceiling = _ceiling(scores.ratios)
+    own = [(domain, scores.own_expert(domain)) for domain in scores.domains]
+    own_looks = [looks.expert(expert) if expert else looks.domain(domain) for domain, expert in own]
     figure = new_heatmap(
         "domain of the text",
         "expert",
         scores.domains,
         [*map(scores.expert_label, scores.experts)],
-        looks=([_own_look(scores, domain, looks) for domain in scores.domains], [*map(looks.expert, scores.experts)]),
+        looks=(own_looks, [*map(looks.expert, scores.experts)]),
         colorscale=heat_scale(is_low_better=True),
         z=logs(scores.ratios),
         text=as_text(scores.ratios),
@@ -188,12 +174,6 @@ def _painted(scores: Scores, looks: Looks) -> go.Figure:
     return figure
 
 
-def _own_look(scores: Scores, domain: str, looks: Looks) -> Look:
-    """The look of the expert whose ratio on the domain is 1."""
-    own = scores.own_expert(domain)
-    return looks.domain(domain) if own is None else looks.expert(own)
-
-
 def _ceiling(ratios: Cells) -> float:
     # One broken cell must not wash out all the others: colours end at the 95th percentile.
     known = sorted(r for row in ratios for r in row if r is not None)
@@ -201,9 +181,8 @@ def _ceiling(ratios: Cells) -> float:
 
 
 def _hover(scores: Scores) -> list[list[str]]:
-    width = len(scores.domains)
-    cells = [_cell(row) for row in scores.rows()]
-    return [cells[i : i + width] for i in range(0, len(cells), width)]
+    cells = map(_cell, scores.rows())
+    return [[next(cells) for _ in scores.domains] for _ in scores.experts]
 
 
 def _cell(row: Mapping[str, Any]) -> str:
@@ -249,11 +228,11 @@ def _words(scores: Scores) -> str:
     low, high = min(away, key=_ratio), max(away, key=_ratio)
     return (
         "Heatmap of experts (rows) by domains (columns); framed cells are in-domain. "
-        f"Out of domain, the lowest ratio is {_cell_words(low)}, the highest {_cell_words(high)}."
+        f"Out of domain, the lowest ratio is {_describe_cell(low)}, the highest {_describe_cell(high)}."
     )
 
 
-def _cell_words(row: Mapping[str, Any]) -> str:
+def _describe_cell(row: Mapping[str, Any]) -> str:
     return f"{row['expert']} on {row['domain']} ({ratio(_ratio(row))} the own expert's perplexity)"
 
 

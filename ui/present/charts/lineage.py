@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.colours import NO_LOOK, Looks, marked
+from ui.present.charts.colours import NO_LOOK, Looks, with_mark
 from workbench.answers.cards import ExpertCard
 
 Lineage = Mapping[str, Sequence[Mapping[str, Any]]]  # nodes {id, kind, name} and edges {source, target}
@@ -28,7 +28,7 @@ def lineage_dot(lineage: Mapping[str, Sequence[Mapping[str, Any]]], chosen: str,
         f'node [style=filled, fontname="sans-serif", fontsize=11, fontcolor="{_INK}"];',
         f'edge [color="{_GREY}"];',
         *(_node(node, chosen, looks) for node in lineage["nodes"]),
-        *(f"{_quoted(edge['source'])} -> {_quoted(edge['target'])};" for edge in lineage["edges"]),
+        *(f"{_quote(edge['source'])} -> {_quote(edge['target'])};" for edge in lineage["edges"]),
         "}",
     ]
     return "\n".join(lines)
@@ -41,17 +41,17 @@ def _node(node: Mapping[str, Any], chosen: str, looks: Looks) -> str:
     look = looks.expert(node["name"]) if node["kind"] == "expert" else NO_LOOK
     if look is not NO_LOOK:
         fill, frame = look.colour, f'fontcolor="{look.letters}", {frame}'
-    label = _quoted(f"{node['kind']}: {marked(node['name'], look)}")
-    return f'{_quoted(node["id"])} [label={label}, shape={shape}, fillcolor="{fill}", {frame}];'
+    label = _quote(f"{node['kind']}: {with_mark(node['name'], look)}")
+    return f'{_quote(node["id"])} [label={label}, shape={shape}, fillcolor="{fill}", {frame}];'
 
 
-def _quoted(text: object) -> str:
+def _quote(text: object) -> str:
     # In a quoted string of Graphviz only the quote and the backslash (of \n, \l, \N …) mean something.
     escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-def lineage_words(lineage: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def describe_lineage(lineage: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """The same graph as text."""
     names = {node["id"]: f"{node['kind']} {node['name']}" for node in lineage["nodes"]}
     steps = [f"{names[edge['source']]} → {names[edge['target']]}" for edge in lineage["edges"]]

@@ -14,7 +14,7 @@ from ui.present.charts.chart import Chart, heat_scale, name_axis, new_figure
 from ui.present.charts.colours import in_order
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
-from workbench.formatting.chart_label import full_label, label
+from workbench.formatting.number_format import full_label, label
 from workbench.formatting.number_format import weight as formatted
 
 Rows = Sequence[Sequence[float]]
@@ -30,7 +30,8 @@ def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart
     _paint(figure, columns, [shown] * len(names), "%{customdata}<br>weight %{z:.2f}<extra></extra>", gap=0)
     name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])
     table = [
-        {"position": position, "token": token} | {f"{name} (weight)": weight for name, weight in _ranked(names, row)}
+        {"position": position, "token": token}
+        | {f"{name} (weight)": weight for name, weight in zip(names, row, strict=True)}
         for position, (token, row) in enumerate(zip(tokens, rows, strict=True))
     ]
     words = (
@@ -74,9 +75,5 @@ def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, t
     figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
 
 
-def _ranked(names: Sequence[str], weights: Sequence[float]) -> list[tuple[str, float]]:
-    return list(zip(names, weights, strict=True))
-
-
 def _listed(names: Sequence[str], weights: Sequence[float]) -> str:
-    return ", ".join(f"{name} {formatted(weight)}" for name, weight in _ranked(names, weights))
+    return ", ".join(f"{name} {formatted(weight)}" for name, weight in zip(names, weights, strict=True))

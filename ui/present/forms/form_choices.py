@@ -1,18 +1,21 @@
-"""The names that forms offer, read from the registry."""
+"""What forms offer and propose: names of the registry, and the answers with which a training's form opens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from engine.methods.parts import method
 from engine.models.flops import Shape
-from ui.present.forms.questions import Offers, Question
-from ui.present.text.formatting import pluralize
-from workbench.analysis import mode_parts
+from ui.present.forms.questions import Answers, Offers, Question, assemble
 from workbench.answers.cards import ExpertCard
-from workbench.registry import corpora, experts, mixtures, priors, seeds
+from workbench.kinds.parse_spec import parse_spec
+from workbench.registry import corpora, expert_parts, experts, mixtures, priors, seeds
 from workbench.registry.clusters import cluster_routing
 from workbench.registry.database import reading
+from workbench.specs.base import Spec
 
 
 def offers_now() -> dict[str, list[str]]:
@@ -85,15 +88,15 @@ def with_clusterings(questions: Iterable[Question]) -> list[Question]:
 
 
 def offers_for_composition(backbone: str, chosen: Sequence[str]) -> dict[str, list[str]]:
-    """The MoDE experts on a backbone, and the parts of those that are chosen."""
+    """The experts with parts on a backbone, and the parts of those that are chosen."""
     available = backbones()[backbone]
     with reading() as session:
-        parts = mode_parts.part_names(session, [name for name in chosen if name in available])
+        parts = expert_parts.part_names(session, [name for name in chosen if name in available])
     return {"experts": available, "without": parts}
 
 
 def backbones() -> dict[str, list[str]]:
-    """The MoDE experts by their backbone, a seed model in a number of blocks; the largest group first."""
+    """The experts with parts by their backbone, such as a seed model in 3 blocks; the largest group first."""
     groups: dict[str, list[str]] = {}
     with reading() as session:
         for card in experts.list_experts(session):
@@ -103,8 +106,9 @@ def backbones() -> dict[str, list[str]]:
 
 
 def backbone_of(card: ExpertCard) -> str:
-    """The backbone of a MoDE expert, as a label."""
-    return f"{card.seed} in {pluralize(card.config['shape']['num_blocks'], 'block')}"
+    """The backbone of an expert with parts, as a label."""
+    seed, described = card.seed or "a seed model", method.backbone_of(card.method, card.config)
+    return f"{seed} in {described}" if described else seed
 
 
 def num_layers(seed_model: str) -> int:
@@ -122,3 +126,36 @@ def is_untrained(seed_model: str) -> bool:
 def missing(offers: Offers, *fields: str) -> str:
     """The first of these fields for which the registry holds nothing yet; empty when none is missing."""
     return next((field for field in fields if not offers.get(field)), "")
+
+
+def takes_text(spec: type[Spec]) -> bool:
+    """Whether jobs of this spec train on domains."""
+    return "training" in spec.model_fields and bool({"domain", "domains"} & set(spec.model_fields))
+
+
+def proposed_answers(
+    spec: type[Spec], domains: Sequence[str], offers: Offers, taken: Collection[str], own: Answers
+) -> dict[tuple[str, ...], Any]:
+    """The answers of a form: the text, a free name, the first of what else is required, and its `own`."""
+    answers: dict[tuple[str, ...], Any] = {}
+    for name, field in spec.model_fields.items():
+        if name == "domains":
+            answers[name,] = list(domains)
+        elif name == "domain":
+            answers[name,] = domains[0]
+        elif name == "name":
+            answers[name,] = free_name(domains[0], taken)
+        elif field.is_required() and offers.get(name):
+            answers[name,] = offers[name][0]
+    return {**answers, **own}
+
+
+def proposed_spec(spec: type[Spec], answers: Answers) -> Any:
+    """The spec of these answers. Raises BadSpecError where they are not enough."""
+    return parse_spec({"kind": spec.model_fields["kind"].default, **assemble(answers)})
+
+
+def free_name(domain: str, taken: Collection[str]) -> str:
+    """The domain's name, with a number where it is taken."""
+    name = re.sub(r"[,/]+", " ", domain).strip()[:60] or "new"
+    return next(one for one in (name, *(f"{name}-{number}" for number in range(2, 10_000))) if one not in taken)

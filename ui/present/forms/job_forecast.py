@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
+from functools import reduce
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from ui.addresses import public_api_address
-from ui.present.forms.option_names import option_of
-from ui.present.forms.questions import assemble, changed, questions_of
+from ui.present.forms.options import option_of
+from ui.present.forms.questions import Answers, assemble, changed_answers, questions_of
 from ui.present.jobs.throughput import operations
 from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
@@ -23,18 +25,17 @@ if TYPE_CHECKING:
     from workbench.answers.forecasts import BatchRow, Forecast, Measured
     from workbench.settings import Settings
 
-Options = Mapping[tuple[str, ...], Any]
-Command = Callable[[Options], str]  # of a Screen: the command line with these options
+Command = Callable[[Answers], str]  # the command line of a kind with these options
 
 
-def not_measured_words(bad: BadSpecError) -> str:
+def describe_missing_forecast(bad: BadSpecError) -> str:
     """Why there is no forecast of a form: the first complaint."""
     complaint = bad.complaints[0]
     return f"Not measured yet. {complaint[:1].upper()}{complaint[1:]}"
 
 
 def forecast_of(
-    spec: Spec, command: Command | None, settings: Settings | None = None, *, beside: Options | None = None
+    spec: Spec, command: Command | None, settings: Settings | None = None, *, beside: Answers | None = None
 ) -> Generator[str, None, Forecast]:
     """Yields what the probe is at, and returns the forecast with command line and HTTP call.
 
@@ -48,7 +49,7 @@ def forecast_of(
     )
 
 
-def command_of(spec: Spec, command: Command | None, beside: Options | None = None) -> str:
+def command_of(spec: Spec, command: Command | None, beside: Answers | None = None) -> str:
     """The command line that submits this spec; empty where its kind has none."""
     return command({**_changes(spec), **(beside or {})}) if command else ""
 
@@ -73,13 +74,9 @@ def spec_json(spec: Any) -> dict[str, Any]:
 def _changes(spec: Any) -> dict[tuple[str, ...], Any]:
     """The values that differ from their defaults, by their places in the spec."""
     content, questions = spec.model_dump(mode="json"), questions_of(type(spec), {})
-    return changed(questions, {question.path: _at(content, question.path) for question in questions})
-
-
-def _at(content: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        content = content[part]
-    return content
+    return changed_answers(
+        questions, {question.path: reduce(getitem, question.path, content) for question in questions}
+    )
 
 
 def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
@@ -128,7 +125,7 @@ def _disk(measured: Measured) -> str:
     return f"{size(measured.artifact_bytes)}{passing}"
 
 
-def row_words(row: BatchRow, number: int) -> str:
+def describe_row(row: BatchRow, number: int) -> str:
     """The description of a sequence of the first batch, and how `row_text` marks it."""
     counted = "all but the first" if row.num_in_loss == row.num_tokens - 1 else f"{row.num_in_loss:,}"
     return (
@@ -145,7 +142,7 @@ def row_text(row: BatchRow) -> str:
     return before + "|".join(parts).replace("\n", "⏎\n") + after
 
 
-def nearest_words(forecast: Forecast, spec: type[Spec]) -> str:
+def nearest_options_text(forecast: Forecast, spec: type[Spec]) -> str:
     """The options with which it fits, as on the command line; empty where there are none."""
     flags = [
         f"--{option_of(spec, 'training', name).removeprefix('num_').replace('_', '-')}"

@@ -1,4 +1,7 @@
-"""The questions of a form, derived from the fields of a spec: the title is the label, the description the help."""
+"""The questions of a form, derived from the fields of a spec, and what is wrong with numbers that answer them.
+
+The title of a field is the label, its description the help.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pydantic_core import PydanticUndefined
 
 AnswerType = Literal["text", "integer", "number", "toggle", "choice", "name", "names", "integers"]
 Offers = Mapping[str, Sequence[str]]  # field -> names of the registry that it may take
+Answers = Mapping[tuple[str, ...], Any]  # by the place of the field in the spec
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def _type_of_list(name: str, annotation: Any, offers: Offers) -> tuple[AnswerTyp
     return "names", get_args(annotation) if get_origin(annotation) is Literal else tuple(offers.get(name, ()))
 
 
-def limited(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]) -> list[Question]:
+def limit_questions(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]) -> list[Question]:
     """The questions with these upper bounds of their answers; a larger default becomes the bound."""
     return [
         replace(question, maximum=limits[question.path], default=min(question.default, limits[question.path]))
@@ -141,7 +145,7 @@ def limited(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]
     ]
 
 
-def assemble(answers: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+def assemble(answers: Answers) -> dict[str, Any]:
     """The spec's JSON from the answers by path."""
     spec: dict[str, Any] = {}
     for path, value in answers.items():
@@ -152,6 +156,43 @@ def assemble(answers: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     return spec
 
 
-def changed(questions: Iterable[Question], answers: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:
+def changed_answers(questions: Iterable[Question], answers: Answers) -> dict[tuple[str, ...], Any]:
     """The answers that differ from the field's default: what a command line must hold."""
     return {q.path: answers[q.path] for q in questions if q.path in answers and answers[q.path] != q.default}
+
+
+def number_fault(label: str, value: float | None, lowest: float | None, highest: float | None, is_integer: bool) -> str:
+    """What is wrong with a number, and what it must be; empty where nothing is."""
+    if value is None:
+        return ""
+    is_in_range = (lowest is None or lowest <= value) and (highest is None or value <= highest)
+    if is_in_range and (not is_integer or value == int(value)):
+        return ""
+    kind = "a whole number" if is_integer else "a number"
+    return f"{label} must be {kind}{_range_text(lowest, highest)}, not {_digits(value)}."
+
+
+def number_faults(questions: Iterable[Question], answers: Answers) -> list[str]:
+    """What is wrong with the numbers among the answers."""
+    numbers = [one for one in questions if one.answer_type in ("integer", "number")]
+    faults = [fault_of(one, answers.get(one.path)) for one in numbers]
+    return [fault for fault in faults if fault]
+
+
+def fault_of(question: Question, value: float | None) -> str:
+    """What is wrong with a number as the answer to a question."""
+    return number_fault(
+        question.label, value, question.minimum, question.maximum, is_integer=question.answer_type == "integer"
+    )
+
+
+def _range_text(lowest: float | None, highest: float | None) -> str:
+    if lowest is not None and highest is not None:
+        return f" from {_digits(lowest)} to {_digits(highest)}"
+    if lowest is not None:
+        return f" of at least {_digits(lowest)}"
+    return f" of at most {_digits(highest)}" if highest is not None else ""
+
+
+def _digits(number: float) -> str:
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"

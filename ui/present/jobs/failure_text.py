@@ -1,8 +1,9 @@
-"""The cause of a job's failure and its next step, with the user's own file names."""
+"""The cause of a job's failure and its next step, with the user's own file names, also as an error."""
 
 from __future__ import annotations
 
-from ui.present.forms.uploads import own_names
+from ui.errors import JobFailedError
+from ui.present.forms.readable_folders import own_names
 from ui.present.next_step_text import next_step_text, with_options
 from workbench.answers.cards import JobCard
 from workbench.kinds.parse_spec import paths_read
@@ -27,3 +28,12 @@ def next_step_of(job: JobCard) -> str:
     if not is_bad_record or job.spec.get("skip_bad") is not False:  # tried, or there is no such choice
         return next_step_text(job.next_step)
     return f"{next_step_text(job.next_step)} {LEAVE_OUT}".strip()
+
+
+def failure_of(card: JobCard) -> JobFailedError:
+    """Why a failed or cancelled job ended, and what to do next."""
+    retry = f"Retry it with: workbench job retry {card.id}"
+    if card.state == "cancelled":
+        reason = f": {cause_of(card)}" if card.error else "."
+        return JobFailedError(f"{card.title} was cancelled{reason}", next_step_of(card) or retry)
+    return JobFailedError(f"{card.title} failed: {cause_of(card)}", next_step_of(card) or retry)

@@ -1,13 +1,17 @@
-"""The text, colour and actions of a job's state: a stop request is not a stop, a lost process is not running."""
+"""The text, colour and actions of a job's state, unfinished jobs by their turn, and who uses each GPU.
+
+A stop request is not a stop, a lost process is not running.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from ui.present.text.formatting import duration, listed, pluralize
-from workbench.answers.cards import JobCard
-from workbench.schema.job_states import FINISHED, ShownState
+from ui.present.text.formatting import duration, listed, pluralize, size
+from workbench.answers.cards import DeviceCard, JobCard
+from workbench.kinds.kind import FirstStep, known_kinds
+from workbench.schema.job_states import FINISHED, UNFINISHED, ShownState
 
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]
 
@@ -71,7 +75,7 @@ def places_of(job: JobCard) -> dict[str, bool]:
     return {action: action in possible for action in _ACTIONS[job.state]}
 
 
-def cancel_words(dependents: Sequence[str]) -> str:
+def describe_cancel(dependents: Sequence[str]) -> str:
     """Which jobs a cancel also ends, since they wait for this one, and what Retry does then."""
     if not dependents:
         return "Retry resumes it from its last checkpoint."
@@ -113,3 +117,67 @@ def eta_range(job: JobCard) -> str:
         eta if seconds is None else duration(seconds, to_minutes=True) for seconds in (job.eta_soonest, job.eta_latest)
     )
     return eta if soonest == latest else f"{soonest} to {latest}"
+
+
+def gpu_row(device: DeviceCard) -> dict[str, str]:
+    """One GPU as a row."""
+    return {
+        "GPU": f"{device.host}/{device.number}",
+        "Model": device.name or "pretended",
+        "Memory": size(device.memory_bytes) if device.memory_bytes else "",
+        "Job": holders_of(device),
+        "API server": ", ".join(f"{one.address}, at most {size(one.most_bytes)}" for one in device.tenants),
+        "Status": status_of(device),
+    }
+
+
+def holders_of(device: DeviceCard) -> str:
+    """The titles of the jobs that have leased it, each with its share where that is not all."""
+    parts = [one.title if one.share == 1 else f"{one.title} ({one.share:.0%})" for one in device.holders]
+    return ", ".join(parts)
+
+
+def status_of(device: DeviceCard) -> str:
+    """Whether a job has leased the GPU, or could."""
+    if device.holders:
+        used = f"{1.0 - device.free_share:.0%}"
+        return "in use" if used == "100%" else f"{used} in use"
+    if device.is_lost:
+        return "cannot be used any more"
+    return "free" if device.is_there else "its worker is gone"
+
+
+def by_turn(jobs: Sequence[JobCard]) -> list[JobCard]:
+    """Unfinished jobs, running ones first, then the others by the time they were created."""
+    unfinished = [job for job in jobs if not is_over(job)]
+    return sorted(unfinished, key=lambda job: (UNFINISHED.index(job.state), job.created_at))
+
+
+def coming(jobs: Sequence[JobCard], kind: str, mixture: str | None = None) -> JobCard | None:
+    """The unfinished job of a kind, and of a mixture if one is given, whose turn is first; None if there is none."""
+    of_kind = (job for job in by_turn(jobs) if job.kind == kind)
+    return next((job for job in of_kind if mixture is None or job.spec.get("mixture") == mixture), None)
+
+
+def bringing(jobs: Sequence[JobCard], step: FirstStep) -> JobCard | None:
+    """The unfinished job whose turn is first, of a kind that brings what a new workbench lacks."""
+    return next((job for job in by_turn(jobs) if step_of(job) == step), None)
+
+
+def step_of(job: JobCard) -> FirstStep:
+    """What a job brings of what a new workbench lacks; empty also where its kind is not installed."""
+    kind = known_kinds().get(job.kind)
+    return kind.first_step if kind else ""
+
+
+def describe_coming_job(job: JobCard, jobs: Sequence[JobCard]) -> str:
+    """How far a job on its way is: `“Train” is running, about 3 min 20 s left.`"""
+    if job.state == "paused":
+        return f"“{job.title}” is paused: resume it."
+    if job.state != "queued":
+        left = f", {time_left(job)}" if job.eta_seconds is not None else ""
+        return f"“{job.title}” is {job.state}{left}."
+    if job.waits_for:
+        return f"“{job.title}” is queued. {job.waits_for}"
+    before = by_turn(jobs).index(job)
+    return f"“{job.title}” waits for its turn" + (f" behind {pluralize(before, 'job')}." if before else ".")

@@ -1,4 +1,4 @@
-"""The compute and speed of a training as text."""
+"""The compute and speed of a training as text, and the tokens that it has seen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ui.present.text.formatting import pluralize
 
 if TYPE_CHECKING:
     from workbench.questions.costs import MixtureCosts
+from math import prod
 
 _COUNTED = (
     "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
@@ -26,7 +27,7 @@ def operations(count: float) -> str:
     return f"{count:,.4g} PFLOPs"
 
 
-def throughput_words(measured: Mapping[str, Any]) -> str:
+def describe_throughput(measured: Mapping[str, Any]) -> str:
     """`9,800 tokens/s and 0.012 TFLOP/s over 300 updates; an update costs 3.4 GFLOPs.`"""
     speed = f"{measured['tokens_per_second']:,.0f} tokens/s"
     if not measured["flops_per_update"]:
@@ -38,15 +39,15 @@ def throughput_words(measured: Mapping[str, Any]) -> str:
     )
 
 
-def counted_as(costs: MixtureCosts) -> str:
+def counting_note(costs: MixtureCosts) -> str:
     """How the operations of these costs were counted."""
     return _COUNTED if any(costs.num_parts) else COUNTED_AS
 
 
-def cost_words(costs: MixtureCosts) -> str:
+def describe_costs(costs: MixtureCosts) -> str:
     """The cost of a token (`workbench.questions.costs`), in two sentences."""
     if all(costs.num_parts):
-        return _cost_words_of_mode(costs)
+        return _describe_mode_costs(costs)
     num_experts = pluralize(costs.num_experts, "expert")
     text = (
         f"A token in a context of {costs.context:,} costs one expert {operations(costs.forward)}; this mixture "
@@ -60,7 +61,7 @@ def cost_words(costs: MixtureCosts) -> str:
     )
 
 
-def _cost_words_of_mode(costs: MixtureCosts) -> str:
+def _describe_mode_costs(costs: MixtureCosts) -> str:
     first, context = costs.num_parts[0], costs.context
     text = f"A token in a context of {context:,} costs {operations(costs.forward)}: one forward pass of one model"
     if costs.num_experts > 1:
@@ -72,3 +73,12 @@ def _cost_words_of_mode(costs: MixtureCosts) -> str:
         f"and backward in this context: one part beside the frozen backbone {operations(costs.adapting)}{both}, "
         f"only the gates {composing['gates']}; the full backbone without parts {operations(costs.training)}."
     )
+
+
+_SIZES = ("block_size", "sequences_per_domain", "accumulate")
+
+
+def tokens_per_step(spec: Mapping[str, Any]) -> int:
+    """The tokens of one update over all its domains; 0 for a job that trains nothing."""
+    training = spec.get("training") or {}
+    return int(prod(training.get(size, 0) for size in _SIZES)) * len(spec.get("domains", ["its one domain"]))

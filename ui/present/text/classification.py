@@ -22,7 +22,7 @@ _PLACES = ("first", "second", "third")
 Findings = Mapping[str, Any]
 
 
-def variant_words(row: Findings) -> str:
+def variant_label(row: Findings) -> str:
     """The label of a row: a routing with its top-k, or an expert."""
     routing = VARIANT_TITLES[row["way"]].format(expert=row["expert"])
     if row["way"] in ("chance", "alone", "beside"):
@@ -34,7 +34,7 @@ def accuracy_rows(findings: Findings) -> list[dict[str, Any]]:
     """One row for each variant: its accuracy (%) on every task and on average, with the bounds of the average."""
     return [
         {
-            "answered": variant_words(row),
+            "answered": variant_label(row),
             **{f"{task} (%)": 100 * share["mean"] for task, share in row["tasks"].items()},
             "average (%)": 100 * row["average"]["mean"],
             "from": 100 * row["average"]["low"],
@@ -75,7 +75,7 @@ def cluster_rows(findings: Findings) -> list[dict[str, Any]]:
     ]
 
 
-def method_words(findings: Findings) -> str:
+def describe_settings(findings: Findings) -> str:
     """The settings of the measurement."""
     compared = "per token" if findings["normalise"] == "tokens" else "as they are"
     bounds = (

@@ -14,7 +14,7 @@ _METHODS = {"balanced": "balanced k-means", "unbalanced": "k-means", "random": "
 _VECTORS = {"tfidf": "their words (tf-idf)", "hidden_states": "hidden states"}
 
 
-def made_words(card: ClusteringCard) -> str:
+def describe_clustering(card: ClusteringCard) -> str:
     """A clustering in a sentence: `600 documents of a and b in 4 clusters, by balanced k-means of their words …`"""
     method = _METHODS[card.config["clusters"]["method"]]
     vectors = _VECTORS[card.config["embedder"]["kind"]] + (f" of {card.seed}" if card.seed else "")
@@ -64,7 +64,7 @@ def cluster_row(cluster: ClusterCard) -> dict[str, Any]:
     }
 
 
-def stale_words(card: ClusteringCard) -> str:
+def describe_stale_experts(card: ClusteringCard) -> str:
     """Which experts were trained on documents that have changed; empty for none."""
     stale = card.stale_experts
     if not stale:
@@ -73,7 +73,7 @@ def stale_words(card: ClusteringCard) -> str:
     return f"{pluralize(len(stale), 'expert')} of changed clusters, so {own} have changed: {listed(stale)}."
 
 
-def changes_words(changes: TextChanges) -> str:
+def describe_text_changes(changes: TextChanges) -> str:
     """How text differs from what was clustered."""
     missing, new = changes.num_missing, changes.num_new
     if not missing and not new:

@@ -11,7 +11,7 @@ from workbench.questions.inference_modes import InferenceMode, InferenceModeComp
 
 ByMode = Mapping[InferenceMode, float | None]
 
-MODE_WORDS: dict[InferenceMode, str] = {
+MODE_SENTENCES: dict[InferenceMode, str] = {
     "naive": "the best single expert on this very text: chosen with the test text, as in the paper",
     "label": "the expert of the text's own domain",
     "average": "equal weights at every token",
@@ -21,7 +21,7 @@ MODE_WORDS: dict[InferenceMode, str] = {
     "mixture": "the gate and the weights that are saved",
 }
 ORACLE = "the best single expert of each block, chosen in hindsight: the limit of choosing one expert"
-ALL_WORDS: dict[InferenceMode, str] = {**MODE_WORDS, "oracle": ORACLE}
+ALL_SENTENCES: dict[InferenceMode, str] = {**MODE_SENTENCES, "oracle": ORACLE}
 _MISSING: dict[InferenceMode, str] = {
     "label": "there is no expert of the domain's own",
     "cached": "fewer than {num_blocks} dev blocks are scored",
@@ -48,7 +48,7 @@ def means(answer: InferenceModeComparison) -> list[Mean]:
     ]
 
 
-def trained_words(answer: InferenceModeComparison) -> str:
+def describe_training_domains(answer: InferenceModeComparison) -> str:
     """Which of the scored domains trained the mixture's experts."""
     names = [row.domain for row in answer.domains if row.is_trained]
     return f"Of these, its experts were trained on {listed(names)}." if names else "None of these trained its experts."
@@ -57,10 +57,10 @@ def trained_words(answer: InferenceModeComparison) -> str:
 def shown_modes(answer: InferenceModeComparison) -> list[InferenceMode]:
     """The inference modes that have a number on any domain."""
     numbers = [row.by_mode() for row in answer.domains]
-    return [mode for mode in ALL_WORDS if any(row[mode] is not None for row in numbers)]
+    return [mode for mode in ALL_SENTENCES if any(row[mode] is not None for row in numbers)]
 
 
-def missing_words(answer: InferenceModeComparison, num_blocks: int) -> str:
+def describe_missing_modes(answer: InferenceModeComparison, num_blocks: int) -> str:
     """Which inference modes have no number on some domain or on any, and why; empty where none is missing."""
     shown, sentences = shown_modes(answer), []
     for mode, reason in _MISSING.items():
@@ -78,13 +78,13 @@ def mode_title(mode: InferenceMode) -> str:
 
 def legend(modes: Collection[InferenceMode]) -> list[str]:
     """What each of these inference modes is, a line each."""
-    return [f"{mode_title(mode).capitalize()}: {words}." for mode, words in ALL_WORDS.items() if mode in modes]
+    return [f"{mode_title(mode).capitalize()}: {words}." for mode, words in ALL_SENTENCES.items() if mode in modes]
 
 
 def best_mode(by_mode: ByMode) -> InferenceMode | None:
     """The inference mode with the lowest perplexity among those that do not use the test text (naive does)."""
     known: dict[InferenceMode, float] = {
-        mode: value for mode in MODE_WORDS if mode != "naive" and (value := by_mode[mode]) is not None
+        mode: value for mode in MODE_SENTENCES if mode != "naive" and (value := by_mode[mode]) is not None
     }
     if not known:
         return None
@@ -101,4 +101,4 @@ def table_rows(answer: InferenceModeComparison) -> Iterator[dict[str, Any]]:
 
 
 def _numbers(by_mode: ByMode) -> dict[str, Any]:
-    return {mode_title(mode): by_mode[mode] for mode in ALL_WORDS}
+    return {mode_title(mode): by_mode[mode] for mode in ALL_SENTENCES}

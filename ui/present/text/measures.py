@@ -1,34 +1,38 @@
-"""Of which tokens a perplexity is: numbers of different block sizes must not be compared."""
+"""Of which tokens perplexities are, which of them compare, and which scores are missing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
-from ui.present.text.formatting import pluralize
+from engine.text.split_names import HeldOutSplit
+from ui.present.text.formatting import listed, pluralize
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
 from workbench.answers.cards import EvaluationCard, ExpertCard
 from workbench.formatting.shell_command import evaluate_command
 
+Value = TypeVar("Value")
 
-def measure_words(rows: Sequence[DomainMeasure]) -> str:
+
+def describe_measures(rows: Sequence[DomainMeasure]) -> str:
     """One sentence on the measures of domains; those in blocks of another size are named."""
     if not rows:
         return ""
-    usual = _usual(row.block_size for row in rows)
+    usual = most_frequent(row.block_size for row in rows)
     usual_words = f"In blocks of {usual:,} tokens, {_tokens([row for row in rows if row.block_size == usual])}"
     odd = [row for row in rows if row.block_size != usual]
     others = [f"{row.domain} in blocks of {row.block_size:,}, {row.num_tokens:,} tokens" for row in odd]
     return f"{usual_words}; but {', '.join(others)}." if others else f"{usual_words}."
 
 
-def table_measure_words(table: PerplexityTable) -> str:
+def describe_table_measures(table: PerplexityTable) -> str:
     """The same sentence on a table of experts and domains."""
     pairs = zip(table.domains, table.measures, strict=True)
-    return measure_words([DomainMeasure(domain=domain, **measure.model_dump()) for domain, measure in pairs])
+    return describe_measures([DomainMeasure(domain=domain, **measure.model_dump()) for domain, measure in pairs])
 
 
-def unknown_accuracy_words(table: PerplexityTable, mixture: str) -> str:
+def describe_unknown_accuracy(table: PerplexityTable, mixture: str) -> str:
     """One sentence where scores were stored without their accuracy, and how to count it; none where all are known."""
     pairs = zip(table.perplexity, table.accuracy, strict=True)
     unknown = sum(one is not None and other is None for row in pairs for one, other in zip(*row, strict=True))
@@ -66,10 +70,64 @@ def _shared(rows: Sequence[EvaluationCard]) -> tuple[int, float]:
     return len(rows), max(one.created_at for one in rows)
 
 
-def _usual(sizes: Iterable[int]) -> int:
-    return Counter(sizes).most_common(1)[0][0]
+def most_frequent(values: Iterable[Value]) -> Value | None:
+    """The value that is given most often; None without any."""
+    return next((value for value, _ in Counter(values).most_common(1)), None)
 
 
 def _tokens(rows: Sequence[DomainMeasure]) -> str:
     least, most = min(row.num_tokens for row in rows), max(row.num_tokens for row in rows)
     return f"{most:,} tokens of each domain" if least == most else f"{least:,} to {most:,} tokens of a domain"
+
+
+def without_scores(experts: Sequence[str], split: HeldOutSplit) -> list[str]:
+    """The experts that are not scored on any domain of a split."""
+    from workbench.analysis.perplexity_tables import list_evaluations
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        scored = {one.expert for one in list_evaluations(session, split=split)}
+    return [expert for expert in experts if expert not in scored]
+
+
+def describe_missing_scores(experts: Sequence[str], split: HeldOutSplit) -> str:
+    """Why there is no perplexity: the experts without scores."""
+    unscored = without_scores(experts, split)
+    if len(unscored) == len(experts):
+        return f"There are no stored scores on the {split} split yet."
+    if not unscored:
+        return f"No domain was scored on the {split} split with every expert that takes part."
+    return f"No stored scores on the {split} split yet: {listed(unscored)}."
+
+
+RULE = "Perplexity is per token: only numbers of the same tokenizer and the same block size compare."
+
+
+class TokenMeasure(NamedTuple):
+    """What a perplexity depends on beside the model and the text."""
+
+    tokenizer_sha256: str
+    block_size: int
+
+
+def odd_measures(measures: Mapping[str, TokenMeasure]) -> dict[str, str]:
+    """By name, in what a number differs from most of the others; nothing of those that compare with most."""
+    usual = most_frequent(measures.values())
+    return {name: _difference(one, usual) for name, one in measures.items() if usual is not None and one != usual}
+
+
+def describe_comparability(measures: Mapping[str, TokenMeasure], where: str = "the others are marked") -> str:
+    """A note where not all numbers compare, with what most are of and where to see it; empty where they do."""
+    usual, odd = most_frequent(measures.values()), odd_measures(measures)
+    if usual is None or not odd:
+        return ""
+    most = f"{len(measures) - len(odd)} of {pluralize(len(measures), 'number')}"
+    return f"{RULE} Here {most} are in blocks of {usual.block_size:,} tokens of one tokenizer; {where}."
+
+
+def _difference(one: TokenMeasure, usual: TokenMeasure) -> str:
+    parts = [
+        *(["another tokenizer"] if one.tokenizer_sha256 != usual.tokenizer_sha256 else []),
+        *([f"blocks of {one.block_size:,}"] if one.block_size != usual.block_size else []),
+    ]
+    return ", ".join(parts)

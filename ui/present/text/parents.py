@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ui.present.text.formatting import listed, pluralize
 from workbench.formatting.number_format import perplexity, weight
-from workbench.formatting.number_format import share as formatted_share
 from workbench.questions.parent_proposal import ParentProposal
 
 
-def unscored_words(domain: str, unscored: Sequence[str], num_scored: int) -> str:
+def describe_unscored(domain: str, unscored: Sequence[str], num_scored: int) -> str:
     """Which scores a proposal of the parent lacks: of some experts, or of all."""
     words = f"To see which parent is nearest before the training, score the dev text of {domain}"
     if not num_scored:
@@ -20,11 +18,11 @@ def unscored_words(domain: str, unscored: Sequence[str], num_scored: int) -> str
     return f"{words} under {listed(list(unscored))} ({others}): "
 
 
-def proposal_words(proposal: ParentProposal) -> str:
+def describe_parent(proposal: ParentProposal) -> str:
     """What `workbench.questions.parent_proposal` proposes, before anything is trained."""
     parent, share = proposal.parent, proposal.posterior[proposal.parent]
     chosen = (
-        f"Proposed parent: {parent}, with a mean posterior of {weight(share)} over {blocks_words(proposal.num_blocks)}"
+        f"Proposed parent: {parent}, with a mean posterior of {weight(share)} over {blocks_text(proposal.num_blocks)}"
     )
     rate = proposal.learning_rate
     words = f"{chosen} of {proposal.block_size} tokens ({proposal.split})."
@@ -50,12 +48,6 @@ def proposal_rows(proposal: ParentProposal) -> list[tuple[str, str, str]]:
     return [(name, weight(share), perplexity(proposal.perplexity[name])) for name, share in ranked]
 
 
-def blocks_words(num_blocks: int) -> str:
+def blocks_text(num_blocks: int) -> str:
     """`100 held-out blocks`."""
     return pluralize(num_blocks, "held-out block")
-
-
-def known_words(findings: Mapping[str, Any], parent: str) -> str:
-    """The share of the new expert's text that its parent was trained on; empty if none or not measured."""
-    share = findings.get("parent_documents")
-    return f"{parent} was trained on {formatted_share(share)} of the same documents." if share else ""

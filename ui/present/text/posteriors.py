@@ -17,7 +17,7 @@ _ESTIMATES = {
 _EVIDENCE: dict[Evidence, str] = {"prefix": "the whole prefix (paper)", "last_token": "the last token (released code)"}
 
 
-def evidence_words(evidence: AnyEvidence | Mapping[str, Any]) -> str:
+def evidence_text(evidence: AnyEvidence | Mapping[str, Any]) -> str:
     """What a posterior sees: `the whole prefix (paper)`, or `decay 0.9, power 0.3`; also from stored JSON."""
     one = named(evidence)
     return one.words if isinstance(one, EvidenceRule) else _EVIDENCE[one]
@@ -29,17 +29,17 @@ def posterior_title(answer: PosteriorMap) -> str:
     used = sorted(row.num_blocks for row in answer.domains) or [answer.num_blocks]
     blocks = pluralize(used[-1], "block")
     blocks = blocks if used[0] == used[-1] else f"{used[0]:,} to {blocks}"
-    return f"Posterior after {blocks} of {answer.split} text, {how}, evidence: {evidence_words(answer.evidence)}"
+    return f"Posterior after {blocks} of {answer.split} text, {how}, evidence: {evidence_text(answer.evidence)}"
 
 
-def stable_words(row: DomainPosterior) -> str:
+def stability_text(row: DomainPosterior) -> str:
     """The block after which no share moves by more than 0.05; none if that is in the last tenth."""
     if row.stable_after is None:
         return f"not within {pluralize(row.num_blocks, 'block')}"
     return f"after {row.stable_after} of {pluralize(row.num_blocks, 'block')}"
 
 
-def short_words(answer: PosteriorMap) -> str:
+def describe_short_domains(answer: PosteriorMap) -> str:
     """Which domains have fewer blocks than requested; empty if none."""
     short = [f"{row.domain} ({row.num_blocks})" for row in answer.domains if row.num_blocks < answer.num_blocks]
     sentences = [

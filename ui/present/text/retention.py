@@ -1,4 +1,4 @@
-"""Learning vs. forgetting of experts, as rows and sentences."""
+"""Learning vs. forgetting of experts, and forgetting of one (DEMix table 13), as rows and sentences."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from ui.present.text.formatting import listed, millions, pluralize
-from ui.present.text.measures import in_percent, measure_words
-from workbench.formatting.number_format import percent, perplexity
+from ui.present.text.measures import describe_measures, in_percent
+from workbench.formatting.number_format import change, percent, perplexity
+from workbench.questions.forgetting import Forgetting
 from workbench.questions.retention import Metric, Retention, RetentionRow
 
 _METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -33,7 +34,7 @@ class Placed(NamedTuple):
     is_ahead: bool
 
 
-def placed(answer: Retention, number: Metric) -> list[Placed]:
+def placed_experts(answer: Retention, number: Metric) -> list[Placed]:
     """The experts with scores for both learning and retention."""
     return [
         Placed(row, learned, kept, bool(row.is_ahead[number]))
@@ -60,11 +61,11 @@ def verdict_rows(answer: Retention) -> list[dict[str, Any]]:
     return [
         {
             "expert": row.expert,
-            "method": method_words(row),
+            "method": method_label(row),
             "parameters": millions(row.total_parameters),
             f"learned ({unit})": _in_unit(row.learned, number),
             f"kept ({unit})": _in_unit(row.kept, number),
-            "ahead": _ahead_words(row, number),
+            "ahead": _ahead_text(row, number),
         }
         for row in _in_order(answer)
     ]
@@ -96,7 +97,7 @@ def _in_unit(numbers: ByMetric, number: Metric) -> float | None:
     return in_percent(numbers[number]) if number == "accuracy" else numbers[number]
 
 
-def _ahead_words(row: RetentionRow, number: Metric) -> str:
+def _ahead_text(row: RetentionRow, number: Metric) -> str:
     return {None: "", True: "yes", False: "no"}[row.is_ahead[number]]
 
 
@@ -106,7 +107,7 @@ def _in_order(answer: Retention) -> list[RetentionRow]:
     return sorted(answer.rows, key=lambda row: (row.kept[number] is None, sign * (row.kept[number] or 0.0)))
 
 
-def left_out_words(answer: Retention) -> str:
+def describe_left_out(answer: Retention) -> str:
     """The experts that are not compared; empty if all are."""
     if not answer.left_out:
         return ""
@@ -119,41 +120,41 @@ def _row(answer: Retention, row: RetentionRow) -> dict[str, Any]:
     several = len(answer.targets) > 1
     return {
         "expert": row.expert,
-        "method": method_words(row),
+        "method": method_label(row),
         "parameters": millions(row.total_parameters),
         **{f"accuracy on {titles[domain]} (%)": in_percent(row.accuracy[domain]) for domain in domains},
         **({"mean accuracy on targets (%)": in_percent(row.learned["accuracy"])} if several else {}),
         **{f"perplexity on {titles[domain]}": row.perplexity[domain] for domain in domains},
         **({"mean perplexity on targets": row.learned["perplexity"]} if several else {}),
-        "ahead": _ahead_words(row, number_of(answer)),
+        "ahead": _ahead_text(row, number_of(answer)),
     }
 
 
-def method_words(row: RetentionRow) -> str:
+def method_label(row: RetentionRow) -> str:
     """`mode, 2 parts`; `the seed (dense)`."""
     if row.is_seed:
         return f"the seed ({row.method})"
     return f"{row.method}, {pluralize(row.num_parts, 'part')}" if row.num_parts > 1 else str(row.method)
 
 
-def retention_words(answer: Retention, number: Metric) -> str:
+def describe_retention(answer: Retention, number: Metric) -> str:
     """The best experts by learning, by retention and in both, and where the other metric disagrees.
 
     Empty if nothing can be compared.
     """
     (other,) = set(_METRICS) - {number}
-    rows = placed(answer, number)
+    rows = placed_experts(answer, number)
     if not rows:
         return ""
     leaders = _leaders(rows, number)
     learned, kept = ({one.row.expert: one for one in rows}[name] for name in leaders[:2])
     words = (
         f"By {number}. "
-        f"Learned most: {learned.row.expert} ({in_words(learned.learned, number)} on {_targets(answer.targets)}). "
-        f"Kept most: {kept.row.expert} ({in_words(kept.kept, number)} on {answer.retain}). "
+        f"Learned most: {learned.row.expert} ({metric_text(learned.learned, number)} on {_targets(answer.targets)}). "
+        f"Kept most: {kept.row.expert} ({metric_text(kept.kept, number)} on {answer.retain}). "
         f"Ahead of {pluralize(len(rows), 'expert')}: {listed(leaders[2])}."
     )
-    others = _leaders(also, other) if (also := placed(answer, other)) else leaders
+    others = _leaders(also, other) if (also := placed_experts(answer, other)) else leaders
     if others == leaders:
         return words
     return (
@@ -163,7 +164,6 @@ def retention_words(answer: Retention, number: Metric) -> str:
 
 
 def _leaders(rows: Sequence[Placed], number: Metric) -> tuple[str, str, list[str]]:
-    """The experts that learned most, kept most and are ahead by this metric."""
     best = max if number == "accuracy" else min
     learned = best(rows, key=lambda one: one.learned)
     kept = best(rows, key=lambda one: one.kept)
@@ -174,17 +174,41 @@ def _targets(targets: Sequence[str]) -> str:
     return targets[0] if len(targets) == 1 else f"average over {listed(list(targets))}"
 
 
-def in_words(value: float, number: Metric) -> str:
+def metric_text(value: float, number: Metric) -> str:
     """`41.2 %`, or `perplexity 12.30`."""
     return percent(100 * value) if number == "accuracy" else f"perplexity {perplexity(value)}"
 
 
-def missing_words(answer: Retention) -> Iterator[tuple[str, str]]:
+def describe_gaps(answer: Retention) -> Iterator[tuple[str, str]]:
     """What is missing, in a sentence each, and the command that makes it."""
     for gap in answer.missing:
         yield f"{listed(gap.experts)} on {listed(gap.domains)}: {gap.why}.", gap.command
 
 
-def text_words(answer: Retention) -> str:
+def describe_measured_text(answer: Retention) -> str:
     """The text that the numbers were measured on."""
-    return measure_words(answer.measures)
+    return describe_measures(answer.measures)
+
+
+def forgetting_rows(answer: Forgetting) -> list[dict[str, Any]]:
+    """Each domain before and after, targets first."""
+    return [
+        {
+            "domain": row.domain,
+            "role": "target" if row.is_target else row.role,
+            "tokens": row.num_tokens,
+            "before": row.before,
+            "after": row.after,
+            "change (%)": row.change_percent,
+        }
+        for row in sorted(answer.domains, key=lambda row: not row.is_target)
+    ]
+
+
+def describe_forgetting(answer: Forgetting) -> Iterator[str]:
+    """The mean change of the target and of every role that has a domain."""
+    for name, mean in answer.averages.items():
+        if mean.num_domains:
+            others = pluralize(mean.num_domains, f"{name} domain")
+            what = "On the target" if name == "target" else f"On average over {others}"
+            yield f"{what}: {change(mean.change_percent)}."

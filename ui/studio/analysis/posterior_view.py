@@ -1,4 +1,4 @@
-"""Posteriors of all scored domains, from the API server."""
+"""Posteriors of all scored domains and of a text, from the API server."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ import streamlit as st
 
 from engine.config import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
+from ui.client import Client
 from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.chart import Chart
 from ui.present.charts.colours import read_looks
-from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
-from ui.present.text.formatting import plain
-from ui.present.text.posteriors import posterior_title, short_words
-from ui.studio.analysis.posterior_passages import choose_domain, show_passages
+from ui.present.charts.posteriors import (
+    Weights,
+    average_weights,
+    lead_title,
+    posterior_heatmap,
+    posterior_lines,
+    posterior_paths,
+)
+from ui.present.charts.token_view import weight_data
+from ui.present.text.formatting import plain, pluralize
+from ui.present.text.posteriors import describe_short_domains, posterior_title
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.evidence import choose_evidence
-from ui.widgets.address import choose_number, choose_one
-from ui.widgets.background import ask_scores
+from ui.studio.mixtures.gate_form import choose_evidence
+from ui.widgets.address import choose_number, choose_one, choose_split
+from ui.widgets.background import ask_scores, fetch_in_background
+from ui.widgets.elements.components import show_tokens
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import clicked, show_chart
-from ui.widgets.split_choice import choose_split
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.analysis.sample_texts import passages
+from workbench.answers.posteriors import PosteriorAnswer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
+from workbench.store.storage import get_storage
 
 _TITLES = {True: "Training domains", False: "Novel domains"}  # of the experts that take part
 _KEYS = {True: "training", False: "novel"}
@@ -39,13 +52,19 @@ def show_domains(saved: MixtureRequest) -> None:
     )
     if answer is None:
         return
-    answer = _in_order_of_experts(answer)
+    # Rows as the columns' own domains, so that a text that is taken for its own expert's is on the diagonal.
+    by_domain = {row.domain: row for row in answer.domains}
+    ordered = [by_domain[name] for name in in_order_of_homes([*by_domain], answer.homes)]
+    answer = answer.model_copy(update={"domains": ordered})
     if not answer.domains:
-        why = short_words(answer) or f"The {answer.split} text is not scored under every expert that takes part."
+        why = (
+            describe_short_domains(answer)
+            or f"The {answer.split} text is not scored under every expert that takes part."
+        )
         empty_until_scored(why, _how_to_score(mixture, answer.split), mixture, answer.split)
         return
     st.markdown(f"**{plain(posterior_title(answer))}**")
-    if short := short_words(answer):
+    if short := describe_short_domains(answer):
         st.caption(plain(short))
     looks = read_looks()
     groups = {is_trained: [row for row in answer.domains if row.is_trained == is_trained] for is_trained in _TITLES}
@@ -62,7 +81,6 @@ def show_domains(saved: MixtureRequest) -> None:
 
 
 def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) -> None:
-    """The heatmap. A click on a cell takes up its domain."""
     key = f"posterior_map_{name}"
 
     def choose() -> None:
@@ -71,12 +89,6 @@ def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) ->
 
     show_chart(picture, key, choose)
     st.caption("Click a cell to read a passage of its domain below.")
-
-
-def _in_order_of_experts(answer: PosteriorMap) -> PosteriorMap:
-    """Rows as the columns' own domains, so that a text that is taken for its own expert's is on the diagonal."""
-    rows = {row.domain: row for row in answer.domains}
-    return answer.model_copy(update={"domains": [rows[name] for name in in_order_of_homes([*rows], answer.homes)]})
 
 
 def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:
@@ -111,3 +123,76 @@ def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:
 
 def _how_to_score(mixture: str, split: HeldOutSplit) -> str:
     return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture, split)}`."
+
+
+def show_weighted_text(tokens: Sequence[str], weights: Weights, experts: Sequence[str], key: str) -> None:
+    """Parts 2 to 4 of the story of a text: strip, words and token; then the same as lines and as means."""
+    looks = read_looks()
+    data = weight_data(
+        tokens,
+        weights,
+        experts,
+        [looks.expert(name) for name in experts],
+        parts=("strip", "legend", "text", "detail"),
+        titles={
+            "strip": f"2 · {lead_title(weights, experts)}",
+            "text": "3 · Words coloured by their leading expert",
+            "detail": "4 · The token under the pointer",
+        },
+        captions={
+            "strip": "Posterior of each expert at each token, from left to right; heights add up to 1.",
+            "text": f"{pluralize(len(tokens), 'token')}. Marks name the expert from there on; a stronger colour is "
+            "more weight. Point at a word, or use the arrow keys.",
+        },
+    )
+    show_tokens(data, f"{key}.tokens")
+    with st.expander("Lines, means and numbers", icon=":material/show_chart:"):
+        show_chart(posterior_lines(tokens, weights, experts, looks), key)
+        show_chart(average_weights(weights, experts, looks), f"{key}_mean")
+
+
+DOMAIN, PASSAGE = "posteriors.domain", "posteriors.passage"
+
+
+def choose_domain(domain: str) -> None:
+    """Takes up another domain, with its first passage."""
+    st.session_state[DOMAIN] = domain
+    _go_to_first_passage()
+
+
+def _go_to_first_passage() -> None:
+    st.session_state[PASSAGE] = 1
+
+
+def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
+    """A passage of one domain and the weights of the experts at each of its words. Both stand in the address."""
+    domains = [row.domain for row in answer.domains]
+    title = st.empty()
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    domain = choose_one(left.selectbox, "Domain of the text", domains, key=DOMAIN, on_change=_go_to_first_passage)
+    title.markdown(f"##### A passage of {plain(domain)}")
+    with reading() as session:
+        texts = passages(session, get_storage(), saved.model, domain, answer.split)
+    if not texts:
+        st.info(plain(f"The {answer.split} text of {domain} has no document."))
+        return
+    numbers = list(range(1, len(texts) + 1))
+    place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
+    read = read_text("posterior_passage", saved, texts[place - 1], "Reading the passage", as_saved=True)
+    if read and read.tokens:
+        st.caption("The beginning of a held-out document, read with the mixture's own gate.")
+        show_weighted_text(read.tokens, read.weights, read.experts, "posterior_passage")
+
+
+def read_text(
+    key: str, request: MixtureRequest, text: str, doing: str, *, as_saved: bool = False
+) -> PosteriorAnswer | None:
+    """A text read by a mixture; the server knows one that is `as_saved`, which then tells only when to read again."""
+    changes = {} if as_saved else request.changes()
+
+    def fetch() -> PosteriorAnswer:
+        with Client(get_settings()) as client:
+            return client.posterior(model=request.model, text=text, **changes)
+
+    answer: PosteriorAnswer | None = fetch_in_background(key, (request, text), fetch, doing)
+    return answer

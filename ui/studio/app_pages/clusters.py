@@ -6,23 +6,81 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from ui.present.pages import CLUSTERS
-from ui.present.text.clusters import clustering_row, made_words, stale_words
+from jobs.plans.clusterings import submit_find
+from ui.present.forms.form_choices import missing, offers_now
+from ui.present.pages import CLUSTERS, CORPORA, TRAIN
+from ui.present.text.clusters import clustering_row, describe_clustering, describe_stale_experts
 from ui.present.text.formatting import ago, plain
-from ui.studio.clusters.cluster_edit import show_edits
-from ui.studio.clusters.cluster_grid_view import show_grid
 from ui.studio.clusters.cluster_map_view import show_map
 from ui.studio.clusters.cluster_training import show_training
-from ui.studio.clusters.cluster_view import show_changes, show_clusters, show_overlap
-from ui.studio.forms.clustering_form import show_finding
-from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.shared.examples import show_example_clusters
+from ui.studio.clusters.cluster_view import show_changes, show_clusters, show_edits, show_grid, show_overlap
+from ui.studio.job_views.job_view import show_form_and_job
+from ui.studio.job_views.pending_jobs import empty_until, show_plan
+from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
+from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import ClusteringCard
+from workbench.kinds.clusters import FindClusters
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.database import reading
+
+_KIND = "find-clusters"
+_SELDOM = (
+    "max_iterations",
+    "max_tokens",
+    "numbers",
+    "scaling",
+    "dimension",
+    "max_words",
+    "sample_size",
+    "map_size",
+    "shard_size",
+    "seed",
+)
+_METHODS = {
+    "balanced": "Balanced: all of one size (the paper)",
+    "unbalanced": "Unbalanced: plain k-means",
+    "random": "At random: the paper's control",
+}
+_EMBEDDERS = {"tfidf": "Its words (the paper)", "hidden_states": "How a seed model reads it"}
+
+
+def show_finding() -> None:
+    """The form, and its jobs live beneath it."""
+    offers = offers_now()
+    if missing(offers, "domains"):
+        empty_until("import-corpus", "There is no text yet.", "Import some text first.", CORPORA.script, "Go to it")
+        return
+    left, right = st.columns(2)
+    method = left.selectbox(
+        "How they are found", list(_METHODS), format_func=_METHODS.__getitem__, key=f"{_KIND}.method"
+    )
+    embedder = right.selectbox(
+        "A document is known by", list(_EMBEDDERS), format_func=_EMBEDDERS.__getitem__, key=f"{_KIND}.embedder"
+    )
+    if embedder == "hidden_states" and missing(offers, "seed_model"):
+        empty("There is no seed model yet.", "Make one, or take words.", TRAIN.script, "Make a seed model")
+        return
+    implied = {"seed_model", "max_tokens"} if embedder == "tfidf" else set()
+    implied |= {"max_iterations"} if method == "random" else set()
+    show_form_and_job(
+        _KIND,
+        offers,
+        "Find clusters",
+        skip=("method", "embedder", *implied),
+        given={("method",): method, ("embedder",): embedder},
+        tucked=_SELDOM,
+        send=_send,
+    )
+    show_plan(_KIND)
+
+
+def _send(spec: FindClusters) -> str:
+    ids = st.session_state[f"{_KIND}.jobs"] = submit_find(spec)
+    return ids[-1]
+
 
 PARTS = LOOK, FIND = "Look at clusters", "Find clusters"
 
@@ -39,7 +97,7 @@ def show() -> None:
         )
         empty_until("find-clusters", why, step)
         show_finding()
-        show_example_clusters()
+        show_example(CLUSTERS)
         return
     part = choose_one(
         right.segmented_control,
@@ -63,8 +121,8 @@ def _show_list(cards: list[ClusteringCard]) -> None:
     view = choose_one(
         right.segmented_control, "View", list(_VIEWS), default=_MAP, key="clusters.view", required=True, wrap=True
     )
-    st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))
-    if stale := stale_words(card):
+    st.caption(plain(f"{describe_clustering(card)} Found {ago(card.created_at)}."))
+    if stale := describe_stale_experts(card):
         st.warning(plain(f"{stale} “{_TRAIN}” offers to retrain only those."), icon=":material/update:")
     _VIEWS[view](card)
     if len(cards) > 1:

@@ -3,24 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
 
 from ui.present.next_steps import STEP_AFTER
-from ui.present.pages import EXPERTS, TRAIN
+from ui.present.pages import EXPERTS, Page
+from ui.present.text.formatting import plain
 from ui.studio.experts.comparison import show_comparison
-from ui.studio.experts.enable_experts import show_bulk_switches
-from ui.studio.experts.expert_card import show_expert
-from ui.studio.experts.import_experts import show_import
+from ui.studio.experts.expert_card import show_bulk_switches, show_expert
 from ui.studio.experts.registry_view import CARDS, CHOSEN, LINEAGE, OPEN, TABLE, read_registry, show_registry
-from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.shared.examples import show_example_experts
-from ui.studio.shared.saved_views import show_views
-from ui.widgets.address import choose_one, choose_some, write_text
+from ui.studio.job_views.job_view import show_form_and_job
+from ui.studio.job_views.pending_jobs import empty_until_trained
+from ui.studio.shared.examples import show_example
+from ui.widgets.address import choose_one, choose_some, choose_split, reopen, write_text
+from ui.widgets.changes import apply, cannot_change
+from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head, show_next_step
-from ui.widgets.split_choice import choose_split
-from workbench.registry import experts
+from workbench.answers.cards import ViewCard
+from workbench.registry import corpora, experts, seeds, views
 from workbench.registry.database import reading
+
+
+def show_views(page: Page) -> None:
+    """A popover that saves what is chosen now, and opens and deletes what was saved. Call it when all is drawn."""
+    with reading() as session:
+        saved = views.list_views(session, f"/{page.address}")
+    with st.popover(f"Views ({len(saved)})" if saved else "Views", icon=":material/bookmark:"):
+        for view in saved:
+            _show_view(view)
+        if not saved:
+            st.caption("A view is a name for the filters, the order and the experts that are chosen now.")
+        _show_form(page)
+
+
+def _show_view(view: ViewCard) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        query = parse_qs(view.address.partition("?")[2])
+        st.button(plain(view.name), key=f"view.open.{view.name}", on_click=reopen, args=(query,))
+        if st.button(
+            "Delete",
+            key=f"view.delete.{view.name}",
+            type="tertiary",
+            help=plain(f"Delete {view.name}"),
+            disabled=cannot_change(),
+        ):
+            apply(lambda session: views.delete_view(session, view.name), f"The view {view.name} is deleted.")
+
+
+def _show_form(page: Page) -> None:
+    with st.form("view.new", clear_on_submit=True, border=False):
+        name = st.text_input("Name of the view")
+        if st.form_submit_button("Save this view", disabled=cannot_change()):
+            apply(
+                lambda session: views.save_view(session, name, address_now(page)),
+                lambda card: f"The view {card.name} is saved.",
+            )
+
+
+def address_now(page: Page) -> str:
+    """The address of the page with all that is chosen on it, as a browser writes it."""
+    query = urlencode({key: st.query_params.get_all(key) for key in st.query_params}, doseq=True)
+    return f"/{page.address}" + (f"?{query}" if query else "")
+
+
+_ADAPTER, _PACKED = "Adapter or model", "Packed file"
+
+
+def show_import() -> None:
+    """A popover with both forms."""
+    with st.popover("Import", icon=":material/upload:"), explained():
+        what = st.segmented_control(
+            "What do you have?", [_ADAPTER, _PACKED], default=_ADAPTER, key="import_expert.what", required=True
+        )
+        if what == _PACKED:
+            st.caption("A file of `workbench expert pack`, made by this or another workbench.")
+            show_form_and_job("unpack-expert", {}, "Unpack it")
+        else:
+            _show_adapter()
+
+
+def _show_adapter() -> None:
+    with reading() as session:
+        names = [seed.name for seed in seeds.list_seeds(session)]
+        domains = [domain.name for domain in corpora.list_domains(session)]
+    if names:
+        st.caption("An adapter of PEFT, or a fine-tuned model, trained elsewhere from a seed model of this workbench.")
+        show_form_and_job("import-expert", {"seed_model": names, "domains": domains}, "Import it")
+    else:
+        st.caption(
+            "An import needs the seed model that the expert was trained from. Make one first, on the page Train."
+        )
 
 
 def show() -> None:
@@ -32,10 +105,8 @@ def show() -> None:
         views = st.container(width="content")
         show_import()
     if not names:
-        empty_until(
-            "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
-        )
-        show_example_experts()
+        empty_until_trained("There is no expert yet.", "Train a DEMix model: one for each domain.")
+        show_example(EXPERTS)
         return
     show_next_step(right, STEP_AFTER[EXPERTS])
     _show_experts(sorted(names))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.jobs.failure_text import cause_of
-from ui.present.jobs.gpu_table import gpu_row
-from ui.present.jobs.job_status import eta_range, percent_of, style_of
-from ui.present.jobs.pending_jobs import by_turn
+from ui.present.jobs.job_status import by_turn, eta_range, gpu_row, percent_of, style_of
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA, JOBS
 from ui.present.text.formatting import clock, newest_of, plain
@@ -18,8 +16,7 @@ from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.actor import Role, may
 from workbench.access.audit import list_entries
-from workbench.answers.cards import JobCard
-from workbench.answers.team import AuditCard
+from workbench.answers.cards import AuditCard, JobCard
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
 from workbench.registry.database import reading
@@ -154,7 +151,6 @@ def _with_addressed(jobs: list[JobCard]) -> list[JobCard]:
 
 
 def _show_unknown() -> None:
-    """Explains an address that names a job that is not there."""
     with reading() as session:
         if (address := st.query_params.get("job")) and not rows.get_jobs(session, [address]):
             show_problem(f"There is no job with the id “{plain(address)}”.", "Choose one of the jobs below.")

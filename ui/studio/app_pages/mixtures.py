@@ -8,27 +8,23 @@ import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
-from ui.present.pages import MIXTURES, TRAIN
-from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words
-from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.mixtures.calibration_view import show_calibration
-from ui.studio.mixtures.effect_view import show_effect
-from ui.studio.mixtures.inference_modes_view import show_modes
+from ui.present.pages import MIXTURES
+from ui.present.text.calibration import SINGLE_EXPERT, describe_calibration
+from ui.studio.job_views.pending_jobs import empty_until_trained
+from ui.studio.mixtures.calibration_view import show_calibration, show_temperature
+from ui.studio.mixtures.effect_view import show_effect, show_modes
 from ui.studio.mixtures.mixture_controls import choose, saved_request
-from ui.studio.mixtures.mixture_edit import show_deletion, show_new_mixture
-from ui.studio.mixtures.mixture_head import offer_saving, show_elsewhere
+from ui.studio.mixtures.mixture_edit import offer_saving, show_deletion, show_elsewhere, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
-from ui.studio.mixtures.temperature_view import show_temperature
-from ui.studio.shared.examples import show_example_mixture
-from ui.widgets.address import choose_one
+from ui.studio.shared.examples import show_example
+from ui.widgets.address import choose_one, choose_split
 from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
-from ui.widgets.split_choice import choose_split
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.errors import NotFoundError
 from workbench.registry import mixtures
 from workbench.registry.database import reading
+from workbench.specs.requests import MixtureRequest
 
 _NOBODY = "none"
 _PRIORS = "mixture.priors"
@@ -42,14 +38,8 @@ def show() -> None:
         _show_mixtures(cards)
     else:
         show_head(MIXTURES)
-        empty_until(
-            "train-joint",
-            "There is no mixture yet.",
-            "A DEMix model makes one of all its experts.",
-            TRAIN.script,
-            "Train",
-        )
-        show_example_mixture()
+        empty_until_trained("There is no mixture yet.", "A DEMix model makes one of all its experts.")
+        show_example(MIXTURES)
     show_new_mixture()
 
 
@@ -61,7 +51,7 @@ def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
     if len(saved.active or ()) == 1:
         st.caption(SINGLE_EXPERT)
     else:
-        title = "Next: calibrate the evidence" if calibration_words(mixture) else "Calibrate the evidence"
+        title = "Next: calibrate the evidence" if describe_calibration(mixture) else "Calibrate the evidence"
         with st.container(border=True, key="calibration"):
             st.subheader(title, anchor=False)
             show_calibration(mixture, saved)

@@ -8,8 +8,8 @@ import streamlit as st
 
 from ui.addresses import STUDIO_HOST, playground_beside
 from ui.playground.address import NAMES
-from ui.present.pages import PLAYGROUND, TRAIN
-from ui.studio.job_views.pending_jobs import empty_until
+from ui.present.pages import PLAYGROUND
+from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.shared.health import api_signs
 from ui.widgets.address import opened_with
 from ui.widgets.elements.components import follow_frame
@@ -31,10 +31,10 @@ def show() -> None:
         empty(api.sentence, api.next_step)
         st.button("Retry", icon=":material/refresh:")
         return
-    if not _is_anybody_there():
-        empty_until(
-            "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
-        )
+    with reading() as session:
+        has_experts = bool(experts.list_states(session))
+    if not has_experts:
+        empty_until_trained("There is no model to generate with yet.", "Train a DEMix model.")
         return
     address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST) + _requested()
     right.link_button("Open in a new window", address, icon=":material/open_in_new:")
@@ -49,11 +49,6 @@ def _requested() -> str:
     opened = opened_with()
     given = [(name, value) for name in NAMES for value in opened.get(name, ())]
     return f"?{urlencode(given)}" if given else ""
-
-
-def _is_anybody_there() -> bool:
-    with reading() as session:
-        return bool(experts.list_experts(session))
 
 
 if __name__ == "__main__":

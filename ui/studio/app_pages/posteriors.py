@@ -10,29 +10,23 @@ from urllib.parse import quote
 import streamlit as st
 
 from ui.addresses import LONGEST_QUERY
-from ui.client import Client
-from ui.present.forms.gate_questions import setting_questions
-from ui.present.pages import POSTERIORS, TRAIN
+from ui.present.pages import POSTERIORS
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.analysis.posterior_view import show_domains
-from ui.studio.analysis.posterior_words import show_words
-from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.mixtures.gate_form import note_gate, recall_gate
+from ui.studio.analysis.posterior_view import read_text, show_domains, show_weighted_text
+from ui.studio.job_views.pending_jobs import empty_until_trained
+from ui.studio.mixtures.gate_form import draw_evidence, note_gate, recall_gate, setting_questions
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
-from ui.studio.shared.evidence import draw_evidence
-from ui.studio.shared.examples import show_example_posterior
+from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, fresh, note, show_fault
-from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
 from workbench.analysis.sample_texts import example
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry import mixtures
 from workbench.registry.database import reading
-from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 _VIEWS = ("One text", "All domains")
@@ -55,14 +49,8 @@ def show() -> None:
     with reading() as session:
         cards = {card.name: card for card in mixtures.most_useful_first(session)}
     if not cards:
-        empty_until(
-            "train-joint",
-            "There is no mixture yet.",
-            "A DEMix model makes one of all its experts.",
-            TRAIN.script,
-            "Train",
-        )
-        show_example_posterior()
+        empty_until_trained("There is no mixture yet.", "A DEMix model makes one of all its experts.")
+        show_example(POSTERIORS)
         return
     columns = st.columns([3, 2, 4], vertical_alignment="bottom")
     name = choose_one(columns[0].selectbox, "Mixture", list(cards), key="posterior.mixture")
@@ -83,11 +71,14 @@ def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
         sent = _draw_form(mixture)
     if sent is None:
         with right:
-            show_example_posterior()
+            show_example(POSTERIORS)
     else:
         of = cards.get(sent.request.model)  # which may be gone by now
         with right:
-            _show_answer(sent, {one.expert: one.parts for one in of.members if one.parts} if of else {})
+            parts = {one.expert: one.parts for one in of.members if one.parts} if of else {}
+            doing = "Reading the text (the first time also loads the experts)"
+            if answer := read_text("posterior", sent.request, sent.text, doing):
+                _draw(answer, parts)
 
 
 def _draw_form(mixture: MixtureCard) -> TextRequest | None:
@@ -150,7 +141,6 @@ def _draw_field(linked: list[str] | None) -> str:
 
 
 def _note_text(text: str) -> None:
-    """Puts the text that was read into the address, if it fits."""
     fits = len(quote(text)) <= LONGEST_QUERY
     note(_TEXT, [text] if fits else [])
     if not fits:
@@ -160,17 +150,7 @@ def _note_text(text: str) -> None:
 def _take_example(model: str) -> None:
     """Puts held-out text of two domains into the field: where one ends, the lead should change."""
     with explained(), reading() as session:
-        st.session_state[_TEXT] = example(session, get_storage(get_settings()), model)
-
-
-def _show_answer(sent: TextRequest, parts: Mapping[str, list[str]]) -> None:
-    def fetch() -> PosteriorAnswer:
-        with Client(get_settings()) as client:
-            return client.posterior(model=sent.request.model, text=sent.text, **sent.request.changes())
-
-    answer = fetch_in_background("posterior", sent, fetch, "Reading the text (the first time also loads the experts)")
-    if answer:
-        _draw(answer, parts)
+        st.session_state[_TEXT] = example(session, get_storage(), model)
 
 
 def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
@@ -183,7 +163,7 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
             plain(f"{pluralize(len(tokens), 'token')}, all of {experts[0]}: it is the only expert, so its weight is 1.")
         )
     else:
-        show_words(tokens, weights, experts, "posterior")
+        show_weighted_text(tokens, weights, experts, "posterior")
     show_inside(answer, parts)
 
 

@@ -13,17 +13,16 @@ from ui.pages.catalog import page_at
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import EXPERTS, REPORTS
 from ui.present.text.formatting import clock, plain, pluralize
-from ui.reports.catalog import report_sentence, report_type, report_types
-from ui.reports.report_type import Part
-from ui.studio.shared.examples import show_example_certificate
+from ui.reports.report_type import Part, report_sentence, report_type, report_types
+from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_some
+from ui.widgets.changes import offer_deletion
 from ui.widgets.data_table import show_table
-from ui.widgets.notices import empty, explained, keep
+from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head, show_next_step
-from ui.widgets.rights import cannot_change
 from workbench.answers.cards import ReportCard
 from workbench.registry import reports
-from workbench.registry.database import reading, transaction
+from workbench.registry.database import reading
 
 
 def show() -> None:
@@ -34,7 +33,7 @@ def show() -> None:
     if not cards:
         why = "No report has been written yet."
         empty(why, "Certify an addition or a removal on the card of an expert.", EXPERTS.script, EXPERTS.title)
-        show_example_certificate()
+        show_example(REPORTS)
         return
     show_next_step(right, STEP_AFTER[REPORTS])
     there_are = sorted({card.kind for card in cards})
@@ -84,18 +83,12 @@ def _show_report(card: ReportCard) -> None:
         state = link.state(card.findings)
         page = page_at(link.address)
         st.page_link(page.script, label=link.label, icon=page.icon, query_params=state)
-    with st.popover("Delete …", icon=":material/delete:"):
-        st.markdown("Deletes the report with its pages. The models in it are kept.")
-        if st.button("Delete for good", key=f"delete_{card.id}", type="primary", disabled=cannot_change()):
-            with explained():
-                _delete(card)
-
-
-def _delete(card: ReportCard) -> None:
-    with transaction() as session:
-        reports.delete_report(session, card.id)
-    keep(f"The report “{card.title}” is deleted.")
-    st.rerun()
+    offer_deletion(
+        "Deletes the report with its pages. The models in it are kept.",
+        f"delete_{card.id}",
+        lambda session: reports.delete_report(session, card.id),
+        f"The report “{card.title}” is deleted.",
+    )
 
 
 def _show_part(part: Part, key: str, title: str) -> None:

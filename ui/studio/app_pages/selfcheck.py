@@ -13,11 +13,11 @@ from ui.present.pages import SELFCHECK
 from ui.present.text.formatting import ago, clock, plain
 from ui.present.text.verdicts import number, place, result, since_then
 from ui.studio.job_views.job_view import show_job
-from ui.studio.shared.examples import show_example_laws
-from ui.widgets.data_table import as_csv
+from ui.studio.shared.examples import show_example
+from ui.widgets.changes import cannot_change
+from ui.widgets.data_table import offer_csv
 from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head
-from ui.widgets.rights import cannot_change
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
 from workbench.kinds.analysis import SelfCheck, summary
@@ -44,7 +44,7 @@ def show() -> None:
     if done:
         _show_laws(done.result)
     if not jobs:
-        show_example_laws()
+        show_example(SELFCHECK)
     st.caption("The same in a terminal: `workbench selfcheck`. It ends with code 1 when a law does not hold.")
 
 
@@ -80,7 +80,6 @@ _NEXT_STEP = "Do not trust numbers made here until it holds: try other versions 
 
 
 def _row(law: dict[str, Any]) -> dict[str, str]:
-    """One law, as Markdown."""
     values = {
         "law": law["law"],
         "sentence": law["sentence"],
@@ -100,16 +99,7 @@ def _show_reading(findings: dict[str, Any]) -> None:
         "The column “if broken” is the same measure where the law is broken on purpose: a check that does not see "
         "that counts as failed."
     )
-    st.download_button(
-        "Download as CSV",
-        as_csv(findings["laws"]),
-        file_name="selfcheck.csv",
-        mime="text/csv",
-        key="selfcheck_download",
-        on_click="ignore",
-        icon=":material/download:",
-        type="tertiary",
-    )
+    offer_csv(findings["laws"], "selfcheck", "selfcheck_download")
 
 
 if __name__ == "__main__":

@@ -9,31 +9,75 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.text.split_names import HeldOutSplit
+from jobs.queue.submit import submit
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.heatmap import Scores, specialization
-from ui.present.comparability import RULE
-from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION, TRAIN
-from ui.present.text.formatting import listed, plain
-from ui.present.text.measures import table_measure_words
-from ui.studio.analysis.affinity_view import show_affinity
-from ui.studio.analysis.retention_view import COMPARED, show_retention
-from ui.studio.analysis.token_comparison_view import Cell, choose_cell, show_cell, show_passages
-from ui.studio.experts.removal import show_removal
-from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
-from ui.studio.mixtures.inference_modes_view import show_oracle_gap
+from ui.present.charts.scatters import affinity_scatter
+from ui.present.jobs.job_status import coming
+from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION
+from ui.present.text.formatting import ago, listed, plain, spoken
+from ui.present.text.measures import RULE, describe_table_measures
+from ui.present.text.specialization import HOW_TO_MEASURE, describe_affinity
+from ui.studio.analysis.specialization_views import (
+    COMPARED,
+    Cell,
+    choose_cell,
+    show_cell,
+    show_passages,
+    show_retention,
+)
+from ui.studio.experts.certificates import show_removal
+from ui.studio.job_views.job_view import show_last
+from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained, unfinished_jobs
+from ui.studio.mixtures.effect_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
-from ui.studio.shared.examples import show_example_specialization
-from ui.widgets.address import choose_one, write_text
+from ui.studio.shared.examples import show_example
+from ui.widgets.address import choose_one, choose_split, write_text
+from ui.widgets.changes import cannot_change
 from ui.widgets.data_table import show_table
+from ui.widgets.notices import empty, explained
 from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
-from ui.widgets.split_choice import choose_split
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import scored_domains
 from workbench.answers.cards import ExpertCard
 from workbench.formatting.shell_command import evaluate_command
+from workbench.kinds.analysis import MeasureOverlap
+from workbench.questions.affinity import Affinity, AffinityRequest
+from workbench.questions.question import ask
 from workbench.registry import experts, mixtures
 from workbench.registry.database import reading
+
+KIND = "measure-overlap"
+
+
+def show_affinity(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
+    """The scatter plot, what its correlation says, and how to measure the overlap (again)."""
+    answer = ask(AffinityRequest(mixture=mixture, split=split).answer)
+    picture = affinity_scatter(answer, read_looks())
+    if picture:
+        show_chart(picture, "affinity")
+    for sentence in describe_affinity(answer) if answer.report else []:
+        st.markdown(spoken(sentence))
+    _offer_measuring(answer)
+    show_last(KIND)
+
+
+def _offer_measuring(answer: Affinity) -> None:
+    if answer.measured_at is None:
+        empty(
+            "The overlap of the domains has not been measured yet.",
+            f"Measure it here, or in a terminal: `{HOW_TO_MEASURE}`. It reads at most 8 MiB of each domain.",
+        )
+    else:
+        st.caption(plain(f"The overlap was measured {ago(answer.measured_at)}."))
+    is_coming = coming(unfinished_jobs(), KIND) is not None
+    label = "Measure the overlap again" if answer.report else "Measure the overlap"
+    if st.button(label, icon=":material/join_inner:", key="overlap.submit", disabled=cannot_change() or is_coming):
+        with explained():
+            st.session_state[f"{KIND}.job"] = submit(MeasureOverlap())
+            st.rerun()
+
 
 ALL = "All experts"
 _AT_FIRST = 12  # experts that are compared until others are chosen
@@ -47,10 +91,8 @@ def show() -> None:
         names = [card.name for card in mixtures.most_useful_first(session)]
         cards = experts.list_experts(session)
     if not cards:
-        empty_until(
-            "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
-        )
-        show_example_specialization()
+        empty_until_trained("There is no expert yet.", "Train a DEMix model: one for each domain.")
+        show_example(SPECIALIZATION)
         return
     columns = st.columns([3, 2, 7], vertical_alignment="bottom")
     mixture, split = _draw_choices(columns[0], columns[1], names)
@@ -126,10 +168,6 @@ def _show_reading_guide(scores: Scores) -> None:
         st.caption(f"Accuracy, {where}, is the share of tokens that the expert found most probable.")
 
 
-def _show_overlap(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
-    show_affinity(mixture, split)
-
-
 def _show_gap(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
     if mixture is None:
         st.info("The oracle chooses among the experts of one mixture: choose a mixture above.")
@@ -175,7 +213,7 @@ def _show_retention(mixture: str | None, split: HeldOutSplit, _: Scores) -> None
 
 _VIEWS: dict[str, Callable[[str | None, HeldOutSplit, Scores], None]] = {
     "Specialization heatmap": _show_heatmap,
-    SHARED_TEXT: _show_overlap,
+    SHARED_TEXT: show_affinity,
     "Oracle gap": _show_gap,
     "Removal": _show_removal,
     LEARNED_AND_KEPT: _show_retention,
@@ -183,7 +221,6 @@ _VIEWS: dict[str, Callable[[str | None, HeldOutSplit, Scores], None]] = {
 
 
 def _show_scores(scores: Scores, looks: Looks, cell: Cell | None) -> None:
-    """The first part: the heatmap. A click takes up a cell."""
     shown = scores.at_home_somewhere()
 
     def choose() -> None:
@@ -196,7 +233,6 @@ def _show_scores(scores: Scores, looks: Looks, cell: Cell | None) -> None:
 
 
 def _show_table(scores: Scores) -> None:
-    """What there is to see without an in-domain expert."""
     st.info(
         "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
     )
@@ -207,7 +243,7 @@ def _show_table(scores: Scores) -> None:
 
 def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: Scores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
-    empty = scores.unscored()
+    empty = scores.unscored_experts()
     elsewhere = [name for name in empty if name in scores.elsewhere]
     if unscored := [name for name in empty if name not in scores.elsewhere]:
         st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
@@ -243,7 +279,7 @@ def _scores(mixture: str | None, split: HeldOutSplit, cards: list[ExpertCard]) -
     home_of = {card.name: card.domain for card in cards if card.domain}
     numbers = (table.perplexity, table.specialization)
     disabled = [card.name for card in cards if not card.enabled]
-    measured = table_measure_words(table)
+    measured = describe_table_measures(table)
     return Scores(table.experts, table.domains, *numbers, home_of, disabled, measured, table.accuracy, elsewhere)
 
 

@@ -10,23 +10,18 @@ from typing import Any
 
 import streamlit as st
 
-from engine.methods.registry import joint_methods
-from ui.kinds.catalog import train_forms
-from ui.kinds.screen import Need, TrainForm
-from ui.kinds.train_form_parts import SEED
-from ui.present.forms.clone import Clone
-from ui.present.forms.form_choices import offers_now
+from ui.kinds.catalog import command_of, train_forms
+from ui.kinds.form import SEED, Need, TrainForm
+from ui.present.forms.form_choices import offers_now, proposed_answers
 from ui.present.forms.questions import Offers
-from ui.present.forms.text_in_hand import proposed_answers
 from ui.present.pages import CLUSTERS, JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
-from ui.studio.forms.job_form import show_last
+from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.training.clone_view import fill_in, read_clone, show_origin, show_plain_form
-from ui.studio.training.have_view import show_have
-from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
+from ui.studio.training.clone_view import Clone, fill_in, read_clone, show_origin, show_plain_form
+from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_have, show_want
 from ui.widgets.address import fresh, go_to, note
-from ui.widgets.job_form import last_job
+from ui.widgets.job_form import last_job, show_job_form
 from ui.widgets.notices import keep, show_problem
 from ui.widgets.page_head import show_head
 from workbench.job_records.jobs import get_job
@@ -35,7 +30,6 @@ from workbench.registry.database import reading
 
 _KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget
 _CLONE = "train.clone"  # the job that the open form is filled in from
-_METHOD = "train-joint.method"  # the widget of that form
 _LINK = "train.what"  # the title of a form, which a link on another page leaves
 _TEXT_FIELDS = (("domain",), ("domains",))  # of a form
 _HAVE, _WANT, _CHECK = "What do you have?", "What do you want?", "Check and start"
@@ -50,7 +44,7 @@ def show() -> None:
     kind, domains = st.session_state.get(_KIND, ""), st.session_state.get(_TEXT, [])
     note("kind", [kind] if kind else [])
     note("domain", domains)
-    note("method", _method_of_address(kind))
+    note("method", _method_of_address(kind, forms))
     note("clone", [clone.job_id] if kind and (clone := _clone()) else [])
     if kind:
         _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", _go_back_to_have)
@@ -76,8 +70,9 @@ def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
         st.session_state[_TEXT] = [name for name in known if name in offers["domain"]]
     if (given := fresh("kind")) is not None:
         st.session_state[_KIND] = given[-1] if given and given[-1] in forms else ""
-    if (given := fresh("method")) and given[-1] in joint_methods():
-        st.session_state[_METHOD] = given[-1]
+    kind = st.session_state.get(_KIND, "")
+    if (given := fresh("method")) and given[-1] in _methods_of(kind, forms):
+        st.session_state[f"{kind}.method"] = given[-1]
     if known and (kind := st.session_state.get(_KIND)):
         _fill_in_text(kind, offers)
     if linked:
@@ -95,11 +90,16 @@ def _show_unknown(forms: Mapping[str, TrainForm]) -> None:
         show_problem(f"There is no training of the kind “{plain(kind)}”.", "Choose what you have, then what you want.")
 
 
-def _method_of_address(kind: str) -> list[str]:
-    """The method of the open form of joint training, unless it is the usual one."""
-    methods = list(joint_methods())
-    method = st.session_state.get(_METHOD, methods[0])
-    return [method] if kind == "train-joint" and method != methods[0] else []
+def _methods_of(kind: str, forms: Mapping[str, TrainForm]) -> list[str]:
+    """The methods that a form offers."""
+    return list(forms[kind].methods()) if kind in forms else []
+
+
+def _method_of_address(kind: str, forms: Mapping[str, TrainForm]) -> list[str]:
+    """The method of the open form, unless it is the usual one."""
+    methods = _methods_of(kind, forms)
+    method = st.session_state.get(f"{kind}.method")
+    return [method] if method in methods[1:] else []
 
 
 def _open_clone(job_id: str, offers: Offers) -> None:
@@ -121,8 +121,9 @@ def _title_of(kind: str, forms: Mapping[str, TrainForm], offers: Offers) -> str:
     """What the open form makes, in the words of step 2 where its method is one of the rows there."""
     if kind not in forms:
         return known_kinds()[kind].title
-    method = st.session_state.get(_METHOD, next(iter(joint_methods()))) if kind == "train-joint" else None
-    rows = (row for row in forms[kind].outcomes if method is None or row.answers(offers).get(("method",)) == method)
+    usual = next(iter(_methods_of(kind, forms)), None)
+    method = st.session_state.get(f"{kind}.method", usual)
+    rows = (row for row in forms[kind].outcomes if row.answers(offers).get(("method",), usual) == method)
     return next((row.title for row in rows), forms[kind].title)
 
 
@@ -179,10 +180,10 @@ def _go_back_to_want() -> None:
 
 def _show_have() -> None:
     chosen = show_have()
-    if isinstance(chosen, str):
-        _open(chosen, {("source",): "folder"} if chosen == "make-seed" else {})
-        if chosen == "make-seed":
-            st.session_state["seed.source"] = "folder"
+    if isinstance(chosen, tuple):
+        kind, widgets = chosen
+        _open(kind, {})
+        st.session_state.update(widgets)
         st.rerun()
     if chosen:
         st.session_state[_TEXT] = chosen
@@ -236,7 +237,8 @@ def _show_check(kind: str, offers: Offers, forms: Mapping[str, TrainForm]) -> No
     st.caption(plain(form.about))
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is None:
-        form.draw(offers)
+        options = {"offers": offers, "label": form.label, "tucked": form.tucked, **form.draw(offers)}
+        show_job_form(kind, **options, command=command_of(kind))
         _watch_new(kind, before)
     else:
         _show_need(need, offers, forms)

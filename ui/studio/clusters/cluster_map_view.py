@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -15,24 +15,22 @@ from ui.present.charts.colours import read_looks
 from ui.present.pages import EVALUATION, TRAIN
 from ui.present.text.clusters import SHOWN_TERMS
 from ui.present.text.formatting import listed, plain, pluralize
-from ui.studio.clusters.map_search import choose_match, show_search
-from ui.studio.clusters.map_selection import JOBS, offer_domain
-from ui.studio.forms.job_form import show_last
-from ui.studio.job_views.plan_view import show_plan
+from ui.studio.clusters.map_selection import JOBS, choose_match, offer_domain, show_search
+from ui.studio.job_views.job_view import show_last
+from ui.studio.job_views.pending_jobs import show_plan
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.background import fetch_in_background
+from ui.widgets.changes import cannot_change
 from ui.widgets.notices import empty, explained
-from ui.widgets.rights import cannot_change
-from ui.widgets.scroll_box import scroll_box
+from ui.widgets.on_demand import scroll_box
 from ui.widgets.show_chart import areas, clicked_point, show_chart
-from workbench.analysis.document_losses import DocumentLosses, document_losses, experts_with_scores
+from workbench.analysis.scores import DocumentLosses, document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.answers.posteriors import ClusteredDocument
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.clusters.cluster_documents import DocumentMatches, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading
-from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def _show(name: str) -> None:
     with explained():
         with reading() as session:
             card = get_clustering(session, name)
-            chart = map_points(session, get_storage(get_settings()), name)
+            chart = map_points(session, get_storage(), name)
         # The map stands first on a wide screen and last of the two on a narrow one, where columns lie below each other.
         chart_side, side = st.columns([5, 3], gap="medium")
         with side:
@@ -104,7 +102,7 @@ def _show(name: str) -> None:
             show_chart(picture, _KEY, _nothing, selection_modes=("points", "lasso", "box"), words="below")
             ticked = _show_table(card)
         with side:
-            _show_legend(shown_map)
+            scroll_box(legend(shown_map), "Legend of the map", _LEGEND)
             _show_selected(shown_map, choices.only, matches, ticked)
 
 
@@ -157,7 +155,7 @@ def _losses(card: ClusteringCard, choices: _Choices) -> NDArray[np.float32] | No
 
     def fetch() -> DocumentLosses:
         with reading() as session:
-            return document_losses(session, get_storage(get_settings()), card.name, expert)
+            return document_losses(session, get_storage(), card.name, expert)
 
     losses: DocumentLosses | None = fetch_in_background(
         "document_losses", (card.id, card.num_documents, expert), fetch, "Reading the stored scores"
@@ -183,11 +181,6 @@ def _choose_expert(card: ClusteringCard) -> str | None:
         empty(why, step, TRAIN.script, "Evaluate", {"train.what": EVALUATION})
         return None
     return choose_one(st.selectbox, "Loss of the expert", names, key="clusters.loss_of")
-
-
-def _show_legend(shown_map: ClusterMap) -> None:
-    """The names of the colours; many of them can be scrolled."""
-    scroll_box(legend(shown_map), "Legend of the map", _LEGEND)
 
 
 def _nothing() -> None:
@@ -228,7 +221,7 @@ def _show_document(card: ClusteringCard, number: int | None) -> None:
     if number is None:
         return
     with reading() as session:
-        document = get_document(session, get_storage(get_settings()), card.name, number)
+        document = get_document(session, get_storage(), card.name, number)
     cluster = card.clusters[document.cluster]
     with st.container(border=True):
         st.markdown(f"**{plain(cluster.name)}**, {pluralize(cluster.num_documents, 'document')}")
@@ -259,9 +252,6 @@ def _offer_pin(card: ClusteringCard, document: ClusteredDocument) -> None:
         st.caption("The assignment is pinned. Experts of both clusters become stale.")
         into = st.selectbox("Cluster", others, key="clusters.pin_into")
         if st.button("Move", key="clusters.pin", disabled=cannot_change()):
-            _submit("pin-documents", clustering=card.name, cluster=into, documents=[document.id])
-
-
-def _submit(kind: str, **fields: Any) -> None:
-    st.session_state[f"{kind}.job"] = submit(parse_spec({"kind": kind, **fields}))
-    st.rerun()
+            fields = {"clustering": card.name, "cluster": into, "documents": [document.id]}
+            st.session_state["pin-documents.job"] = submit(parse_spec({"kind": "pin-documents", **fields}))
+            st.rerun()

@@ -9,23 +9,21 @@ from typing import Any
 import streamlit as st
 
 from jobs.plans.clusterings import submit_training
-from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import missing, offers_now
-from ui.present.forms.job_forecast import not_measured_words
-from ui.present.forms.number_faults import number_faults
-from ui.present.forms.questions import Question, assemble, changed, questions_of
+from ui.present.forms.job_forecast import describe_missing_forecast
+from ui.present.forms.options import command_line
+from ui.present.forms.questions import Question, assemble, changed_answers, number_faults, questions_of
 from ui.present.pages import TRAIN
-from ui.present.text.clusters import stale_words
+from ui.present.text.clusters import describe_stale_experts
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.forms.job_form import show_form_and_job, show_last
-from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.job_views.plan_view import show_plan
+from ui.studio.job_views.job_view import show_form_and_job, show_last
+from ui.studio.job_views.pending_jobs import empty_until, show_plan
+from ui.widgets.changes import cannot_change
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import draw_questions, key_of, show_command
 from ui.widgets.job_form import UNNAMED
 from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
-from ui.widgets.rights import cannot_change
 from workbench.answers.cards import ClusteringCard, ExpertCard
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError
@@ -78,7 +76,7 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
     with left:
         answers = draw_questions(_FORM, shown) | {("clustering",): card.name}
     faults = number_faults(shown, answers)
-    options = changed(questions, answers) | {("clustering",): card.name}
+    options = changed_answers(questions, answers) | {("clustering",): card.name}
     spec_json = assemble(answers)
     parsed = _parse(spec_json)
     with right, st.container(border=True):
@@ -120,7 +118,7 @@ def _expect(spec_json: dict[str, Any], parsed: TrainClusters | BadSpecError, fau
         return None
     spec = parsed if spec_json.get("name") else _parse({**spec_json, "name": UNNAMED})
     if isinstance(spec, BadSpecError):
-        st.caption(plain(not_measured_words(spec)))
+        st.caption(plain(describe_missing_forecast(spec)))
         return None
     expected = measure(spec)
     if expected is not None:
@@ -137,7 +135,7 @@ def _offer_stale(card: ClusteringCard, questions: Sequence[Question]) -> None:
         mixtures = sorted({mixture for one in stale for mixture in one.mixtures})
         members = {name: _members(session, name) for name in mixtures}
     with st.container(border=True):
-        st.warning(plain(stale_words(card)), icon=":material/update:")
+        st.warning(plain(describe_stale_experts(card)), icon=":material/update:")
         for name in mixtures:
             st.button(
                 plain(f"Fill in what {name} was trained with"),

@@ -1,26 +1,35 @@
-"""Clusters in a list and one by one: words, typical documents, name and notes; their sizes and their domains."""
+"""Clusters in a list and one by one, their sizes, domains and settings, and edits: merge, split, name, delete."""
 
 from __future__ import annotations
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.charts.colours import read_looks
-from ui.present.text.clusters import changes_words, cluster_row
-from ui.present.text.formatting import listed, plain, pluralize
+from ui.present.charts.setting_grids import describe_temperature, grid_picture
+from ui.present.forms.questions import Offers
+from ui.present.text.clusters import cluster_row, describe_text_changes
+from ui.present.text.formatting import listed, moment, plain, pluralize
+from ui.present.text.measures import describe_missing_scores
 from ui.studio.clusters.cluster_map_view import show_text
-from ui.widgets.address import choose_one
-from ui.widgets.background import fetch_in_background, forget
+from ui.studio.job_views.job_view import show_form_and_job
+from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.mixtures.mixture_controls import saved_request
+from ui.widgets.address import choose_one, choose_split
+from ui.widgets.background import ask_scores, fetch_in_background, forget
+from ui.widgets.changes import apply, cannot_change, offer_deletion
 from ui.widgets.data_table import show_table
-from ui.widgets.notices import explained, keep
-from ui.widgets.rights import cannot_change
+from ui.widgets.fields import Answers
+from ui.widgets.notices import empty, explained
 from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.answers.posteriors import TextChanges
+from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
+from workbench.registry import mixtures
 from workbench.registry.clusters import cluster_documents
-from workbench.registry.clusters.clusterings import describe_cluster
-from workbench.registry.database import reading, transaction
-from workbench.settings import get_settings
+from workbench.registry.clusters.clusterings import delete_clustering, describe_cluster
+from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 
 
@@ -41,7 +50,7 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
         _show_name_form(cluster)
         st.markdown("The documents nearest to its centre")
         with explained(), reading() as session:
-            storage = get_storage(get_settings())
+            storage = get_storage()
             documents = [
                 cluster_documents.get_document(session, storage, card.name, id) for id in cluster.representatives
             ]
@@ -57,11 +66,10 @@ def _show_name_form(cluster: ClusterCard) -> None:
     if st.button(
         "Save", key="clusters.save", disabled=cannot_change() or (name, notes) == (cluster.name, cluster.notes)
     ):
-        with explained():
-            with transaction() as session:
-                describe_cluster(session, cluster.id, name, notes)
-            keep(f"Saved: “{name}”. No document moved, and no expert became stale.")
-            st.rerun()
+        apply(
+            lambda session: describe_cluster(session, cluster.id, name, notes),
+            f"Saved: “{name}”. No document moved, and no expert became stale.",
+        )
 
 
 def show_overlap(card: ClusteringCard) -> None:
@@ -81,7 +89,7 @@ def show_changes(card: ClusteringCard) -> None:
 
     def fetch() -> TextChanges:
         with reading() as session:
-            return cluster_documents.changes(session, get_storage(get_settings()), card.name)
+            return cluster_documents.changes(session, get_storage(), card.name)
 
     changes: TextChanges | None = fetch_in_background(
         "cluster_changes", card.id, fetch, "Reading the ids of all documents"
@@ -89,7 +97,7 @@ def show_changes(card: ClusteringCard) -> None:
     if changes is None:
         return
     notice = st.warning if changes.num_missing or changes.num_new else st.success
-    notice(plain(changes_words(changes)))
+    notice(plain(describe_text_changes(changes)))
     listed_ids = {"missing": changes.missing, "new": changes.new}
     rows = [{"document": id, "what": what} for what, ids in listed_ids.items() for id in ids]
     if rows:
@@ -97,3 +105,64 @@ def show_changes(card: ClusteringCard) -> None:
         st.caption(
             "Find clusters again under another name to take new text in; what is missing must be imported again."
         )
+
+
+_TUCKED = ("sample_size", "seed")
+
+
+def show_edits(card: ClusteringCard) -> None:
+    """The forms, each with its job beneath it."""
+    st.caption(
+        "Experts of clusters that change become stale, and can be retrained; all others stay as they are. "
+        "To put single documents elsewhere, click them on the map."
+    )
+    names = [cluster.name for cluster in card.clusters]
+    offers: Offers = {"clusters": names, "cluster": names}
+    given: Answers = {("clustering",): card.name}
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("##### Merge clusters")
+        show_form_and_job("merge-clusters", offers, "Merge", skip=("clustering",), given=given)
+    with right:
+        st.markdown("##### Split a cluster")
+        show_form_and_job("split-cluster", offers, "Split", skip=("clustering",), given=given, tucked=_TUCKED)
+    offer_deletion(
+        plain(f"Deletes {card.name} with its map. The domains that were made of it stay."),
+        "clusters.delete",
+        lambda session: delete_clustering(session, card.name),
+        f"“{card.name}” is deleted.",
+        "Delete the clustering …",
+    )
+
+
+_ALL = "All of it"
+
+
+def show_grid(card: ClusteringCard) -> None:
+    """Perplexities at every temperature and top-k of one mixture that weighs by nearness to these clusters."""
+    with reading() as session:
+        ours = {one.name: one for one in mixtures.list_mixtures(session) if one.gate.get("clustering") == card.id}
+    if not ours:
+        why = "No mixture weighs its experts by nearness to these clusters yet."
+        empty(why, "“Train on them” above trains a model on each cluster, and makes a mixture with such a gate.")
+        return
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    name = choose_one(left.selectbox, "Mixture", list(ours), key="clusters.grid_of")
+    split = choose_split(right, "clusters.grid_split")
+    question, doing = ClusterGridRequest(mixture=name, split=split), "Mixing the stored scores with every setting"
+    if grid := ask_scores("cluster_grid", question, doing, saved_request(ours[name])):
+        _show(grid, name, split)
+
+
+def _show(grid: ClusterGrid, mixture: str, split: HeldOutSplit) -> None:
+    if not grid.domains:
+        why = describe_missing_scores(grid.experts, split)
+        empty_until_scored(why, "Evaluate the mixture once.", mixture, split)
+        return
+    by_domain = {row.domain: row.perplexity for row in grid.domains}
+    text = choose_one(st.selectbox, "Text", [_ALL, *by_domain], key="clusters.grid_text")
+    show_chart(grid_picture(grid, by_domain.get(text, grid.perplexity)), "cluster_grid")
+    caption = f"Exact, from stored scores of the {split} split, in {moment(grid.seconds)}; all experts weigh alike."
+    st.caption(plain(caption))
+    if grid.proposed:
+        st.markdown(plain(describe_temperature(grid.proposed)))

@@ -1,29 +1,36 @@
-"""What was chosen on the map or in the table: documents that become a domain, and an expert in the same go."""
+"""The documents chosen by a search, on the map or in a table: read, or made a domain and an expert."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from jobs.plans.clusterings import submit_selection
 from jobs.queue.submit import submit
-from ui.present.forms.form_choices import offers_now
-from ui.present.forms.text_in_hand import free_name
+from ui.present.forms.form_choices import free_name, offers_now
 from ui.present.pages import TRAIN
-from ui.present.text.formatting import pluralize
-from ui.widgets.fields import drop_unknown
+from ui.present.text.formatting import listed, plain, pluralize
+from ui.widgets.address import write_text
+from ui.widgets.background import fetch_in_background
+from ui.widgets.changes import cannot_change
+from ui.widgets.fields import draw_number, drop_unknown
 from ui.widgets.notices import explained
-from ui.widgets.numbers import draw_number
-from ui.widgets.rights import cannot_change
 from workbench.answers.cards import ClusteringCard
 from workbench.kinds.data import MakeDomain
 from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.registry.clusters.cluster_documents import DocumentMatches, search_documents
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading
+from workbench.store.storage import get_storage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 JOBS = "cluster_map"  # the key of the jobs that were submitted together
 _NAME, _PROPOSED = "make-domain.name", "make-domain.proposed"
@@ -49,7 +56,9 @@ def offer_domain(
                 st.session_state[_TRAINS] = selection
             if st.button(f"Make a domain of these {number:,}", key="make-domain.submit", disabled=cannot_change()):
                 st.session_state.pop(_TRAINS, None)
-                _submit_domain(fields)
+                with explained():
+                    st.session_state["make-domain.job"] = submit(parse_spec({"kind": "make-domain", **fields}))
+                    st.rerun()
         if st.session_state.get(_TRAINS) == selection:
             _offer_training(fields)
 
@@ -64,14 +73,7 @@ def _propose_name(card: ClusteringCard, largest: int) -> None:
     st.session_state[_NAME] = st.session_state[_PROPOSED] = free_name(" ".join(terms), taken)
 
 
-def _submit_domain(fields: dict[str, Any]) -> None:
-    with explained():
-        st.session_state["make-domain.job"] = submit(parse_spec({"kind": "make-domain", **fields}))
-        st.rerun()
-
-
 def _offer_training(fields: dict[str, Any]) -> None:
-    """The names that the expert would have, and the button that starts both jobs."""
     offers = offers_now()
     mixtures = [*offers["mixture_to_extend"], *([_NO_MIXTURE] if offers["seed_model"] else [])]
     if not mixtures:
@@ -109,24 +111,68 @@ def _training(
 ) -> TrainExpert | TrainJoint:
     """A copy of the nearest expert of a mixture, or the first expert of a seed model. Raises BadSpecError."""
     if mixture == _NO_MIXTURE:
-        spec = parse_spec(
-            {
-                "kind": "train-joint",
-                "name": expert,
-                "seed_model": seed_models[0],
-                "domains": [domain],
-                "training": {"num_steps": num_steps},
-            }
-        )
+        fields = {"kind": "train-joint", "seed_model": seed_models[0], "domains": [domain]}
     else:
-        spec = parse_spec(
-            {
-                "kind": "train-expert",
-                "name": expert,
-                "domain": domain,
-                "mixture": mixture,
-                "training": {"num_steps": num_steps},
-            }
-        )
+        fields = {"kind": "train-expert", "mixture": mixture, "domain": domain}
+    spec = parse_spec({**fields, "name": expert, "training": {"num_steps": num_steps}})
     assert isinstance(spec, TrainExpert | TrainJoint)
     return spec
+
+
+_SHOWN = 8  # clusters in a sentence
+
+
+def show_search(card: ClusteringCard) -> DocumentMatches | None:
+    """The field; the matching documents once it holds words and they were found."""
+    text = write_text(
+        st.text_input,
+        "Find words in documents",
+        key="clusters.find",
+        placeholder="all of these words, in upper or lower case",
+    )
+    words = text.split()
+    if not words:
+        return None
+    if named := clusters_with(card, words):
+        st.caption(plain(f"Clusters with such words: {listed(named, _SHOWN)}."))
+
+    def fetch() -> DocumentMatches:
+        with reading() as session:
+            return search_documents(session, get_storage(), card.name, words)
+
+    matches: DocumentMatches | None = fetch_in_background(
+        "cluster_search", (card.id, card.num_documents, tuple(words)), fetch, "Reading the documents"
+    )
+    return matches
+
+
+def clusters_with(card: ClusteringCard, words: Sequence[str]) -> list[str]:
+    """The clusters whose name or strongest words hold one of these words."""
+    wanted = [word.lower() for word in words]
+    return [
+        cluster.name
+        for cluster in card.clusters
+        if any(word in text.lower() for word in wanted for text in (cluster.name, *cluster.terms))
+    ]
+
+
+def choose_match(card: ClusteringCard, matches: DocumentMatches, on_map: NDArray[np.int64]) -> int | None:
+    """The list of matches; the number of the chosen document."""
+    number = len(matches.numbers)
+    if not number:
+        st.info("No document holds all of these words.")
+        return None
+    st.markdown(f"**{pluralize(number, 'document')}**, {len(on_map):,} of them on the map")
+    shown = list(matches.passages)
+    if number > len(shown):
+        st.caption(f"The first {len(shown)} are listed; on the map all are pointed out.")
+    with st.container(height=260 if len(shown) > 4 else "content"):
+        chosen: int | None = st.radio(
+            "Matches",
+            shown,
+            index=None,
+            format_func=lambda one: plain(matches.passages[one]),
+            key=f"cluster_map.match.{card.id}.{hash(tuple(shown))}",
+            label_visibility="collapsed",
+        )
+    return chosen

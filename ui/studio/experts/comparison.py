@@ -13,7 +13,7 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves, expert_bars
 from ui.present.text.formatting import listed, millions, plain, short, size
 from ui.present.text.measures import comparable
-from ui.studio.analysis.retention_view import offer_retention, offer_scores
+from ui.studio.analysis.specialization_views import offer_retention, offer_scores
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
@@ -49,7 +49,10 @@ def _show_bars(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], sp
         show_chart(picture, "compared")
         if not is_shared(cards, scores, split):
             with explained():
-                _offer_scores(cards, split)
+                last, *others = dict.fromkeys(name for card in cards for name in card.domains)
+                names = [card.name for card in cards]
+                missing = RetentionRequest(retain=last, targets=others, experts=names, split=split)
+                offer_scores(ask(missing.answer), "compared")
     else:
         why = f"None of them has been scored on the {split} split yet."
         mixture = next((name for card in cards for name in card.mixtures), None)
@@ -57,7 +60,6 @@ def _show_bars(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], sp
 
 
 def _show_curves(cards: Sequence[ExpertCard]) -> None:
-    """The loss of each on dev text of its own domain while it was trained."""
     with reading() as session:
         points = {
             card.name: jobs.metrics(session, card.job_id, f"dev_loss/{card.domain}") if card.job_id else []
@@ -75,13 +77,6 @@ def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], spl
     names = {card.name for card in cards}
     shown = comparable([one for one in scores if one.split == split], cards)
     return len(names) in Counter(one.domain for one in shown).values()
-
-
-def _offer_scores(cards: Sequence[ExpertCard], split: HeldOutSplit) -> None:
-    """The evaluations after which these experts can be compared on the domains that they learned."""
-    last, *others = dict.fromkeys(name for card in cards for name in card.domains)
-    names = [card.name for card in cards]
-    offer_scores(ask(RetentionRequest(retain=last, targets=others, experts=names, split=split).answer), "compared")
 
 
 def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:

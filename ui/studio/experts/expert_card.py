@@ -3,46 +3,121 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
-from ui.present.charts.lineage import lineage_dot, lineage_words
+from ui.present.charts.lineage import describe_lineage, lineage_dot
 from ui.present.headlines import perplexity_text
 from ui.present.pages import PLAYGROUND
-from ui.present.text.formatting import clock, millions, plain, pluralize, size
+from ui.present.text.formatting import clock, listed, millions, plain, pluralize, size
 from ui.present.text.measures import in_percent
-from ui.present.text.parents import known_words
-from ui.studio.experts.addition import show_additions
+from ui.studio.experts.certificates import show_additions, show_removal_of
 from ui.studio.experts.comparison import flat
-from ui.studio.experts.enable_experts import show_switch
 from ui.studio.experts.mode_parts import offer_composition, show_parts
-from ui.studio.experts.removal import show_removal_of
-from ui.studio.experts.rename_delete import show_end
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.forgetting import show_forgetting, show_forgotten
 from ui.studio.job_views.mode_gate_history import show_gates
 from ui.studio.shared.aliases import show_aliases
-from ui.studio.shared.job_popover import show_job_popover
-from ui.studio.shared.use_it import show_use
+from ui.studio.shared.use_it import show_job_popover, show_use
 from ui.widgets.address import open_tabs
+from ui.widgets.changes import apply, cannot_change
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.parents import show_posterior
-from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.additions import additions_of
-from workbench.analysis.changes.training_outcome import worse_than_before
+from workbench.analysis.changes.additions import additions_of, worse_than_before
 from workbench.analysis.perplexity_tables import in_domain_scores
 from workbench.answers.cards import ExpertCard
-from workbench.exports.old_masks import old_masks
+from workbench.exports.facts import old_masks
 from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs as rows
-from workbench.registry import experts
+from workbench.kinds.training.train_expert import known_to_parent
+from workbench.questions import removal
+from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction
-from workbench.settings import get_settings
 from workbench.store.storage import get_storage
+
+
+def show_end(card: ExpertCard) -> None:
+    """A form for another name, and the way to deletion."""
+    _show_renaming(card)
+    st.divider()
+    with reading() as session:
+        users = experts.users_of(session, card.name)
+    mixed_in = users.pop("mixture")
+    if needed := [f"{what} {listed(sorted(set(names)))}" for what, names in users.items() if names]:
+        st.warning(plain(f"It cannot be deleted: it is needed by {'; '.join(needed)}. Delete what needs it first."))
+    elif mixed_in:
+        _show_member_removal(card)
+    else:
+        _show_deletion(card)
+
+
+def _show_renaming(card: ExpertCard) -> None:
+    with st.form(f"rename_{card.id}"):
+        name = st.text_input("New name", card.name)
+        if st.form_submit_button("Rename", disabled=cannot_change()):
+            with transaction() as session:
+                renamed = experts.rename(session, card.name, name)
+            st.session_state["experts.open"] = [renamed.name]
+            keep(f"It is called {renamed.name} now.")
+            st.rerun()
+
+
+def _show_member_removal(card: ExpertCard) -> None:
+    st.warning(plain(f"It cannot be deleted while it is in {listed(card.mixtures)}. Remove it from there first."))
+    if not _certificates(card):
+        st.caption("To certify its removal, use the tab Removal above while it is still in a mixture.")
+    for name in card.mixtures:
+        if st.button(f"Remove from {plain(name)}", key=f"out_{card.id}_{name}", disabled=cannot_change()):
+            apply(
+                partial(mixtures.remove_member, mixture=name, expert=card.name), f"{card.name} is no longer in {name}."
+            )
+
+
+def _show_deletion(card: ExpertCard) -> None:
+    with reading() as session:
+        scored = [one.domain for one in perplexity_tables.list_evaluations(session, expert=card.name)]
+    lost = f"its weights and its scores on {listed(scored)}" if scored else "its weights"
+    st.markdown(plain(f"Nothing depends on it. Deleting removes {lost}; this cannot be undone."))
+    stays = _certificates(card)
+    none = "Its removal has not been certified; that requires a mixture that contains it."
+    st.caption(f"{pluralize(stays, 'certificate')} of its removal will stay." if stays else none)
+    sure = st.checkbox("I want to delete it for good", key=f"sure_{card.id}")
+    if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=cannot_change() or not sure):
+        apply(lambda session: experts.delete_expert(session, card.name), f"{card.name} is deleted.")
+
+
+def _certificates(card: ExpertCard) -> int:
+    with reading() as session:
+        return len(removal.removal_reports(session, card.name))
+
+
+def show_switch(card: ExpertCard) -> None:
+    """The toggle of one expert; it takes effect at once, everywhere."""
+    key = f"enabled_{card.id}"
+    st.session_state[key] = card.enabled  # the registry is the truth: another screen may have switched it
+
+    def switch() -> None:
+        with explained(), transaction() as session:
+            experts.set_enabled(session, [card.name], bool(st.session_state[key]))
+
+    help = "A disabled expert is used in no mixture and no generation, but stays in the registry."
+    st.toggle("Enabled", key=key, on_change=switch, help=help, disabled=cannot_change())
+
+
+def show_bulk_switches(cards: Sequence[ExpertCard]) -> None:
+    """Buttons that switch all the chosen experts."""
+    names = [card.name for card in cards]
+    with st.container(horizontal=True):
+        for label, wanted in (("Enable", True), ("Disable", False)):
+            if st.button(f"{label} {pluralize(len(names), 'expert')}", key=f"bulk_{label}", disabled=cannot_change()):
+                done = f"{pluralize(len(names), 'expert')} {'enabled' if wanted else 'disabled'}."
+                apply(partial(experts.set_enabled, names=names, enabled=wanted), done)
 
 
 def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
@@ -70,7 +145,7 @@ def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
             icon=":material/history:",
         )
     with reading() as session:
-        warning = old_masks(session, get_storage(get_settings()), card.name)
+        warning = old_masks(session, get_storage(), card.name)
     if warning:
         st.warning(warning, icon=":material/history:")
     parts = _PARTS
@@ -107,11 +182,11 @@ def _show_numbers(card: ExpertCard, split: HeldOutSplit) -> None:
 def _show_lineage(card: ExpertCard) -> None:
     with reading() as session:
         lineage = experts.lineage(session, card.name)
-    words = lineage_words(lineage)
+    words = describe_lineage(lineage)
     st.markdown("##### Lineage, from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name, read_looks()), alt=words)
     st.caption(plain(words))
-    if known := known_words(card.metrics, card.parent or "Its parent"):
+    if known := known_to_parent(card.metrics, card.parent or "Its parent"):
         st.caption(plain(known))
     show_posterior(card.metrics, card.parent or "", f"expert_{card.id}")
 
@@ -175,18 +250,11 @@ def _show_notes(card: ExpertCard) -> None:
         tags = st.text_input("Tags, separated by commas", ", ".join(card.tags))
         if st.form_submit_button("Save", disabled=cannot_change()):
             kept = [tag.strip() for tag in tags.split(",") if tag.strip()]
-            with transaction() as session:
-                experts.describe(session, card.name, notes=notes, tags=kept)
-            keep("Saved.")
-            st.rerun()
+            apply(lambda session: experts.describe(session, card.name, notes=notes, tags=kept), "Saved.")
 
 
-def _show_use(card: ExpertCard) -> None:
-    show_use(card.name, "expert", card.enabled)
-
-
-_PARTS = {
-    "Use it": _show_use,
+_PARTS: dict[str, Callable[[ExpertCard], None]] = {
+    "Use it": lambda card: show_use(card.name, "expert", card.enabled),
     "Lineage": _show_lineage,
     "Curve": _show_curve,
     "Perplexities": _show_scores,

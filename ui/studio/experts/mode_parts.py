@@ -1,4 +1,4 @@
-"""The parts of a MoDE expert, and links to compose it with others."""
+"""The parts of an expert, and links to compose it with others."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import streamlit as st
 
 from ui.present.forms.form_choices import backbone_of, backbones
 from ui.present.pages import COMPOSITION, TRAIN
-from ui.present.text.formatting import millions, plain, pluralize
+from ui.present.text.formatting import millions, plain
 from ui.widgets.address import go_to
 from ui.widgets.data_table import show_table
-from workbench.analysis import mode_parts
 from workbench.answers.cards import ExpertCard
-from workbench.registry import experts
+from workbench.registry import expert_parts, experts
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 
@@ -19,16 +18,14 @@ from workbench.store.storage import get_storage
 def show_parts(card: ExpertCard) -> None:
     """Each part with where it comes from and how large it is."""
     with reading() as session:
-        parts = mode_parts.parts_of(session, get_storage(), card.name)
-    blocks = pluralize(parts[0].num_blocks, "block")
-    st.markdown(f"##### Parts beside the backbone {plain(card.seed or 'a seed model')} in {blocks}")
+        parts = expert_parts.parts_of(session, get_storage(), card.name)
+    st.markdown(f"##### Parts beside the backbone {plain(backbone_of(card))}")
     rows = [
         {
             "part": part.name,
             "trained on": ", ".join(part.domains),
             "trained as": "this expert" if part.origin == card.name else part.origin or "an expert that is gone",
-            "blocks": part.num_blocks,
-            "layers in each block": part.layers,
+            **part.shape,
             "own parameters": millions(part.num_parameters),
         }
         for part in parts
@@ -41,7 +38,7 @@ def show_parts(card: ExpertCard) -> None:
 
 
 def offer_composition(card: ExpertCard) -> None:
-    """Next steps of an expert of MoDE: the form for compositions, with this expert chosen, and another one with it."""
+    """Links to the form for compositions, with this expert chosen, and another one with it."""
     backbone = backbone_of(card)
     with reading() as session:
         beside = [experts.get_expert(session, name) for name in backbones()[backbone] if name != card.name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
@@ -10,31 +12,137 @@ import streamlit as st
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
-from ui.present.comparability import comparability_words, odd_measures
-from ui.present.expert_table import (
-    DOMAIN,
-    METHOD,
-    MIXTURE,
-    ORDERS,
-    STATE,
-    TAG,
-    Registry,
-    counts,
-    expert_row,
-    filtered,
-    ordered,
-)
 from ui.present.picture import Scores, card_of, place_of, scores_of
-from ui.present.text.formatting import plain, pluralize
-from ui.studio.overview.curves import curves_of
+from ui.present.text.formatting import clock, millions, plain, pluralize, short, size
+from ui.present.text.measures import describe_comparability, in_percent, measure_text, odd_measures
+from ui.studio.overview.contents import curves_of
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.elements.components import show_cards
-from workbench.analysis.changes.additions import KIND as ADDITION
+from workbench.analysis.changes.additions import ADDITIONS as ADDITION
 from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
-from workbench.answers.cards import ExpertCard
+from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard
 from workbench.registry import aliases, corpora, experts, reports, seeds
 from workbench.registry.database import reading
+
+CERTIFIED, NOT_SCORED, WITH_ALIAS = "certified", "not scored", "with an alias"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All experts, and what their rows and cards say beside them."""
+
+    cards: Sequence[ExpertCard]
+    home: Mapping[str, EvaluationCard] = field(default_factory=dict)  # in-domain scores on `split` by expert
+    scored: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # domains by expert and split
+    split: HeldOutSplit = "test"
+    certified: frozenset[str] = frozenset()  # ids
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by expert
+    domains: Mapping[str, DomainCard] = field(default_factory=dict)
+
+    def states(self, card: ExpertCard) -> list[str]:
+        """What can be said of an expert beside its names."""
+        states = {
+            "enabled": card.enabled,
+            "disabled": not card.enabled,
+            CERTIFIED: card.id in self.certified,
+            "in a mixture": bool(card.mixtures),
+            NOT_SCORED: card.name not in self.scored,
+            WITH_ALIAS: card.name in self.aliases,
+            "documents changed": card.stale,
+        }
+        return [state for state, is_so in states.items() if is_so]
+
+
+def expert_row(card: ExpertCard, registry: Registry) -> dict[str, Any]:
+    """A row for one expert, with the numbers of one split."""
+    home = registry.home.get(card.name)
+    return {
+        "mark": card.mark,
+        "expert": card.name,
+        "enabled": card.enabled,
+        "domains": ", ".join(card.domains),
+        "in-domain perplexity (per token)": home.perplexity if home else None,
+        "in-domain accuracy (%)": in_percent(home.accuracy) if home else None,
+        "measured on": measure_text(home) if home else _elsewhere(registry.scored.get(card.name, {}), registry.split),
+        "tokenizer": short(card.tokenizer_sha256),
+        "method": card.method,
+        "parents": ", ".join(card.parents) or card.seed,
+        "mixtures": ", ".join(card.mixtures),
+        "aliases": ", ".join(registry.aliases.get(card.name, ())),
+        "parameters": millions(card.total_parameters),
+        "own parameters": millions(card.num_parameters),
+        "size": size(card.size_bytes),
+        "tags": ", ".join(card.tags),
+        "base": short(card.base_id),
+        "made": clock(card.created_at),
+    }
+
+
+def _elsewhere(scored: Mapping[str, int], split: HeldOutSplit) -> str:
+    """What an expert without an in-domain score was measured on, such as one trained on several domains."""
+    if split in scored:
+        return f"{split}, on {pluralize(scored[split], 'domain')}"
+    return f"on {' and '.join(sorted(scored))} only" if scored else "not scored"
+
+
+# filters ---------------------------------------------------------------------------------------------
+
+METHOD, STATE, DOMAIN, MIXTURE, TAG = "method", "state", "domain", "mixture", "tag"
+
+
+def facets(registry: Registry) -> dict[str, Callable[[ExpertCard], Sequence[str]]]:
+    """By name of a filter, the values that an expert has for it."""
+    return {
+        METHOD: lambda card: [card.method],
+        STATE: registry.states,
+        DOMAIN: lambda card: card.domains,
+        MIXTURE: lambda card: card.mixtures,
+        TAG: lambda card: card.tags,
+    }
+
+
+def counts(registry: Registry) -> dict[str, dict[str, int]]:
+    """By filter the values that experts have, with the number of these experts, in alphabetical order."""
+    return {
+        name: dict(sorted(Counter(value for card in registry.cards for value in values(card)).items()))
+        for name, values in facets(registry).items()
+    }
+
+
+def filter_experts(registry: Registry, search: str, wanted: Mapping[str, Sequence[str]]) -> list[ExpertCard]:
+    """The experts that match every word of the search, all states and one value of each other filter."""
+    words, values_of = search.casefold().split(), facets(registry)
+
+    def matches(card: ExpertCard) -> bool:
+        aliases = registry.aliases.get(card.name, ())
+        text = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags, *aliases)).casefold()
+        return all(word in text for word in words) and all(
+            (all if name == STATE else any)(value in values_of[name](card) for value in chosen)
+            for name, chosen in wanted.items()
+            if chosen
+        )
+
+    return [card for card in registry.cards if matches(card)]
+
+
+def _perplexity(registry: Registry, card: ExpertCard) -> float:
+    home = registry.home.get(card.name)
+    return home.perplexity if home else float("inf")
+
+
+ORDERS: dict[str, Callable[[Registry, ExpertCard], Any]] = {
+    "name": lambda _, card: card.name,
+    "newest first": lambda _, card: -card.created_at,
+    "in-domain perplexity": _perplexity,
+    "own parameters": lambda _, card: card.num_parameters,
+}
+
+
+def sort_experts(registry: Registry, cards: Iterable[ExpertCard], order: str) -> list[ExpertCard]:
+    """Experts in one of the `ORDERS`."""
+    return sorted(cards, key=lambda card: ORDERS[order](registry, card))
+
 
 CARDS, TABLE, LINEAGE = "Cards", "Table", "Lineage"
 PER_PAGE = {CARDS: 24, TABLE: 50, LINEAGE: 60}
@@ -64,7 +172,7 @@ def read_registry(split: HeldOutSplit) -> Registry:
 def show_registry(registry: Registry, search: str, view: str) -> None:
     """The filters, and the experts that they leave."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
-        shown = filtered(registry, search, _choose_filters(registry))
+        shown = filter_experts(registry, search, _choose_filters(registry))
         order = choose_one(
             st.selectbox, "Sorted by", list(ORDERS), key="experts.sort", width=190, on_change=_to_first_page
         )
@@ -72,7 +180,7 @@ def show_registry(registry: Registry, search: str, view: str) -> None:
     if not shown:
         st.info("No expert matches. Take a filter away, or search for less.")
         return
-    listed = ordered(registry, shown, order)
+    listed = sort_experts(registry, shown, order)
     per_page = PER_PAGE[view]
     pages = list(range(1, (len(listed) + per_page - 1) // per_page + 1))
     place = st.container()
@@ -144,7 +252,7 @@ def _show_cards(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
     measures = scores.measures(here)
     odd = odd_measures(measures)
     cards = [_card(registry, one, scores, looks, curves.get(one.id, ()), odd.get(one.name, "")) for one in here]
-    if words := comparability_words(measures):
+    if words := describe_comparability(measures):
         st.caption(words)
     if opened := show_cards(cards, "registry_cards"):
         st.session_state[OPEN] = list(place_of(opened)[1].values())
@@ -172,14 +280,14 @@ def _show_table(registry: Registry, here: Sequence[ExpertCard], page: int) -> No
 
     rows = [expert_row(card, registry) for card in here]
     measures = scores_of(list(registry.home.values()), registry.split).measures(here)
-    if words := comparability_words(measures, "see the columns “measured on” and “tokenizer”"):
+    if words := describe_comparability(measures, "see the columns “measured on” and “tokenizer”"):
         st.caption(words)
     show_table(rows, key, "The registry of experts", on_select=choose, looks=looks_of(here).experts.values())
 
 
 def _show_lineage(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
     with reading() as session:
-        copied = seeds.copied_experts(session)
+        copied = seeds.names_of_copied_experts(session)
     lineage = registry_lineage(here, copied)
     rows = edge_rows(lineage)
     words = f"Lineage of {pluralize(len(here), 'expert')} with {pluralize(len(rows), 'edge')}; the table lists them."

@@ -12,10 +12,10 @@ from engine.statistics.perplexity import perplexity_of
 from ui.present.charts.chart import ACCENT, Chart, baseline, line_of, name_line_ends, named, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.curves_and_bars import PERPLEXITY
-from ui.present.jobs.training_tokens import tokens_per_step
+from ui.present.jobs.throughput import tokens_per_step
 from ui.present.pages import TRAIN
-from ui.present.text.forgetting import forgetting_rows, forgetting_words
 from ui.present.text.formatting import plain, pluralize
+from ui.present.text.retention import describe_forgetting, forgetting_rows
 from ui.widgets.background import ask_scores
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
@@ -68,17 +68,17 @@ def _show_table(card: ExpertCard, answer: Forgetting) -> None:
         return
     st.markdown("##### Perplexity before and after: a change above 0 is forgetting")
     show_table(rows, f"forgotten_{card.id}", f"Perplexity per token by domain, {card.parent} and {card.name}")
-    for sentence in forgetting_words(answer):
+    for sentence in describe_forgetting(answer):
         st.markdown(plain(sentence))
 
 
 def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], looks: Looks) -> Chart | None:
-    """Perplexity over training tokens, of the target and on average of the others; None before an evaluation.
-
-    Of several targets it is their average, too.
-    """
-    learned, watched = _targets(spec), _others(spec)
-    curves = {name: _perplexities(points, name) for name in (*learned, *watched)}
+    """Perplexity over training tokens, of the targets and of the others on average; None before an evaluation."""
+    learned, watched = [spec["domain"]] if "domain" in spec else list(spec["domains"]), _others(spec)
+    curves = {
+        name: {one.step: perplexity_of(one.value) for one in points if one.name == f"{_PREFIX}{name}"}
+        for name in (*learned, *watched)
+    }
     steps = sorted(set.intersection(*(set(curve) for curve in curves.values())))
     if not steps:
         return None
@@ -103,17 +103,8 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], l
     return Chart(figure, _title(table), words, table)
 
 
-def _targets(spec: Mapping[str, Any]) -> list[str]:
-    return [spec["domain"]] if "domain" in spec else list(spec["domains"])
-
-
 def _others(spec: Mapping[str, Any]) -> list[str]:
-    """The domains that are evaluated and not trained on."""
     return list(spec.get("watch") or spec.get("retain") or ())
-
-
-def _perplexities(points: Sequence[MetricPoint], domain: str) -> dict[int, float]:
-    return {one.step: perplexity_of(one.value) for one in points if one.name == f"{_PREFIX}{domain}"}
 
 
 def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], targets: Sequence[str]) -> dict[str, Any]:
@@ -130,12 +121,9 @@ def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], targ
 
 def _title(table: Sequence[Mapping[str, Any]]) -> str:
     change = _change(table, "average of the others")
-    summary = "the others stay as they were" if abs(change) < _NOTICEABLE else f"the others are {_fate(change)}"
+    fate = "forgotten" if change > 0 else "also read better"
+    summary = "the others stay as they were" if abs(change) < _NOTICEABLE else f"the others are {fate}"
     return f"While the target was learned, {summary}: read the end of each line against its beginning"
-
-
-def _fate(change: float) -> str:
-    return "forgotten" if change > 0 else "read better, too"
 
 
 def _went(name: str, table: Sequence[Mapping[str, Any]], column: str) -> str:

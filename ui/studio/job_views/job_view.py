@@ -1,35 +1,50 @@
-"""The view of one job: live while it is unfinished, with its curves, its log and its actions."""
+"""The view of one job: live while it is unfinished, with its curves, its log and its actions; and below a form."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from jobs.attempt.job_log import is_newest_here, read_log
 from jobs.queue import submit
-from ui.kinds.job_results import result_places, result_sentence
+from ui.kinds.catalog import command_of, result_pages, result_sentence
+from ui.present.forms.questions import Offers
 from ui.present.jobs.failure_text import cause_of, next_step_of
-from ui.present.jobs.job_status import cancel_words, is_over, percent_of, places_of, sentence_of, style_of
-from ui.present.jobs.throughput import COUNTED_AS, throughput_words
+from ui.present.jobs.job_status import describe_cancel, is_over, percent_of, places_of, sentence_of, style_of
+from ui.present.jobs.throughput import COUNTED_AS, describe_throughput
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
-from ui.studio.job_views.curves import show_curves
+from ui.studio.job_views.curves import show_curves, show_samples
 from ui.studio.job_views.forgetting import show_forgetting
 from ui.studio.job_views.mode_gate_history import show_gates
-from ui.studio.job_views.text_samples import show_samples
 from ui.studio.training.clone_view import offer_clone
 from ui.widgets.address import open_link
-from ui.widgets.job_form import last_job
+from ui.widgets.changes import cannot_change
+from ui.widgets.job_form import last_job, show_job_form
 from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
-from ui.widgets.rights import cannot_change
 from workbench.analysis.training_curves import training_baseline
 from workbench.answers.cards import EventCard, JobCard, MetricPoint
 from workbench.job_records import jobs as rows
 from workbench.registry.database import reading
 from workbench.schema.job_states import REQUIREMENTS
 from workbench.settings import get_settings
+
+
+def show_form_and_job(kind: str, offers: Offers, label: str, **options: Any) -> None:
+    """The form, with the options of `show_job_form`, and its last job beneath it."""
+    show_job_form(kind, offers, label, command=command_of(kind), **options)
+    show_last(kind)
+
+
+def show_last(kind: str) -> None:
+    """The job that this form submitted last, live."""
+    if job_id := last_job(kind):
+        show_job(job_id, key=f"{kind}_job")
+
 
 LOG_BYTES = 8_000
 _LOOK_AGAIN = 1.0  # seconds
@@ -38,44 +53,22 @@ _DRAW_AGAIN = 5.0  # seconds: a curve that grew is a chart drawn again
 _CARD_AND_CURVES = (4, 9)  # the widths: side by side they fit into the first screen, 900 pixels high
 
 
+@explained()
 def show_job(job_id: str, key: str = "job") -> None:
-    """A job's card beside its curves, then its details: live while it is unfinished; its end redraws the page."""
-    with explained():
-        job, has_curves = _read(job_id), bool(_points(job_id))
-        draw_card, draw_curves, draw_rest = (
-            (_draw_card, _draw_curves, _draw_rest) if is_over(job) else (_live_card, _live_curves, _live_rest)
-        )
-        with st.container(key=f"job_first_{key}"):
-            left, right = st.columns(_CARD_AND_CURVES) if has_curves else (st.container(), st.container())
-        with left:
-            draw_card(job_id, key)
-        with right:
-            draw_curves(job_id, key, has_curves)
-        draw_rest(job_id, key)
+    """A job's card next to its curves, then its details: live while it is unfinished; its end redraws the page."""
+    job, has_curves = _read(job_id), bool(_points(job_id))
+    is_live = not is_over(job)
 
+    def draw(part: Callable[..., None], seconds: float, *more: bool) -> None:
+        (st.fragment(part, run_every=seconds) if is_live else part)(job_id, key, *more)
 
-@st.fragment(run_every=_LOOK_AGAIN)
-def _live_card(job_id: str, key: str) -> None:
-    with explained():
-        job = _read(job_id)
-        if is_over(job):  # before it is drawn: a click on a button of a last look would be lost
-            announce(f"{job.title}: {style_of(job).word}")
-            st.rerun()
-        _draw_card(job_id, key)
-
-
-@st.fragment(run_every=_DRAW_AGAIN)
-def _live_curves(job_id: str, key: str, has_curves: bool) -> None:
-    with explained():
-        if not has_curves and _points(job_id):
-            st.rerun()  # the first points: the card moves beside them
-        _draw_curves(job_id, key, has_curves)
-
-
-@st.fragment(run_every=_DRAW_AGAIN)
-def _live_rest(job_id: str, key: str) -> None:
-    with explained():
-        _draw_rest(job_id, key)
+    with st.container(key=f"job_first_{key}"):
+        left, right = st.columns(_CARD_AND_CURVES) if has_curves else (st.container(), st.container())
+    with left:
+        draw(_draw_card, _LOOK_AGAIN, is_live)
+    with right:
+        draw(_draw_curves, _DRAW_AGAIN, has_curves)
+    draw(_draw_rest, _DRAW_AGAIN)
 
 
 def show_line(job: JobCard) -> None:
@@ -98,9 +91,13 @@ def _points(job_id: str) -> list[MetricPoint]:
         return rows.metrics(session, job_id)
 
 
-def _draw_card(job_id: str, key: str) -> None:
+@explained()
+def _draw_card(job_id: str, key: str, is_live: bool) -> None:
     with reading() as session:
         job, needed = rows.get_job(session, job_id), rows.newest_event(session, job_id, REQUIREMENTS)
+    if is_live and is_over(job):  # before it is drawn: a click on a button of a last look would be lost
+        announce(f"{job.title}: {style_of(job).word}")
+        st.rerun()
     with st.container(border=True):
         show_line(job)
         st.caption(plain(_times(job)))
@@ -110,7 +107,10 @@ def _draw_card(job_id: str, key: str) -> None:
         _show_actions(job, key)
 
 
+@explained()
 def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
+    if not has_curves and _points(job_id):
+        st.rerun()  # the first points: the card moves beside them
     if has_curves:
         with reading() as session:
             job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)
@@ -118,6 +118,7 @@ def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
         show_curves(points, f"{key}_curves", job.title, job.id, against)
 
 
+@explained()
 def _draw_rest(job_id: str, key: str) -> None:
     with reading() as session:
         job = rows.get_job(session, job_id)
@@ -143,18 +144,10 @@ def _show_ending(job: JobCard) -> None:
     if sentence := result_sentence(job):
         st.markdown(plain(sentence))
     if measured := job.result.get("throughput"):
-        st.caption(plain(throughput_words(measured)), help=COUNTED_AS)
+        st.caption(plain(describe_throughput(measured)), help=COUNTED_AS)
     with st.container(horizontal=True):
-        for number, place in enumerate(result_places(job)):
-            open_link(place.page, place.label, place.state, key=f"see_{job.id}_{number}")
-
-
-def _cancel(job_id: str) -> None:
-    submit.request_stop(job_id, "cancel")
-
-
-def _pause(job_id: str) -> None:
-    submit.request_stop(job_id, "pause")
+        for number, result in enumerate(result_pages(job)):
+            open_link(result.page, result.label, result.state, key=f"see_{job.id}_{number}")
 
 
 _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
@@ -162,9 +155,9 @@ _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
         "Cancel",
         ":material/stop:",
         "Stops it; the work so far is kept, and Retry resumes from there.",
-        _cancel,
+        partial(submit.request_stop, how="cancel"),
     ),
-    "pause": ("Pause", ":material/pause:", "Stops at a checkpoint.", _pause),
+    "pause": ("Pause", ":material/pause:", "Stops at a checkpoint.", partial(submit.request_stop, how="pause")),
     "resume": ("Resume", ":material/play_arrow:", "Resumes from its last checkpoint.", submit.resume),
     "retry": ("Retry", ":material/refresh:", "Starts again from its last checkpoint.", submit.retry),
 }
@@ -173,7 +166,8 @@ _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
 def _show_actions(job: JobCard, key: str) -> None:
     with st.container(horizontal=True):
         for action, is_possible in places_of(job).items():
-            if action == "cancel" and _needs_confirmation(job):
+            # unless the visitor has just submitted this job and none waits for it
+            if action == "cancel" and (last_job(job.kind) != job.id or _dependents(job)):
                 _offer_cancel(job, key, is_possible)
                 continue
             label, icon, help, act = _ACTIONS[action]
@@ -187,11 +181,6 @@ def _show_actions(job: JobCard, key: str) -> None:
             _offer_deletion(job, key)
 
 
-def _needs_confirmation(job: JobCard) -> bool:
-    """Whether a cancel takes a second click: unless the visitor has just submitted this job and none waits for it."""
-    return last_job(job.kind) != job.id or bool(_dependents(job))
-
-
 def _dependents(job: JobCard) -> list[str]:
     with reading() as session:
         return rows.dependents(session, job.id)
@@ -200,7 +189,7 @@ def _dependents(job: JobCard) -> list[str]:
 def _offer_cancel(job: JobCard, key: str, is_possible: bool) -> None:
     is_refused = cannot_change() or not is_possible
     with st.popover("Cancel …", icon=":material/stop:", key=f"{key}_{job.id}_cancel_first", disabled=is_refused):
-        st.markdown(plain(cancel_words(_dependents(job))))
+        st.markdown(plain(describe_cancel(_dependents(job))))
         is_pressed = st.button(
             "Cancel the job",
             key=f"{key}_{job.id}_cancel",
@@ -208,7 +197,7 @@ def _offer_cancel(job: JobCard, key: str, is_possible: bool) -> None:
             disabled=cannot_change() or not is_possible,
         )
         if is_pressed:
-            _cancel(job.id)
+            submit.request_stop(job.id, "cancel")
             st.rerun()
 
 
@@ -234,16 +223,13 @@ def _show_details(job: JobCard, happened: list[EventCard]) -> None:
         for event in reversed(happened):
             st.text(f"{clock(event.at)}  attempt {event.attempt}  {event.message}")
     with st.expander("End of the log", icon=":material/terminal:"):
-        st.code(_log_tail(job.id) or "The log is empty.", language=None)
+        settings = get_settings()
+        is_here = is_newest_here(settings, job.id)
+        log = read_log(settings, job.id, LOG_BYTES) if is_here else _log_tail_elsewhere(job.id)
+        st.code(log or "The log is empty.", language=None)
     with st.expander("Spec and result", icon=":material/data_object:"):
         details = {"spec": job.spec, "result": job.result}
         st.code(json.dumps(details, indent=2, ensure_ascii=False), language="json")
-
-
-def _log_tail(job_id: str) -> str:
-    settings = get_settings()
-    is_here = is_newest_here(settings, job_id)
-    return read_log(settings, job_id, LOG_BYTES) if is_here else _log_tail_elsewhere(job_id)
 
 
 @st.cache_data(ttl=_FETCH_AGAIN, show_spinner=False)

@@ -109,7 +109,6 @@ def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place:
 
 
 def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
-    """The difference of a part's share between domains."""
     shares = [look[place] for look in last.values()]
     return max(shares) - min(shares)
 

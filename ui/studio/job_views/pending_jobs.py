@@ -1,21 +1,23 @@
-"""What unfinished jobs will make: an empty page shows the pending job instead of offering it again."""
+"""Unfinished jobs, live: the one that will fill an empty page, and those of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
-from ui.present.jobs.pending_jobs import by_turn, coming, coming_words
+from ui.present.jobs.job_status import by_turn, coming, describe_coming_job, is_over
 from ui.present.pages import EVALUATION, JOBS, TRAIN
-from ui.present.text.formatting import plain
+from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_line
-from ui.widgets.notices import empty, explained
+from ui.widgets.notices import empty, explained, show_problem
 from workbench.answers.cards import JobCard
+from workbench.errors import NotFoundError
 from workbench.job_records import jobs as rows
 from workbench.registry.database import reading
+from workbench.schema.job_states import UNSUCCESSFUL
 
 _LOOK_AGAIN = 2.0  # seconds
 
@@ -45,6 +47,11 @@ def empty_until(
         _live(kind, why, mixture)
 
 
+def empty_until_trained(why: str, next_step: str) -> None:
+    """The same where there is no expert yet: the way leads to the form that trains the first."""
+    empty_until("train-joint", why, next_step, TRAIN.script, "Train")
+
+
 def empty_until_scored(why: str, next_step: str, mixture: str | None, split: HeldOutSplit, *, place: str = "") -> None:
     """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
     chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})
@@ -59,6 +66,55 @@ def _live(kind: str, why: str, mixture: str | None) -> None:
         if job is None:
             st.rerun()
         with st.container(border=True):
-            st.markdown(f"**{plain(why)}**  \n{plain('It is on its way: ' + coming_words(job, jobs))}")
+            st.markdown(f"**{plain(why)}**  \n{plain('It is on its way: ' + describe_coming_job(job, jobs))}")
             show_line(job)
             st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
+
+
+_SHOWN = 6  # jobs at work
+
+
+def show_plan(key: str) -> None:
+    """The jobs whose ids the session keeps under KEY.jobs, live; nothing of one alone, which has a card of its own."""
+    ids: list[str] = st.session_state.get(f"{key}.jobs", [])
+    if len(ids) > 1:
+        _watch_plan(key, ids)
+
+
+@st.fragment(run_every=_LOOK_AGAIN)
+def _watch_plan(key: str, ids: Sequence[str]) -> None:
+    with explained():
+        jobs = _read(ids)
+        done = sum(job.state == "done" for job in jobs)
+        with st.container(border=True):
+            st.progress(done / max(1, len(jobs)), text=plain(f"{done} of {pluralize(len(jobs), 'job')} done"))
+            for job in by_turn(jobs)[:_SHOWN]:
+                show_line(job)
+            for job in jobs:
+                if job.state in UNSUCCESSFUL:
+                    show_problem(plain(f"{job.title}: {job.error or job.state}"), job.next_step or _GO_ON)
+            st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
+    _redraw_at_end(key, all(map(is_over, jobs)))
+
+
+def _read(ids: Sequence[str]) -> list[JobCard]:
+    """The jobs that have not been deleted since."""
+    cards = []
+    with reading() as session:
+        for id in ids:
+            try:
+                cards.append(rows.get_job(session, id))
+            except NotFoundError:
+                continue
+    return cards
+
+
+def _redraw_at_end(key: str, is_ended: bool) -> None:
+    """The page around is drawn once more when the last job has ended: then there is something new to see."""
+    seen = f"{key}.ended"
+    if st.session_state.setdefault(seen, is_ended) != is_ended:
+        st.session_state[seen] = is_ended
+        st.rerun()
+
+
+_GO_ON = "Press the same button again: finished jobs are kept."

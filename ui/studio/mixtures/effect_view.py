@@ -1,31 +1,59 @@
-"""The perplexity of every domain under what is chosen, against what is saved or against another mixture."""
+"""The perplexity of every domain: under what is chosen, against what is saved, and under each inference mode."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
 import streamlit as st
 
+from engine.config import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
-from ui.present.charts.colours import Looks
-from ui.present.comparability import RULE
-from ui.present.jobs.throughput import cost_words, counted_as
-from ui.present.missing_scores import gap_words
-from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, effect_title, effect_words, unlike_words
+from ui.present.charts.colours import Looks, read_looks
+from ui.present.charts.curves_and_bars import oracle_gap
+from ui.present.jobs.throughput import counting_note, describe_costs
+from ui.present.mixture_effect import (
+    bars_of,
+    describe_effect,
+    describe_unlike_rows,
+    difference_rows,
+    effect_rows,
+    effect_title,
+)
+from ui.present.pages import CORPORA
 from ui.present.text.formatting import moment, plain
-from ui.present.text.measures import measure_words
+from ui.present.text.inference_modes import (
+    ALL_SENTENCES,
+    ORACLE,
+    ByMode,
+    best_mode,
+    describe_missing_modes,
+    describe_training_domains,
+    means,
+    mode_title,
+    shown_modes,
+    table_rows,
+)
+from ui.present.text.measures import RULE, describe_measures, describe_missing_scores
 from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.mixtures.gate_form import choose_evidence
 from ui.studio.mixtures.mixture_controls import saved_request
+from ui.widgets.address import choose_number
 from ui.widgets.background import ask_scores
-from ui.widgets.data_table import as_csv
+from ui.widgets.data_table import offer_csv
 from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
+from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
+from workbench.formatting.number_format import perplexity
 from workbench.kinds.parse_spec import parse_as
 from workbench.questions.costs import expert_costs
+from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison, InferenceModesRequest
 from workbench.questions.perplexities import MixedScores, MixRequest
 from workbench.registry.database import reading
 from workbench.registry.experts import get_expert
-from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 
@@ -39,51 +67,39 @@ def show_effect(
     if not before or not now:
         return
     if not now.domains:
-        empty_until_scored(gap_words(choice.active or (), split), "Evaluate the mixture once.", choice.model, split)
+        empty_until_scored(
+            describe_missing_scores(choice.active or (), split), "Evaluate the mixture once.", choice.model, split
+        )
         return
     has_one_tokenizer = not other or _tokenizer(choice) == _tokenizer(other)
     rows = effect_rows(before.domains if has_one_tokenizer else [], now.domains)
     st.subheader(plain(effect_title(rows)), anchor=False)
-    st.caption(plain(f"Perplexity, lower is better. Bar: as chosen now. Line: {_line(other)}."))
+    line = f"the mixture {other.model}" if other else "as saved"
+    st.caption(plain(f"Perplexity, lower is better. Bar: as chosen now. Line: {line}."))
     if unlike := _why_unlike(before, now, other, has_one_tokenizer):
         st.warning(plain(unlike))
     show_domain_bars(bars_of(rows, looks, other.model if other else "Saved"), "domain_bars")
-    took = f"in {moment(now.seconds)}"
-    exact = f"Exact, from stored scores of the {split} split, {took}."
-    st.caption(plain(f"{effect_words(rows)} {exact} {measure_words(now.domains)}"))
+    exact = f"Exact, from stored scores of the {split} split, in {moment(now.seconds)}."
+    st.caption(plain(f"{describe_effect(rows)} {exact} {describe_measures(now.domains)}"))
     if other:
         _show_differences(choice, other)
     with st.container(horizontal=True, vertical_alignment="center"):
         _show_cost(mixture, choice)
         st.space("stretch")
-        st.download_button(
-            "Download as CSV",
-            as_csv(rows),
-            file_name="mixture_bars.csv",
-            mime="text/csv",
-            key="mixture_bars_download",
-            on_click="ignore",
-            icon=":material/download:",
-            type="tertiary",
-        )
+        offer_csv(rows, "mixture_bars", "mixture_bars_download")
 
 
 def _why_unlike(before: MixedScores, now: MixedScores, other: MixtureRequest | None, has_one_tokenizer: bool) -> str:
     """Why perplexities before and now are not compared, on every domain or on some; empty where they are."""
     if not has_one_tokenizer:
         return f"Not compared, since the two mixtures have different tokenizers. {RULE}"
-    return unlike_words(before.domains, now.domains, other.model if other else "The saved mixture")
+    return describe_unlike_rows(before.domains, now.domains, other.model if other else "The saved mixture")
 
 
 def _tokenizer(mixture: MixtureRequest) -> str:
-    """The tokenizer of a mixture's experts, which is one."""
     first = next(iter(mixture.weights or ()), None)
     with reading() as session:
         return get_expert(session, first).tokenizer_sha256 if first else ""
-
-
-def _line(other: MixtureRequest | None) -> str:
-    return f"the mixture {other.model}" if other else "as saved"
 
 
 def _show_differences(choice: MixtureRequest, other: MixtureRequest) -> None:
@@ -98,8 +114,8 @@ def _show_cost(mixture: MixtureCard, choice: MixtureRequest) -> None:
     on = choice.active or ()
     active = [member.expert_id for member in mixture.members if member.expert in on and member.weight > 0]
     with explained(), reading() as session:
-        costs = expert_costs(session, get_storage(get_settings()), mixture.name, active)
-        st.caption(plain(cost_words(costs)), help=counted_as(costs))
+        costs = expert_costs(session, get_storage(), mixture.name, active)
+        st.caption(plain(describe_costs(costs)), help=counting_note(costs))
 
 
 def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores | None:
@@ -107,3 +123,68 @@ def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores 
         question = parse_as(MixRequest, {"mixture": request.model, **request.changes(), "split": split})
         return ask_scores(key, question, "Mixing the stored scores", request)
     return None
+
+
+def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
+    """Perplexities of a saved mixture on every domain under each inference mode, and their means."""
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    evidence = choose_evidence(left, "modes.evidence", saved.gate)
+    blocks, fault = choose_number(
+        "Dev blocks behind a cached prior",
+        key="modes.blocks",
+        usual=PAPER_BLOCKS,
+        lowest=1,
+        highest=10_000,
+        help="Exactly this many (paper: 100).",
+        place=right,
+    )
+    answer = None if fault else _fetch(saved, split, evidence, blocks)
+    if answer is None or _is_empty(answer, saved.model, split, "modes"):
+        return
+    modes = shown_modes(answer)
+    rows = [_row(_link(row.domain), row.by_mode(), modes) for row in answer.domains]
+    st.table([*rows, *(_row(plain(mean.title), mean.by_mode, modes) for mean in means(answer))])
+    offer_csv(list(table_rows(answer)), "inference_modes", "modes_download")
+    st.caption(
+        "Perplexity per token, lower is better; bold is the lowest but for naive, which uses the test text. "
+        + " ".join(f"*{mode_title(mode)}*: {ALL_SENTENCES[mode]}." for mode in modes)
+        + f" {plain(f'{describe_missing_modes(answer, blocks)} {describe_training_domains(answer)}'.strip())}"
+    )
+
+
+def show_oracle_gap(saved: MixtureRequest, split: HeldOutSplit) -> None:
+    """How far the mixture is from the best choice of one expert for each block."""
+    answer = _fetch(saved, split, "prefix")
+    if answer is not None and not _is_empty(answer, saved.model, split, "oracle"):
+        show_chart(oracle_gap(answer.domains, read_looks().among(saved.active or ())), "oracle_gap")
+        st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
+
+
+def _fetch(
+    saved: MixtureRequest, split: HeldOutSplit, evidence: Any, blocks: int = PAPER_BLOCKS
+) -> InferenceModeComparison | None:
+    question = InferenceModesRequest(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
+    return ask_scores("inference_modes", question, "Comparing the inference modes on the stored scores", saved)
+
+
+def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit, place: str) -> bool:
+    if not answer.domains:
+        why = describe_missing_scores(answer.experts, split)
+        empty_until_scored(why, "Evaluate the mixture once.", mixture, split, place=place)
+    return not answer.domains
+
+
+def _link(domain: str) -> str:
+    """A domain as a link to its text. A table that is wider than a phone can be scrolled by keys only with one."""
+    return f"[{plain(domain)}](/{CORPORA.address}?{urlencode({'domain': domain}, quote_via=quote)})"
+
+
+def _row(title: str, by_mode: ByMode, modes: Sequence[InferenceMode]) -> dict[str, str]:
+    best = best_mode(by_mode)
+
+    def number(mode: InferenceMode) -> str:
+        value = by_mode[mode]
+        shown = perplexity(value)
+        return f"**{shown}**" if mode == best else shown
+
+    return {"domain": title, **{mode_title(mode): number(mode) for mode in modes}}

@@ -1,21 +1,73 @@
-"""The form of a gate: which one, and the settings of that one."""
+"""The form of a gate: which one, and the settings of that one, evidence among them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import Problem
+from engine.mixing.evidence import READINGS, EvidenceRule
+from engine.mixing.gate_type import gate_type, gate_types
 from ui.present.forms.form_choices import clustering_names, with_clusterings
-from ui.present.forms.gate_questions import kind_question, setting_questions
-from ui.present.forms.questions import Question
+from ui.present.forms.questions import Question, config_questions
 from ui.present.forms.settings_in_address import gate_fault, gate_values, read_gate
-from ui.studio.shared.evidence import RULE, draw_evidence
-from ui.widgets.address import fresh, note, note_fault, show_fault
+from ui.widgets.address import choose_one, fresh, note, note_fault, show_fault
 from ui.widgets.fields import draw_valid, draw_widget, faults_of, held, key_of
+
+RULE = "decay and power"
+_SAVED = "as saved"
+_START = EvidenceRule(decay=0.9, power=0.3)  # of the numbers, before a mixture is calibrated
+
+
+def draw_evidence(form: str, question: Question) -> Any:
+    """The setting of a gate, as it is stored."""
+    saved = question.default
+    has_rule = isinstance(saved, Mapping)
+    choices = (*question.choices, RULE)
+    chosen = draw_widget(form, held(form, replace(question, choices=choices, default=RULE if has_rule else saved)))
+    if chosen != RULE:
+        return chosen
+    rule = EvidenceRule(**saved) if has_rule else _START
+    inside = [replace(one, path=(*question.path, one.path[-1])) for one in config_questions("evidence", rule)]
+    return {one.path[-1]: draw_valid(form, one) for one in inside}
+
+
+def choose_evidence(column: DeltaGenerator, key: str, gate: Mapping[str, Any]) -> Any:
+    """Which evidence a comparison is by: the paper's, the code's, or the saved gate's where that is another."""
+    saved = gate.get("evidence")
+    chosen = choose_one(
+        column.segmented_control,
+        "Evidence",
+        [*READINGS, *([_SAVED] if isinstance(saved, Mapping) else [])],
+        default="prefix",
+        key=key,
+        required=True,
+        help="What the posterior sees: the full prefix (paper), the last token (code), or as the gate is saved.",
+    )
+    return saved if chosen == _SAVED else chosen
+
+
+GROUP = "gate"
+TITLE = "Weights come from"
+
+
+def kind_question(saved: Mapping[str, Any]) -> Question:
+    """Which gate; the saved one at first."""
+    gates = gate_types()
+    labels = {name: gate.title for name, gate in gates.items()}
+    help = "\n".join(f"- {gate.title}: {gate.sentence}." for gate in gates.values())
+    return Question((GROUP, "kind"), "name", help, saved["kind"], tuple(gates), choice_labels=labels, title=TITLE)
+
+
+def setting_questions(kind: str, saved: Mapping[str, Any]) -> list[Question]:
+    """The settings of a gate. A setting that the saved gate has, too, begins with the saved value."""
+    questions = config_questions(GROUP, gate_type(kind).config(kind))
+    return [replace(one, default=saved.get(one.path[-1], one.default)) for one in questions]
 
 
 def draw_gate(form: str, saved: Mapping[str, Any], address: str = "") -> dict[str, Any]:
@@ -29,18 +81,13 @@ def draw_gate(form: str, saved: Mapping[str, Any], address: str = "") -> dict[st
     with st.expander("Gate settings", icon=":material/tune:"):
         kind = draw_widget(form, held(form, kind_question(saved)))
         gate = {"kind": kind} | {
-            one.path[-1]: _draw_setting(form, one) for one in with_clusterings(setting_questions(kind, saved))
+            one.path[-1]: draw_evidence(form, held(form, one)) if one.path[-1] == "evidence" else draw_valid(form, one)
+            for one in with_clusterings(setting_questions(kind, saved))
         }
     if address:
         note_gate(saved, gate, address)
         show_fault(address)
     return gate
-
-
-def _draw_setting(form: str, question: Question) -> Any:
-    if question.path[-1] == "evidence":
-        return draw_evidence(form, held(form, question))
-    return draw_valid(form, question)
 
 
 def recall_gate(form: str, saved: Mapping[str, Any], address: str, only: Sequence[str] = ()) -> None:
@@ -61,7 +108,6 @@ def recall_gate(form: str, saved: Mapping[str, Any], address: str, only: Sequenc
 
 
 def _fields(form: str, gate: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the widgets of the form hold for a gate."""
     yield key_of(form, kind_question(gate)), gate["kind"]
     for question in setting_questions(gate["kind"], gate):
         value = question.default

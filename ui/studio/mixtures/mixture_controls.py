@@ -9,14 +9,14 @@ import streamlit as st
 from ui.present.charts.colours import Looks, chip
 from ui.present.forms.settings_in_address import MemberSetting, member_values, not_used, read_members
 from ui.present.pages import PLAYGROUND, POSTERIORS
+from ui.present.text.calibration import describe_inner_gates
 from ui.present.text.formatting import plain
-from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.widgets.address import fresh, note, note_fault, show_fault
 from ui.widgets.fields import faults_of
 from workbench.answers.cards import MemberCard, MixtureCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.palette import Look
+from workbench.specs.requests import MixtureRequest
 
 HEAVIEST = 5.0
 MOST_DRAWN = 24  # rows of a mixture with more experts
@@ -41,7 +41,8 @@ def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
         else _held(mixture, member)
         for member in mixture.members
     ]
-    _hold(mixture, controls)
+    ids = (one.expert_id for one in mixture.members)  # all choices are kept: a widget that is not drawn forgets its own
+    st.session_state[f"{_form_key(mixture)}.held"] = dict(zip(ids, controls, strict=True))
     _note_changes(mixture, controls)
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
@@ -63,13 +64,11 @@ def _recall_changes(mixture: MixtureCard) -> None:
 
 
 def _saved_members(mixture: MixtureCard) -> dict[str, MemberSetting]:
-    """The saved settings of all experts that can be switched on."""
     members = [member for member in mixture.members if member.enabled]
     return {one.expert: MemberSetting(one.active, one.weight, _heaviest(one)) for one in members}
 
 
 def _note_changes(mixture: MixtureCard, controls: Sequence[tuple[bool, float]]) -> None:
-    """Writes into the address what differs from the saved mixture."""
     saved = _saved_members(mixture)
     members = zip(mixture.members, controls, strict=True)
     now = {one.expert: MemberSetting(is_on, weight) for one, (is_on, weight) in members if one.expert in saved}
@@ -104,12 +103,6 @@ def _held(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
     return is_on and member.enabled, weight
 
 
-def _hold(mixture: MixtureCard, controls: Sequence[tuple[bool, float]]) -> None:
-    """Keeps all choices: a widget that is not drawn forgets its own."""
-    ids = (one.expert_id for one in mixture.members)
-    st.session_state[f"{_form_key(mixture)}.held"] = dict(zip(ids, controls, strict=True))
-
-
 def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[bool, float]:
     key = f"{_form_key(mixture)}.{member.expert_id}"
     switch, slider = st.columns([3, 2], vertical_alignment="center")
@@ -138,8 +131,7 @@ def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[
 
 
 def _point_to_parts(mixture: MixtureCard) -> None:
-    """Explains the parts of MoDE experts, and links to the pages where they are switched."""
-    if words := inside_words(mixture):
+    if words := describe_inner_gates(mixture):
         explanation = (
             f"{words} Stored scores are of all parts together. To see the effect of switching a part, try it on your "
             "own text on these pages."
@@ -183,5 +175,4 @@ def _form_key(mixture: MixtureCard) -> str:
 
 
 def _times_key(mixture: MixtureCard) -> str:
-    """Where it is kept how often the controls were reset."""
     return f"mixture_controls.{mixture.id}#resets"

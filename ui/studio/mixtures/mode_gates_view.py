@@ -9,7 +9,7 @@ import streamlit as st
 from engine.events import BACKBONE
 from ui.present.charts.colours import in_order
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
-from ui.present.charts.trajectories import leaders, legend, tinted_words
+from ui.present.charts.posteriors import leaders, legend, render_tinted_text
 from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
@@ -71,7 +71,7 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
     spoken = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
     looks = in_order(parts)
     st.html(legend([BACKBONE, *parts], leaders(rows), looks))
-    st.html(tinted_words(spoken, rows, [BACKBONE, *parts], looks))
+    st.html(render_tinted_text(spoken, rows, [BACKBONE, *parts], looks))
     st.caption(plain(_words(gates, expert, parts, len(tokens) - len(spoken))))
     show_chart(gate_strip(spoken, rows, parts), f"{key}.strip")
     show_chart(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")

@@ -7,18 +7,18 @@ import streamlit as st
 from engine.config import PAPER_BLOCKS
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
-from ui.present.text.posteriors import evidence_words
+from ui.present.text.posteriors import evidence_text
 from ui.studio.mixtures.mixture_controls import set_weights
+from ui.widgets.changes import apply, cannot_change
 from ui.widgets.data_table import show_table
+from ui.widgets.fields import draw_number
 from ui.widgets.notices import explained, keep
-from ui.widgets.numbers import draw_number
-from ui.widgets.rights import cannot_change
 from workbench.answers.cards import GivenByHand, MixtureCard, PriorCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.answers.posteriors import PriorSource
 from workbench.registry import corpora, priors
-from workbench.registry.database import reading, transaction
+from workbench.registry.database import reading
 from workbench.settings import get_settings
+from workbench.specs.requests import MixtureRequest
 
 
 def show_priors(mixture: MixtureCard, choice: MixtureRequest) -> None:
@@ -55,8 +55,10 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
             help="Sets the weights above. You see the effect immediately; it is only stored when you save it.",
         )
         if st.button("Delete this prior", icon=":material/delete:", key="prior.delete", disabled=cannot_change()):
-            with explained():
-                _delete(card.name)
+            apply(
+                lambda session: priors.delete_prior(session, card.name),
+                f"The prior {card.name} is deleted; mixtures keep the weights they have.",
+            )
     if missing:
         st.caption(plain(f"It cannot be applied to this mixture: it has no share for {missing[0]}."))
 
@@ -67,31 +69,17 @@ def origin(source: PriorSource | GivenByHand) -> str:
         return "Given by hand."
     return (
         f"Estimated on {pluralize(source.num_blocks, 'block')} of {source.block_size} tokens of {source.split} text of "
-        f"{source.domain} with {source.mixture}, evidence: {evidence_words(source.evidence)}."
+        f"{source.domain} with {source.mixture}, evidence: {evidence_text(source.evidence)}."
     )
-
-
-def _delete(name: str) -> None:
-    with transaction() as session:
-        priors.delete_prior(session, name)
-    keep(f"The prior {name} is deleted; mixtures keep the weights they have.")
-    st.rerun()
 
 
 def _offer_keeping(choice: MixtureRequest) -> None:
     with st.form("prior.keep", border=False):
         name = st.text_input("Save the weights above as a prior", key="prior.keep.name", placeholder="its name")
         if st.form_submit_button("Keep", icon=":material/bookmark_add:", disabled=cannot_change()):
-            with explained():
-                with transaction() as session:
-                    priors.give_prior(session, name, _shares(choice))
-                keep(f"The prior {name} is kept.")
-                st.rerun()
-
-
-def _shares(choice: MixtureRequest) -> dict[str, float]:
-    weights = choice.weights or {}
-    return {expert: weights[expert] for expert in choice.active or ()}
+            weights = choice.weights or {}
+            shares = {expert: weights[expert] for expert in choice.active or ()}
+            apply(lambda session: priors.give_prior(session, name, shares), f"The prior {name} is kept.")
 
 
 def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.text.formatting import clock, plain
+from ui.widgets.changes import apply, cannot_change
 from ui.widgets.data_table import show_table
-from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
-from ui.widgets.rights import cannot_change
 from workbench.answers.cards import AliasCard
 from workbench.registry import aliases
-from workbench.registry.database import reading, transaction
+from workbench.registry.database import reading
 from workbench.schema.names import ALIAS_SIGN
 
 
@@ -39,26 +38,22 @@ def _show_alias(alias: AliasCard) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(plain(alias.name))
         if st.button("Remove", key=f"alias.remove.{alias.name}", type="tertiary", disabled=cannot_change()):
-            with explained():
-                with transaction() as session:
-                    aliases.delete_alias(session, alias.name)
-                keep(f"{alias.name} is removed; {alias.model} stays.")
-                st.rerun()
+            apply(
+                lambda session: aliases.delete_alias(session, alias.name),
+                f"{alias.name} is removed; {alias.model} stays.",
+            )
 
 
 def _show_form(model: str) -> None:
     with st.form(f"alias.{model}", clear_on_submit=True, border=False):
         name = st.text_input("New alias", placeholder=f"law{ALIAS_SIGN}production")
         if st.form_submit_button("Set the alias", disabled=cannot_change()):
-            with explained():
-                with transaction() as session:
-                    card = aliases.set_alias(session, name, model)
-                keep(f"{card.name} means {model} now.")
-                st.rerun()
+            apply(
+                lambda session: aliases.set_alias(session, name, model), lambda card: f"{card.name} means {model} now."
+            )
 
 
 def _show_family(every: list[AliasCard], own: list[AliasCard]) -> None:
-    """The versions beside this one: what the other aliases with the same stem mean."""
     stems = {_stem(one.name) for one in own}
     family = [one for one in every if _stem(one.name) in stems]
     if len(family) > len(own):

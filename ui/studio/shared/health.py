@@ -69,12 +69,7 @@ def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
     if waiting and max(waiting) > PATIENCE_SECONDS:
         detail = f"no worker has taken a job that was created {duration(max(waiting))} ago"
         return Sign("Worker", False, detail, "Start it with `workbench up`.")
-    return idle_sign()
-
-
-def idle_sign() -> Sign:
-    """The health of an idle worker: it is looked up among this machine's processes."""
-    if worker_is_running():
+    if worker_is_running():  # idle: it is looked up among this machine's processes
         return Sign("Worker", True, "waits for jobs")
     return Sign("Worker", None, "none runs on this machine", "Start it with `workbench up`, unless one runs elsewhere.")
 

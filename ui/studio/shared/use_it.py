@@ -6,6 +6,9 @@ import streamlit as st
 
 from ui.present.model_use import completion_line, generate_line, notebook_lines, openai_lines
 from ui.present.text.formatting import spoken
+from ui.studio.job_views.job_view import show_form_and_job
+from ui.widgets.notices import explained
+from ui.widgets.on_demand import content_of
 from workbench.access.home_token import needs_token
 from workbench.registry.aliases import list_aliases
 from workbench.registry.database import reading
@@ -38,3 +41,12 @@ def show_use(model: str, kind: str, is_enabled: bool = True) -> None:
         st.code(generate_line(called), language="bash", wrap_lines=True)
     if needs_token(settings):
         st.caption(spoken("The server requires the token that `workbench token` prints."))
+
+
+def show_job_popover(kind: str, field: str, model: str, label: str, icon: str = ":material/download:") -> None:
+    """The form of a kind, where the field that names the model is answered, and the last job of it."""
+    key = f"popover.{kind}.{model}"
+    box = st.popover(label, icon=icon, key=key, on_change="rerun")
+    if content := content_of(box, key):
+        with content, explained():
+            show_form_and_job(kind, {}, label, skip=(field,), given={(field,): model})

@@ -2,20 +2,78 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
+from typing import Any
+
 import streamlit as st
 
-from ui.kinds.catalog import screen_of
-from ui.present.forms.clone import Clone, clone_of
-from ui.present.forms.questions import Offers
+from ui.kinds.catalog import command_of, form_of
+from ui.present.forms.form_choices import free_name
+from ui.present.forms.questions import Offers, Question, questions_of
 from ui.present.pages import JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.widgets.job_form import show_job_form
 from ui.widgets.notices import explained
 from workbench.answers.cards import JobCard
 from workbench.job_records.jobs import get_job
+from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading
+
+_NUMBER = re.compile(r"-\d+$")  # of a clone's name
+
+
+@dataclass(frozen=True)
+class Clone:
+    """The answers by their place in the spec, and what they name that the registry no longer holds."""
+
+    job_id: str
+    kind: str
+    title: str
+    answers: Mapping[tuple[str, ...], Any]
+    spec: Mapping[str, Any]  # as the job had it
+    offers: Offers  # those of now, and for fields without an offer the job's own values
+    gone: list[str]
+
+
+def clone_of(job: JobCard, offers: Offers, taken: Collection[str]) -> Clone:
+    """The clone of a job; `taken` are names that it may not have. Raises BadSpecError where the spec cannot be read."""
+    spec = parse_spec(job.spec)
+    content = spec.model_dump(mode="json")
+    offers = {**_own_values(type(spec), content, offers), **offers}
+    answers, gone = dict[tuple[str, ...], Any](), list[str]()
+    for question in questions_of(type(spec), offers):
+        value = reduce(getitem, question.path, content)
+        answers[question.path], missing = _still_offered(question, value)
+        gone += missing
+    if isinstance(name := answers.get(("name",)), str):
+        answers["name",] = free_name(_NUMBER.sub("", name), taken)
+    return Clone(job.id, job.kind, job.title, answers, content, offers, gone)
+
+
+def _own_values(spec: Any, content: Mapping[str, Any], offers: Offers) -> dict[str, list[str]]:
+    """Lists of names that no form offers, such as ids of documents: the job's own can be taken away."""
+    questions = questions_of(spec, offers)
+    lists = [one.path[0] for one in questions if one.answer_type == "names" and len(one.path) == 1 and not one.choices]
+    return {name: [str(one) for one in content.get(name) or ()] for name in lists if name not in offers}
+
+
+def _still_offered(question: Question, value: Any) -> tuple[Any, list[str]]:
+    """The value as its widget takes it, and the names in it that are not offered."""
+    match question.answer_type:
+        case "names" if all(isinstance(one, str) for one in value or ()):  # numbers have a form of their own
+            gone = [one for one in value or () if one not in question.choices]
+            return [one for one in value or () if one in question.choices], gone
+        case "name" if value is not None and value not in question.choices:
+            return question.default if question.optional else next(iter(question.choices), None), [value]
+        case "text":
+            return "" if value is None else str(value), []
+    return value, []
 
 
 def offer_clone(job: JobCard) -> None:
@@ -44,7 +102,7 @@ def fill_in(clone: Clone) -> None:
     """Puts the answers into the widgets of the form."""
     for path, value in clone.answers.items():
         st.session_state[".".join((clone.kind, *path))] = value
-    if form := screen_of(clone.kind).form:
+    if form := form_of(clone.kind):
         st.session_state.update(form.widgets_of(clone.spec))
 
 
@@ -58,4 +116,4 @@ def show_origin(clone: Clone) -> None:
 
 def show_plain_form(clone: Clone) -> None:
     """The form of a kind that has none on the page Train: all its fields."""
-    show_job_form(clone.kind, clone.offers, "Submit it", command=screen_of(clone.kind).command)
+    show_job_form(clone.kind, clone.offers, "Submit it", command=command_of(clone.kind))

@@ -1,4 +1,4 @@
-"""Step 2 of the page Train: what a person can get from their text, and what each costs on this machine."""
+"""Steps 1 and 2 of the page Train: what a person has, what they can get from it, and what that costs here."""
 
 from __future__ import annotations
 
@@ -8,30 +8,136 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.screen import Answers, Need, Outcome, TrainForm
-from ui.kinds.train_form_parts import SEED_MODEL, UNTRAINED
-from ui.present.forms.form_choices import is_untrained, seed_of_mixture
-from ui.present.forms.questions import Offers, assemble
-from ui.present.forms.text_in_hand import free_name, proposed_answers, proposed_spec, takes_text
-from ui.present.jobs.pending_jobs import coming
+from ui.kinds.form import SEED_MODEL, UNTRAINED, Need, TrainForm, TrainOutcome
+from ui.present.forms.form_choices import (
+    free_name,
+    is_untrained,
+    proposed_answers,
+    proposed_spec,
+    seed_of_mixture,
+    takes_text,
+)
+from ui.present.forms.questions import Answers, Offers, assemble
+from ui.present.jobs.job_status import coming
 from ui.present.jobs.throughput import operations
 from ui.present.pages import CLUSTERS
-from ui.present.text.formatting import duration, plain, size
+from ui.present.text.formatting import duration, listed, plain, pluralize, size
+from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.pending_jobs import unfinished_jobs
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import NO_VALUE
+from ui.widgets.job_form import last_job
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
-from workbench.errors import BadSpecError
+from workbench.answers.cards import DomainCard
+from workbench.errors import BadSpecError, NotFoundError
 from workbench.formatting.number_format import DASH
+from workbench.job_records.jobs import get_job
 from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_as
 from workbench.registry.clusters.clusterings import list_clusterings
+from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading
+from workbench.registry.experts import list_experts
 from workbench.specs.base import Spec
 from workbench.specs.requests import TrainClusters
 
+TEXT, CLUSTER, CHAT, MODEL = "Text", "A cluster", "Chat data", "An adapter or a model"
+_DOMAINS = "train.domains"  # the pills
+_SEEN = "train.imported"  # the import whose domains were chosen
+
+
+def show_have() -> list[str] | tuple[str, dict[str, str]] | None:
+    """Domains to train on, the kind of job to go on with and its widgets' values, or None while nothing is chosen."""
+    have = choose_one(
+        st.segmented_control, "What do you have?", [TEXT, CLUSTER, CHAT, MODEL], default=TEXT, key="have", required=True
+    )
+    if have == CLUSTER:
+        _show_clusters()
+        return None
+    if have == MODEL:
+        return _show_models()
+    return _show_domains(is_chat=have == CHAT)
+
+
+def _show_domains(*, is_chat: bool) -> list[str] | None:
+    with reading() as session:
+        trained = {name for expert in list_experts(session) for name in expert.domains}
+        domains = [one for one in list_domains(session) if (one.format == "chat") == is_chat]
+    domains.sort(key=lambda one: one.name in trained)  # what has no expert yet comes first
+    names = [one.name for one in domains]
+    _choose_imported(names)
+    chosen, goes_on = list[str](), False
+    if names:
+        key = f"{_DOMAINS}.{'chat' if is_chat else 'text'}"
+        st.session_state[key] = [name for name in st.session_state.get(key, _usual(domains)) if name in names]
+        labels = {one.name: plain(f"{one.name} (novel)" if one.role == "novel" else one.name) for one in domains}
+        chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=labels.__getitem__))
+        st.caption(plain(_describe_domains([one for one in domains if one.name in chosen])))
+        label = plain(f"Continue with {listed(chosen, 3)}" if chosen else "Continue")
+        icon = ":material/arrow_forward:"
+        goes_on = st.button(label, type="primary", key="train.continue", icon=icon, disabled=not chosen)
+    else:
+        st.caption("There is no domain with conversations yet." if is_chat else "There is no domain yet.")
+    what = "conversations, as JSON lines" if is_chat else "text"
+    with st.expander(f"Import {what}", expanded=not names, icon=":material/upload_file:"):
+        show_import()
+    return chosen if goes_on else None
+
+
+def _usual(domains: Sequence[DomainCard]) -> list[str]:
+    """The newest domain to train on; none where there are only novel ones, which are held back to measure on."""
+    known = [one for one in domains if one.role != "novel"]
+    return [max(known, key=lambda one: one.created_at).name] if known else []
+
+
+def _choose_imported(names: Sequence[str]) -> None:
+    job_id = last_job("import-corpus")
+    if job_id is None or st.session_state.get(_SEEN) == job_id:
+        return
+    try:
+        with reading() as session:
+            job = get_job(session, job_id)
+    except NotFoundError:
+        return
+    made = [name for name in job.result.get("domains", []) if name in names] if job.state == "done" else []
+    if made:
+        st.session_state[_SEEN] = job_id
+        for sort in ("chat", "text"):
+            st.session_state[f"{_DOMAINS}.{sort}"] = made
+
+
+def _describe_domains(domains: Sequence[DomainCard]) -> str:
+    return " · ".join(
+        f"{one.name}: {pluralize(one.num_documents, 'document')}, {size(one.num_bytes)}, {one.num_words:,} words"
+        for one in domains[:6]
+    )
+
+
+def _show_clusters() -> None:
+    with reading() as session:
+        names = [one.name for one in list_clusterings(session)]
+    if names:
+        st.caption(
+            plain(f"Clusterings: {listed(names)}. A model is trained on each cluster, and they are mixed (C-BTM).")
+        )
+    else:
+        st.caption("There are no clusters yet: find them first. A model is then trained on each (C-BTM).")
+    st.page_link(CLUSTERS.script, label="Train on clusters" if names else "Find clusters", icon=CLUSTERS.icon)
+
+
+def _show_models() -> tuple[str, dict[str, str]] | None:
+    st.caption("A LoRA folder or a fine-tuned model becomes an expert; a causal LM becomes a seed model.")
+    with st.container(horizontal=True):
+        if st.button("Import an expert", key="train.import", type="primary"):
+            return "import-expert", {}
+        if st.button("Make a seed model of a model", key="train.seed"):
+            return "make-seed", {"seed.source": "folder"}
+    return None
+
+
 _CHOSEN = "train.outcome"
 CLUSTER_PLAN = "train-clusters"  # the form on the page Clusters: no kind of job, but a plan of several
-_CLUSTERS = Outcome(
+_CLUSTERS = TrainOutcome(
     "One model for each cluster",
     "branch a seed model, train each copy on one cluster of the text, mix them",
     "C-BTM",
@@ -45,7 +151,7 @@ class Row:
     """What can be made of some text: the kind of job, the answers of its form, and its spec unless it is impossible."""
 
     kind: str
-    outcome: Outcome
+    outcome: TrainOutcome
     answers: Mapping[tuple[str, ...], Any]
     spec: Spec | None
     need: Need | None = None  # what must be there before
@@ -58,7 +164,7 @@ class Row:
         return seed is not None and self.outcome.freezes_seed and is_untrained(seed)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What it is, or why it is impossible; with a warning where it is worth little."""
         if self.problem:
             return self.problem
@@ -69,9 +175,11 @@ class Row:
 def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainForm]) -> list[Row]:
     """Every kind of training on these domains, also of other packages; those that are possible and worth it come first.
 
-    What starts from a seed model is proposed from that of the mixture that one more expert would join.
+    What starts from a seed model is proposed from that of the mixture that one more expert would join: the costs of two
+    rows compare only where both start from the same one.
     """
-    offers = _from_one_seed(offers)
+    seed = seed_of_mixture(offers["mixture_to_extend"][0]) if offers.get("mixture_to_extend") else ""
+    offers = {**offers, "seed_model": sorted(offers.get("seed_model", ()), key=lambda name: name != seed)}
     rows = [
         _row(kind, outcome, form, domains, offers)
         for kind, form in forms.items()
@@ -80,12 +188,6 @@ def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainFo
     ]
     rows.append(_cluster_row(domains, offers))
     return sorted(rows, key=lambda row: (row.spec is None, row.is_weak, row.outcome.position))
-
-
-def _from_one_seed(offers: Offers) -> Offers:
-    """The offers with that seed model first: the costs of two rows compare only where both start from the same one."""
-    seed = seed_of_mixture(offers["mixture_to_extend"][0]) if offers.get("mixture_to_extend") else ""
-    return {**offers, "seed_model": sorted(offers.get("seed_model", ()), key=lambda name: name != seed)}
 
 
 def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
@@ -97,7 +199,7 @@ def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
         need = Need("clustering", "This text has no clusters yet.", "Find them first.", "find-clusters", CLUSTERS)
         return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, need, f"{need.problem} {need.next_step}")
     if not offers["seed_model"]:
-        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, _words_of(SEED_MODEL))
+        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, _describe_need(SEED_MODEL))
     taken = {*offers["mixture"], *(name.partition("/")[0] for name in offers["experts"])}
     answers: Answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
     try:
@@ -107,18 +209,18 @@ def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
     return Row(CLUSTER_PLAN, _CLUSTERS, answers, spec)
 
 
-def _own_row(kind: str, form: TrainForm) -> tuple[Outcome, ...]:
+def _own_row(kind: str, form: TrainForm) -> tuple[TrainOutcome, ...]:
     """A form without rows has one, unless its jobs start from experts that are to be chosen."""
     spec = known_kinds()[kind].spec
     if "experts" in spec.model_fields:
         return ()
-    return (Outcome(form.title, form.about, DASH, DASH),)
+    return (TrainOutcome(form.title, form.about, DASH, DASH),)
 
 
-def _row(kind: str, outcome: Outcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
+def _row(kind: str, outcome: TrainOutcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is not None:
-        return Row(kind, outcome, {}, None, need, _words_of(need))
+        return Row(kind, outcome, {}, None, need, _describe_need(need))
     spec = known_kinds()[kind].spec
     taken = {*offers["mixture"], *offers["experts"], *(name.partition("/")[0] for name in offers["experts"])}
     answers = proposed_answers(spec, domains, offers, taken, outcome.answers(offers))
@@ -128,7 +230,7 @@ def _row(kind: str, outcome: Outcome, form: TrainForm, domains: Sequence[str], o
         return Row(kind, outcome, answers, None, problem=bad.complaints[0])
 
 
-def _words_of(need: Need) -> str:
+def _describe_need(need: Need) -> str:
     """What is missing, and what to do; only to wait, while an unfinished job makes it."""
     job = coming(unfinished_jobs(), need.kind)
     return f"{need.problem} " + (f"“{job.title}” makes one: wait until it is done." if job else need.next_step)
@@ -142,7 +244,7 @@ def show_want(rows: Sequence[Row]) -> Row | None:
     title = st.radio(
         "What do you want?",
         titles,
-        captions=[plain(row.words) for row in rows],
+        captions=[plain(row.description) for row in rows],
         key=_CHOSEN,
         label_visibility="collapsed",
     )
@@ -209,7 +311,7 @@ def _costs(row: Row) -> tuple[str, str, str, str]:
     if call is None:
         return ("waiting" if row.spec is not None else DASH, DASH, DASH, DASH)
     if call.is_running():
-        return f"measuring: {call.words}", DASH, DASH, DASH
+        return f"measuring: {call.progress}", DASH, DASH, DASH
     forecast = call.forecast
     if forecast is None or forecast.measured is None:
         problem = forecast.problem if forecast else str(call.failure)

@@ -32,7 +32,6 @@ def _component(name: str) -> Callable[..., Any]:
 
 
 def _unseen_component(name: str) -> Callable[..., Any]:
-    """Declares a component that draws nothing."""
     return st.components.v2.component(name, html="", js=_source(f"{name}.js"))
 
 

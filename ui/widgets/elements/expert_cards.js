@@ -1,15 +1,8 @@
 const line = (values) => {
-  const NS = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(NS, "svg");
-  svg.setAttribute("viewBox", "0 0 100 34");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-hidden", "true");
-  const low = Math.min(...values), high = Math.max(...values), path = document.createElementNS(NS, "polyline");
+  const low = Math.min(...values), high = Math.max(...values);
   const step = 100 / (values.length - 1), scale = 32 / (high - low || 1);
   const at = (value, place) => `${step * place},${1 + scale * (high - value)}`;
-  path.setAttribute("points", values.map(at).join(" "));
-  svg.append(path);
-  return svg;
+  return drawing(34, draw("polyline", {points: values.map(at).join(" ")}));
 };
 const card = (one, open) => {
   const place = make("li", "", make("div", "name", mark(one.look), link(one, open, "", one.name)));

@@ -1,12 +1,8 @@
 const ROW = 54, HEIGHT = 42;  // pixels: from one box to the next, and of a box
-const NS = "http://www.w3.org/2000/svg";
 const curve = (from, to, className, colour) => {
   const half = (from[0] + to[0]) / 2;
-  const path = document.createElementNS(NS, "path");
-  path.setAttribute("d", `M${from[0]} ${from[1]} C${half} ${from[1]} ${half} ${to[1]} ${to[0]} ${to[1]}`);
-  path.setAttribute("class", className);
-  path.setAttribute("stroke", colour);
-  return path;
+  const d = `M${from[0]} ${from[1]} C${half} ${from[1]} ${half} ${to[1]} ${to[0]} ${to[1]}`;
+  return draw("path", {d, class: className, stroke: colour});
 };
 const places = (count, height) => [...Array(count).keys()].map((row) => (height - count * ROW) / 2 + (row + 0.5) * ROW);
 const readBy = (domain, data) => {
@@ -27,10 +23,7 @@ const boxes = (items, ys, className, inside) => {
 const wide = (data, open) => {
   const height = Math.max(data.domains.length, data.experts.length, 2) * ROW;
   const at = {domains: places(data.domains.length, height), experts: places(data.experts.length, height)};
-  const svg = document.createElementNS(NS, "svg");
-  svg.setAttribute("viewBox", `0 0 100 ${height}`);
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-hidden", "true");
+  const svg = drawing(height);
   data.domains.forEach((one, row) => {
     const expert = data.experts[one.expert];
     if (!expert) return;

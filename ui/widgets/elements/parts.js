@@ -4,6 +4,14 @@ const make = (name, className, ...inside) => {
   one.append(...inside);  // text becomes text nodes, never markup
   return one;
 };
+const draw = (name, attributes, ...inside) => {
+  const one = document.createElementNS("http://www.w3.org/2000/svg", name);
+  Object.entries(attributes).forEach(([key, value]) => one.setAttribute(key, value));
+  one.append(...inside);
+  return one;
+};
+const drawing = (height, ...inside) =>
+  draw("svg", {viewBox: `0 0 100 ${height}`, preserveAspectRatio: "none", "aria-hidden": "true"}, ...inside);
 const mark = (look) => {
   const one = make("span", "mark", look.mark);
   one.style.background = look.colour;

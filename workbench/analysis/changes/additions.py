@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 from sqlalchemy import select
@@ -13,21 +14,21 @@ from engine.errors import MixtureError
 from engine.files import ArtifactRef
 from engine.loading.plan import GenerationPlan
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.changes.training_outcome import worse_than_before
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
 from workbench.answers.cards import ReportCard
-from workbench.answers.mixture_request import MixtureRequest
 from workbench.formatting.number_format import change
+from workbench.formatting.number_format import perplexity as perplexity_text
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports
 from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert, Mixture
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import Storage
 
-KIND = "addition"
+ADDITIONS = "addition"
 
 
 class BesideParent(Answer):
@@ -62,7 +63,7 @@ class Addition:
 
 
 @dataclass(frozen=True)
-class Change:
+class MeasuredChange:
     """Perplexity per token of a domain before and after."""
 
     domain: str
@@ -80,7 +81,7 @@ class Change:
 def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: HeldOutSplit) -> Addition:
     """The folders and domains that a certificate checks.
 
-    Raises MixtureError when the expert was not added to a model, or takes no part beside another expert.
+    Raises MixtureError when the expert was not added to a model, or does not take part together with another expert.
     """
     mixed, row = mixture_row(session, mixture), expert_row(session, expert)
     if not _was_added(row):
@@ -96,8 +97,8 @@ def addition_of(session: Session, storage: Storage, mixture: str, expert: str, s
     return Addition(
         row.id,
         storage.kept(row.artifact),
-        _recorded(storage, row, row.base, "the base"),
-        tuple(_recorded(storage, row, one.artifact, f"expert {one.name}") for one in others),
+        _record_of(storage, row, row.base, "the base"),
+        tuple(_record_of(storage, row, one.artifact, f"expert {one.name}") for one in others),
         tuple(_beside(storage, row, [m.expert for m in mixed.members if m.expert.base_id != row.base_id])),
         tuple(_domains(session, mixed, row, split)),
         worse_than_before(row.metrics),
@@ -113,7 +114,7 @@ def changes(
     split: HeldOutSplit,
     block_size: int,
     max_tokens: int,
-) -> list[Change]:
+) -> list[MeasuredChange]:
     """Each scored domain's perplexity under the mixture without the expert and with it, on the same tokens."""
     row = expert_row(session, expert)
     before, after = _two_plans(session, storage, mixture_row(session, mixture), row)
@@ -126,7 +127,7 @@ def changes(
             mixed_perplexity(session, storage, one, scored[domain])
             for one, scored in zip((before, after), sets, strict=True)
         ]
-        rows.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
+        rows.append(MeasuredChange(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
     return rows
 
 
@@ -160,7 +161,7 @@ def verdict(
     faults: Sequence[str],
     num_files: int,
     num_tensors: int,
-    measured: Sequence[Change],
+    measured: Sequence[MeasuredChange],
     later: Sequence[str] = (),
     outcome: str = "",
 ) -> str:
@@ -174,16 +175,16 @@ def verdict(
     same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are unchanged."
     if later:
         return f"{same} What each domain gained was not measured: of what was added later, {later[0]}"
-    sentences = [f"by {_signed(one)} on {one.domain}" for one in measured if one.is_new]
+    sentences = [f"by {_signed_percent(one)} on {one.domain}" for one in measured if one.is_new]
     if old := [one for one in measured if not one.is_new]:
         worst = max(old, key=lambda one: one.percent)
-        sentences.append(f"by at most {_signed(worst)} on an old domain ({worst.domain})")
+        sentences.append(f"by at most {_signed_percent(worst)} on an old domain ({worst.domain})")
     changed = f"Perplexity changed {' and '.join(sentences)}." if sentences else ""
     return " ".join(filter(None, (same, changed, outcome)))
 
 
-def _signed(one: Change) -> str:
-    return change(one.percent)
+def _signed_percent(measured: MeasuredChange) -> str:
+    return change(measured.percent)
 
 
 def _two_plans(
@@ -194,7 +195,7 @@ def _two_plans(
     others = [name for name in on if name != row.name]
     if row.name not in on or not others:
         raise MixtureError(
-            f"“{row.name}” does not take part in “{mixture.name}” beside another expert.",
+            f"“{row.name}” does not take part in “{mixture.name}” together with another expert.",
             f"Put it in with `workbench mixture add`, or switch it on; then certify it. In “{mixture.name}”: "
             f"{', '.join(on) or 'none'}.",
         )
@@ -206,7 +207,7 @@ def _was_added(row: Expert) -> bool:
     return row.parent is not None and row.parent.base_id == row.base_id
 
 
-def _recorded(storage: Storage, newcomer: Expert, artifact: Artifact, what: str) -> Recorded:
+def _record_of(storage: Storage, newcomer: Expert, artifact: Artifact, what: str) -> Recorded:
     return Recorded(artifact.id, what, storage.kept(artifact), artifact.created_at <= newcomer.created_at)
 
 
@@ -215,9 +216,9 @@ def _beside(storage: Storage, newcomer: Expert, experts: Sequence[Expert]) -> It
     for expert in experts:
         bases.setdefault(expert.base_id, expert)
     for expert in bases.values():
-        yield _recorded(storage, newcomer, expert.base, f"the base of {expert.name}")
+        yield _record_of(storage, newcomer, expert.base, f"the base of {expert.name}")
     for expert in experts:
-        yield _recorded(storage, newcomer, expert.artifact, f"expert {expert.name}")
+        yield _record_of(storage, newcomer, expert.artifact, f"expert {expert.name}")
 
 
 def _domains(session: Session, mixture: Mixture, row: Expert, split: HeldOutSplit) -> list[str]:
@@ -242,3 +243,20 @@ def _single_score(
         .where(Evaluation.block_size == block_size, Evaluation.num_tokens <= max_tokens)
     )
     return session.scalar(statement.order_by(Evaluation.num_tokens.desc()).limit(1))
+
+
+AFTER, BEFORE = "dev_perplexity", "dev_perplexity_before"  # metrics of an expert
+
+
+def worse_than_before(metrics: Mapping[str, Any]) -> str:
+    """A sentence about an expert that its training made worse; empty for others, and where it was not measured."""
+    after, before = metrics.get(AFTER), metrics.get(BEFORE)
+    if after is None or before is None or after <= before:
+        return ""
+    return (
+        f"Its training made it worse: perplexity {perplexity_text(after)} on its held-out text, "
+        f"{perplexity_text(before)} before the first update. Train it again at a lower learning rate."
+    )
+
+
+KIND = ADDITIONS

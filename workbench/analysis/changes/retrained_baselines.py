@@ -17,9 +17,9 @@ from engine.methods.registry import method_of
 from workbench.errors import BadSpecError
 from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
-from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, put_together_of
+from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, source_experts
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
-from workbench.registry.seeds import made_of
+from workbench.registry.seeds import copied_expert
 from workbench.schema.tables import Domain, Expert, Job, Mixture
 
 OWN, OF_BASE = (
@@ -37,7 +37,7 @@ class Retrained:
 
 
 @dataclass(frozen=True)
-class Source:
+class TrainingText:
     """A training text with its name at that time; without an id the text is unknown."""
 
     name: str = ""
@@ -47,7 +47,7 @@ class Source:
     place: str = ""  # that it was imported from
 
     @classmethod
-    def of(cls, row: Domain) -> Source:
+    def of(cls, row: Domain) -> TrainingText:
         """The text of a domain."""
         return cls(row.name, row.id, row.data_sha256, row.corpus_id, row.corpus.source)
 
@@ -67,10 +67,10 @@ class Source:
         return ""
 
 
-def sources_of(session: Session, domain_ids: Iterable[str]) -> list[Source]:
+def sources_of(session: Session, domain_ids: Iterable[str]) -> list[TrainingText]:
     """The texts of these domains; an unknown one for each domain that is gone."""
     rows = (session.get(Domain, id) for id in domain_ids)
-    return [Source.of(row) if row else Source() for row in rows]
+    return [TrainingText.of(row) if row else TrainingText() for row in rows]
 
 
 def name_now(session: Session, expert: Expert, name: str) -> str:
@@ -83,7 +83,7 @@ def name_now(session: Session, expert: Expert, name: str) -> str:
 
 
 def retrained_without(session: Session, mixture: str, removed: Expert) -> Retrained:
-    """The mixture as a baseline without an expert's domain; raises MixtureError if it is none."""
+    """The mixture as a baseline without an expert's domain; raises MixtureError if it is not one."""
     experts = taking_part(mixture_row(session, mixture))
     if objection := _objection(session, experts, removed):
         raise MixtureError(
@@ -106,17 +106,17 @@ def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> 
         return "none of its experts is active"
     if removed.domain is None:
         return f"“{removed.name}” was trained on several domains"
-    for one in experts:
-        if one.tokenizer_sha256 != removed.tokenizer_sha256:
-            return f"“{one.name}” has another tokenizer, so perplexities per token are not comparable"
-        if name := seen(session, one, removed.domain):
-            return f"“{one.name}” or what it was trained from has seen it{name}"
-        if reason := unknown(session, one):
-            return f"it is not known whether “{one.name}” or what it was trained from has seen it: {reason}"
+    for expert in experts:
+        if expert.tokenizer_sha256 != removed.tokenizer_sha256:
+            return f"“{expert.name}” has another tokenizer, so perplexities per token are not comparable"
+        if name := seen_as(session, expert, removed.domain):
+            return f"“{expert.name}” or what it was trained from has seen it{name}"
+        if reason := unknown_text(session, expert):
+            return f"it is not known whether “{expert.name}” or what it was trained from has seen it: {reason}"
     return ""
 
 
-def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
+def seen_as(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
     """The name under which an expert, its base or an ancestor was trained on a domain's text; empty if none was.
 
     Without bases only the experts' own training texts count.
@@ -126,20 +126,20 @@ def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool =
     return _first(source.same_as(domain) for source in _all(session, expert, with_bases))
 
 
-def unknown(session: Session, expert: Expert, *, with_bases: bool = True) -> str:
+def unknown_text(session: Session, expert: Expert, *, with_bases: bool = True) -> str:
     """The reason why an unrecorded text may have trained an expert, its base or an ancestor; empty if all are known."""
     return _first(_not_known(source) for source in _all(session, expert, with_bases))
 
 
-def seen_by_base(session: Session, expert: Expert, domain: Domain) -> str:
-    """As `seen`, for an expert's base alone, with everything that the base was made of."""
-    beneath = _first(seen(session, part, domain) for part in _beneath(session, expert))
+def base_seen_as(session: Session, expert: Expert, domain: Domain) -> str:
+    """As `seen`, for an expert's base only, with everything that the base was made of."""
+    beneath = _first(seen_as(session, part, domain) for part in _beneath(session, expert))
     return beneath or _first(source.same_as(domain) for source in _of_bases(session, expert))
 
 
-def unknown_by_base(session: Session, expert: Expert) -> str:
-    """As `unknown`, for an expert's base alone."""
-    beneath = _first(unknown(session, part) for part in _beneath(session, expert))
+def unknown_text_of_base(session: Session, expert: Expert) -> str:
+    """As `unknown`, for an expert's base only."""
+    beneath = _first(unknown_text(session, part) for part in _beneath(session, expert))
     return beneath or _first(_not_known(source) for source in _of_bases(session, expert))
 
 
@@ -147,52 +147,54 @@ def _first(reasons: Iterable[str]) -> str:
     return next(filter(None, reasons), "")
 
 
-def _not_known(source: Source) -> str:
+def _not_known(source: TrainingText) -> str:
     if source.id:
         return ""
     return f"which text “{source.name}” was is not recorded" if source.name else "which text trained it is not recorded"
 
 
-def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[Source]:
+def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[TrainingText]:
     """The training texts of an expert and its origins; without bases only the experts' own."""
-    for one in (expert, *origins(session, expert)):
-        yield from _own(session, one)
+    for origin in (expert, *origins(session, expert)):
+        yield from _own(session, origin)
         if with_bases:
-            yield from _of_base(session, one)
-        yield from _of_lost_copy(session, one)
+            yield from _of_base(session, origin)
+        yield from _of_lost_copy(session, origin)
 
 
-def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
+def _of_bases(session: Session, expert: Expert) -> Iterator[TrainingText]:
     """The training texts of an expert's base, which is the parent's or a further trained copy of it."""
-    for one in (expert, *ancestors(expert)):
-        yield from _of_base(session, one)
-        yield from _of_lost_copy(session, one)
+    for origin in (expert, *ancestors(expert)):
+        yield from _of_base(session, origin)
+        yield from _of_lost_copy(session, origin)
 
 
 def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
     """The experts that the base was made of: those of an average, and the one that its seed is a copy of."""
-    for one in (expert, *ancestors(expert)):
-        yield from put_together_of(session, one, [AVERAGED])
-        if (copied := made_of(session, one.seed)) is not None:
+    for origin in (expert, *ancestors(expert)):
+        yield from source_experts(session, origin, [AVERAGED])
+        if (copied := copied_expert(session, origin.seed)) is not None:
             yield copied
 
 
-def _of_lost_copy(session: Session, expert: Expert) -> list[Source]:
+def _of_lost_copy(session: Session, expert: Expert) -> list[TrainingText]:
     """An unknown text if the seed is a copy of an expert that is no longer known."""
     seed = expert.seed
     is_copy = seed is not None and seed.source.startswith("expert:")
-    return [Source()] if is_copy and made_of(session, seed) is None else []
+    return [TrainingText()] if is_copy and copied_expert(session, seed) is None else []
 
 
-def _own(session: Session, expert: Expert) -> list[Source]:
+def _own(session: Session, expert: Expert) -> list[TrainingText]:
     if kept := expert.config.get(OWN):
-        return [Source(**one) for one in kept]
+        return [TrainingText(**one) for one in kept]
     if expert.domain is not None:
-        return [Source.of(expert.domain)]
-    return [_named(session, name, expert.created_at) for name in expert.config.get("domains", ())] or [Source()]
+        return [TrainingText.of(expert.domain)]
+    return [_text_named(session, name, expert.created_at) for name in expert.config.get("domains", ())] or [
+        TrainingText()
+    ]
 
 
-def _of_base(session: Session, expert: Expert) -> list[Source]:
+def _of_base(session: Session, expert: Expert) -> list[TrainingText]:
     """The training texts of an expert's base; none if the base is an unchanged seed."""
     if expert.base.kind == "seed":
         return []
@@ -201,7 +203,7 @@ def _of_base(session: Session, expert: Expert) -> list[Source]:
         return []
     on_it = session.scalars(select(Expert).where(Expert.base_id == expert.base_id).order_by(Expert.name)).all()
     if kept := next((one.config[OF_BASE] for one in on_it if one.config.get(OF_BASE)), None):
-        return [Source(**one) for one in kept]
+        return [TrainingText(**one) for one in kept]
     return _of_older_base(session, on_it, job)
 
 
@@ -212,32 +214,32 @@ def _makes_seed(job: Job) -> bool:
         return False
 
 
-def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[Source]:
+def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[TrainingText]:
     """The training texts of a base of the previous version, from the experts trained with it and the job's names.
 
     Names count only if the experts do not cover all: a name may belong to another text now.
     """
     if job is None:
         sources = [source for one in on_it if _took_all(one) for source in _own(session, one)]
-        return sources or [Source()]
+        return sources or [TrainingText()]
     together = [one for one in on_it if one.job_id == job.id or (one.job_id is None and one.parent_id is None)]
     sources = list(dict.fromkeys(source for one in together for source in _own(session, one)))
     names = [name for name in (*job.spec.get("domains", ()), job.spec.get("domain")) if name]
     if len({source.id for source in sources if source.id}) < len(names):
-        sources += [_named(session, name, job.finished_at) for name in names]
-    return sources or [Source()]
+        sources += [_text_named(session, name, job.finished_at) for name in names]
+    return sources or [TrainingText()]
 
 
 def _took_all(expert: Expert) -> bool:
     return bool(expert.config.get("full_model") or method_of(expert.method).only_expert)
 
 
-def _named(session: Session, name: str, at: float | None) -> Source:
+def _text_named(session: Session, name: str, at: float | None) -> TrainingText:
     """The text that had a name at a time; unknown if the domain was deleted, renamed or made later."""
     row = session.scalar(select(Domain).where(Domain.name == name))
     if row is None or (at is not None and row.created_at > at):
-        return Source(name)
-    return Source.of(row)
+        return TrainingText(name)
+    return TrainingText.of(row)
 
 
 _IMPORTED = ("folder:", "hub:", "packed")
@@ -261,12 +263,12 @@ def what_stays(session: Session, mixture: str, removed: Expert) -> str:
 
 def _base_sentence(session: Session, removed: Expert, domain: Domain) -> str:
     method = method_of(removed.method)
-    if seen_by_base(session, removed, domain):
+    if base_seen_as(session, removed, domain):
         return (
             f"Removing this expert is not unlearning: {method.shared_words} was also trained on “{domain.name}” and "
             "stays unchanged."
         )
-    if why := unknown_by_base(session, removed):
+    if why := unknown_text_of_base(session, removed):
         return f"It is not known whether removing this expert is unlearning: {method.shared_words} stays, and {why}."
     sentence = (
         f"All that this expert learned on “{domain.name}” is removed with its {method.expert_words}: "
@@ -283,12 +285,12 @@ def _before_import(session: Session, experts: Iterable[Expert]) -> list[str]:
 
 def _expert_sentences(session: Session, removed: Expert, domain: Domain, remaining: Sequence[Expert]) -> list[str]:
     knowing, perhaps = list[str](), list[str]()
-    for one in remaining:
-        with_bases = one.base_id != removed.base_id
-        if seen(session, one, domain, with_bases=with_bases):
-            knowing.append(f"“{one.name}”")
-        elif unknown(session, one, with_bases=with_bases):
-            perhaps.append(f"“{one.name}”")
+    for other in remaining:
+        with_bases = other.base_id != removed.base_id
+        if seen_as(session, other, domain, with_bases=with_bases):
+            knowing.append(f"“{other.name}”")
+        elif unknown_text(session, other, with_bases=with_bases):
+            perhaps.append(f"“{other.name}”")
     names_by_text = {
         f"Remaining experts trained on “{domain.name}”, or started from one that was:": knowing,
         f"Remaining experts that may have been trained on “{domain.name}”:": perhaps,

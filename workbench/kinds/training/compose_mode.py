@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import Probe, training_probe
+from workbench.kinds.kind import Kind, Probe, expert_link, named, no_path, training_probe
+from workbench.kinds.training.train_mode import parts_sentence
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ComposeMode(Spec):
 
 
 def _complaints(session: Session, spec: ComposeMode) -> list[str]:
-    from workbench.schema.mode_composition import composition_complaints  # reads tables, which a spec does not need
+    from workbench.schema.composition import composition_complaints  # reads tables, which a spec does not need
 
     return composition_complaints(session, spec.experts, spec.without, bool(spec.domains))
 
@@ -89,4 +89,7 @@ KIND = Kind(
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
+    command="mode compose NAME",
+    sentence=parts_sentence,
+    link=expert_link("See the composition"),
 )

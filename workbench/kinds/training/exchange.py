@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -10,8 +11,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from engine.path_kinds import describe_path
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import amount, pluralize
-from workbench.kinds.kind import Kind, Result, ResultLink, expert_link, named, no_path, nothing
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Kind, Probe, Result, ResultLink, expert_link, named, no_path, nothing
 from workbench.specs.base import (
     HUB,
     ExpertName,
@@ -105,6 +105,11 @@ IMPORT_EXPERT = Kind(
     reads=lambda spec: spec.folder,
     complaints=_import_expert_complaints,
     probe=_import_expert_probe,
+    command="expert import SOURCE",
+    sentence=lambda result: (
+        f"{result['expert']} is an expert of the method {result['reason']}. {result.get('changes', '')}".rstrip()
+    ),
+    link=expert_link("See the expert"),
 )
 
 
@@ -116,24 +121,29 @@ class ExportExpert(Spec):
     folder: LocalPath = Field(min_length=1, description="Folder to write; it must not exist yet.")
     format: Literal["hf", "peft", "gguf"] = Field(
         "hf",
-        description="hf: the expert with its base as one model for transformers; peft: a LoRA adapter alone; gguf: "
+        description="hf: the expert with its base as one model for transformers; peft: only a LoRA adapter; gguf: "
         "the model for llama.cpp, by its converter.",
     )
 
 
-def format_complaints(session: Session, expert: str, format: str) -> list[str]:
-    """Why an expert cannot leave in a format; empty if it can, or does not exist."""
+def _find_expert(session: Session, name: str) -> Expert | None:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from engine.methods.registry import method_of
     from workbench.schema.tables import Expert
 
-    row = session.scalar(select(Expert).where(Expert.name == expert))
+    return session.scalar(select(Expert).where(Expert.name == name))
+
+
+def format_complaints(session: Session, expert: str, format: str) -> list[str]:
+    """Why an expert cannot leave in a format; empty if it can, or does not exist."""
+    from engine.methods.registry import method_of
+
+    row = _find_expert(session, expert)
     if row is None:
         return []
     method = method_of(row.method)
     if format == "peft" and not method.is_adapter:
-        return [f"“{expert}” is no LoRA adapter, its method is {method.title}: export it as hf."]
+        return [f"“{expert}” is not a LoRA adapter: its method is {method.title}: export it as hf."]
     if format != "peft" and method.no_decoder_because:
         return [f"“{expert}” cannot be exported as one model: it {method.no_decoder_because}."]
     return []
@@ -143,17 +153,25 @@ def _export_expert_complaints(session: Session, spec: ExportExpert) -> list[str]
     return [*output_complaints(spec.folder, "folder"), *format_complaints(session, spec.expert, spec.format)]
 
 
-LOADED_BY = {  # the formats of experts and mixtures
-    "hf": "AutoModelForCausalLM.from_pretrained",
-    "moe": "AutoModelForCausalLM.from_pretrained",
-    "peft": "PeftModel.from_pretrained",
-    "gguf": "llama-cli -m",
+@dataclass(frozen=True)
+class ExportFormat:
+    """A format of exported experts and mixtures."""
+
+    loaded_by: str
+    adds_networks: bool = False  # one model that adds the outputs of several networks; else their average
+
+
+FORMATS = {
+    "hf": ExportFormat("AutoModelForCausalLM.from_pretrained"),
+    "moe": ExportFormat("AutoModelForCausalLM.from_pretrained", adds_networks=True),
+    "peft": ExportFormat("PeftModel.from_pretrained"),
+    "gguf": ExportFormat("llama-cli -m"),
 }
 
 
 def _export_expert_sentence(result: Result) -> str:
     written = f"{result['expert']} is in {result['folder']} ({amount(result['num_bytes'], 'B')})"
-    return f"{written}: load it with {LOADED_BY[result['format']]}."
+    return f"{written}: load it with {FORMATS[result['format']].loaded_by}."
 
 
 EXPORT_EXPERT = Kind(
@@ -167,9 +185,6 @@ EXPORT_EXPERT = Kind(
     sentence=_export_expert_sentence,
     link=expert_link("See the expert"),
 )
-
-
-MOE_FORMAT = "moe"  # one model that adds the outputs of several networks
 
 
 class ExportMixture(Spec):
@@ -193,7 +208,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 
     complaints = []
     gate = gate_type(load_gate(row.gate).kind)
-    if format == MOE_FORMAT and not gate.is_constant:
+    if FORMATS[format].adds_networks and not gate.is_constant:
         complaints.append(
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
@@ -218,7 +233,7 @@ def _export_mixture_complaints(session: Session, spec: ExportMixture) -> list[st
 
 def _export_mixture_sentence(result: Result) -> str:
     written = f"{pluralize(len(result['weights']), 'expert')} of {result['mixture']} as one model: {result['folder']}"
-    return f"{written} ({amount(result['num_bytes'], 'B')}). Load it with {LOADED_BY[result['format']]}."
+    return f"{written} ({amount(result['num_bytes'], 'B')}). Load it with {FORMATS[result['format']].loaded_by}."
 
 
 EXPORT_MIXTURE = Kind(
@@ -252,17 +267,13 @@ class PushExpert(Spec):
         try:
             validate_repo_id(value)
         except HFValidationError:
-            raise ValueError(f"“{value}” is no name of a repository: give NAME, or USER/NAME") from None
+            raise ValueError(f"“{value}” is not a repository name: give NAME, or USER/NAME") from None
         return value
 
 
 def push_complaints(session: Session, spec: PushExpert) -> list[str]:
     """Why an expert cannot be pushed; empty if it can, or does not exist."""
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
-    from workbench.schema.tables import Expert
-
-    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    row = _find_expert(session, spec.expert)
     if row is not None and spec.format == "peft" and not _is_from_hub(row):
         return [f"The seed model of “{spec.expert}” is not from the hub, where nobody could find it: push it as hf."]
     return format_complaints(session, spec.expert, spec.format)
@@ -291,15 +302,11 @@ class PackExpert(Spec):
     kind: Literal["pack-expert"] = "pack-expert"
     expert: ExpertName = Field(description="Expert to pack.")
     file: LocalPath = Field(min_length=1, description="File to write; it must not exist yet.")
-    with_seed: bool = Field(False, description="Pack its seed model, too, for workbenches that do not have it.")
+    with_seed: bool = Field(False, description="Also pack its seed model, for workbenches that do not have it.")
 
 
 def _pack_expert_complaints(session: Session, spec: PackExpert) -> list[str]:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
-    from workbench.schema.tables import Expert
-
-    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    row = _find_expert(session, spec.expert)
     if row is not None and row.artifact_id == row.base_id:
         return [f"“{spec.expert}” is a seed model as it is: pack one of its experts, with the seed."]
     if complaints := output_complaints(spec.file, "file"):

@@ -11,8 +11,7 @@ from engine.config import (
     ModelConfig,
 )
 from workbench.errors import BadSpecError
-from workbench.kinds.kind import Kind, named
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Kind, Probe, ResultLink, named
 from workbench.specs.base import ExpertName, Name, Spec, absolute, hub_name
 
 
@@ -67,8 +66,19 @@ def _probe(spec: MakeSeed) -> Probe[MakeSeed]:
 KIND = Kind(
     spec=MakeSeed,
     title="Make seed",
+    first_step="seeds",
     creates=lambda spec: named("seed model", spec.name),
     requires=lambda spec: [*named("expert", spec.expert), *named("domain", *spec.domains)],
     reads=lambda spec: spec.location if spec.source == "folder" else "",
     probe=_probe,
+    command="seed make NAME",
+    sentence=lambda result: (
+        f"{result['num_parameters']:,} parameters; the tokenizer has {result['vocab_size']:,} entries. "
+        f"{result.get('changes', '')}".rstrip()
+    ),
+    link=ResultLink(
+        "train",
+        "Train on it",
+        lambda result: {"train.what": "DEMix, LoRA, MoE or dense", "train-joint.seed_model": result["seed_model"]},
+    ),
 )

@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.kind import Kind, ResultLink, named, no_path
-from workbench.kinds.probe import Probe
+from workbench.kinds.kind import Kind, Probe, ResultLink, expert_link, named, no_path
 from workbench.specs.base import ExpertName, Name, Spec
 from workbench.specs.gates import AnyGate, default_gate
 
@@ -74,6 +73,11 @@ AVERAGE_EXPERTS = Kind(
     requires=lambda spec: [*named("expert", *spec.experts), *named("prior", spec.prior)],
     reads=no_path,
     probe=Probe,
+    command="mixture average NAME",
+    sentence=lambda result: (
+        f"{pluralize(len(result['weights']), 'expert')} averaged in the mixture {result['mixture']}."
+    ),
+    link=expert_link("See the average"),
 )
 
 

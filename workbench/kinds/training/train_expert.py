@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 from engine.config import (
     AdaptingConfig,
 )
+from workbench.formatting.number_format import listed, pluralize, share, weight
 from workbench.kinds.analysis import CertifyAddition
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import training_probe
+from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, ExpertName, Name, Spec
 
@@ -89,6 +89,23 @@ def _complaints(session: Session, spec: TrainExpert) -> list[str]:
     ]
 
 
+def _sentence(result: Result) -> str:
+    posterior = result.get("parent_posterior") or {}
+    ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
+    blocks = pluralize(result["parent_blocks"], "held-out block") if result.get("parent_blocks") else "held-out text"
+    shares = listed([f"{name} {weight(value)}" for name, value in ranked])
+    reason = f", the nearest by the posterior on {blocks} ({shares})" if ranked else ""
+    origin = f"It began as a copy of {result['parent']}{reason}. {known_to_parent(result, result['parent'])}"
+    mixture = result.get("mixture")
+    return f"{origin.rstrip()} It is in the mixture {mixture}." if mixture else origin.rstrip()
+
+
+def known_to_parent(result: Result, parent: str) -> str:
+    """The share of the new expert's text that its parent was trained on; empty if none or not measured."""
+    known = result.get("parent_documents")
+    return f"{parent} was trained on {share(known)} of the same documents." if known else ""
+
+
 KIND = Kind(
     spec=TrainExpert,
     title="Train expert",
@@ -103,5 +120,9 @@ KIND = Kind(
     complaints=_complaints,
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
     replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
+    first_step="experts",
     uses_gpu=True,
+    command="train expert NAME",
+    sentence=_sentence,
+    link=expert_link("See the expert"),
 )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from engine.config import LoraConfig, MoeConfig, TrainingConfig
-from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import Probe, training_probe
-from workbench.kinds.training.default_rate import advice, with_rate
-from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, Spec, require_others
+from workbench.formatting.number_format import pluralize
+from workbench.kinds.kind import Kind, Probe, ResultLink, named, no_path, training_probe
+from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
+from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, require_others
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -38,7 +36,7 @@ MethodName = Annotated[str, AfterValidator(_joint_method)]
 METHOD_SETTINGS = {"lora", "moe", "options"}
 
 
-class TrainJoint(Spec):
+class TrainJoint(MethodSettings):
     """Train a DEMix model (DEMix §3): one expert per domain, everything else shared. Or train one of its baselines."""
 
     kind: Literal["train-joint"] = "train-joint"
@@ -57,17 +55,10 @@ class TrainJoint(Spec):
     moe: MoeConfig = Field(
         default_factory=MoeConfig, title="Mixture of experts", description="The networks, with the method moe."
     )
-    options: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Settings of a method that has no group of its own, as a JSON object."
-    )
+    options: dict[str, JsonValue] = Field(default_factory=dict, description=OPTIONS)
     retain: list[Name] = Field(default_factory=list, title=RETAIN_TITLE, description=f"{RETAIN} With one expert only.")
     num_gpus: int = Field(0, ge=0, le=1024, title="GPUs", description=NUM_GPUS)
     gpu_share: float = Field(1.0, gt=0, le=1, title="Share of a GPU", description=GPU_SHARE)
-
-    @field_validator("options", mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainJoint:
@@ -89,24 +80,6 @@ class TrainJoint(Spec):
             raise ValueError(f"each GPU needs a sequence of each batch: choose at most {_most_processes(self)} GPUs")
         require_others(self.retain, self.domains)
         return self
-
-    @model_validator(mode="after")
-    def _configured(self) -> TrainJoint:
-        method = get_method(self.method)
-        if self.options and method.config_field != "options":
-            raise ValueError(f"options must be empty with the method {self.method}: set {method.config_field} instead")
-        try:
-            _ = self.method_config
-        except EngineError as error:
-            raise ValueError(str(error).rstrip(".")) from None
-        return self
-
-    @property
-    def method_config(self) -> Any:
-        """The settings of this spec's method, as its own dataclass; None if it has none."""
-        method = get_method(self.method)
-        group = getattr(self, method.config_field)
-        return method.config_from(group) if group is self.options else group
 
     def identity(self) -> str:
         """Without the settings of other methods, whose defaults may change."""
@@ -162,7 +135,7 @@ def _probe(spec: TrainJoint) -> Probe[TrainJoint]:
 
 
 def _share_of_process(spec: TrainJoint) -> TrainJoint:
-    """What one of the processes trains alone: some of the experts, or some of one expert's sequences."""
+    """The part that one of the processes trains: some of the experts, or some of one expert's sequences."""
     training, num_experts = spec.training, len(spec.experts)
     if num_experts > 1:
         domains = spec.domains[: -(-num_experts // spec.num_gpus)]
@@ -191,6 +164,10 @@ KIND = Kind(
     advice=lambda session, spec: advice(session, spec, spec.method),
     probe=_probe,
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
+    first_step="experts",
     uses_gpu=True,
     uses_processes=True,
+    command="train joint NAME",
+    sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
+    link=ResultLink("experts", "See the experts", lambda result: {"experts.chosen": result["experts"]}),
 )

@@ -1,31 +1,36 @@
-"""Train a MoDE expert beside a frozen seed model (MoDE, stage 1)."""
+"""Train an expert with parts next to a frozen seed model (MoDE, stage 1)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from engine.config import TrainingConfig
 from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
+from engine.methods.parts.method import PartsMethod, get_parts_method, parts_methods
 from engine.models.flops import Shape
-from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import training_probe
-from workbench.kinds.training.default_rate import advice, with_rate
+from workbench.formatting.number_format import listed
+from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe
+from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
 from workbench.kinds.training.train_joint import too_long_blocks
-from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, Spec, require_others
+from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, Name, require_others
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy.orm import Session
 
-    from workbench.schema.tables import SeedModel
+
+def _parts_method(name: str) -> str:
+    if name not in parts_methods():
+        raise ValueError(f"there is no such method with parts; choose one of {', '.join(parts_methods())}")
+    return name
 
 
-class TrainMode(Spec):
-    """Train an expert of transformer layers beside a frozen backbone (MoDE §3.2, stage 1)."""
+class TrainMode(MethodSettings):
+    """Train an expert of transformer layers next to a frozen backbone (MoDE §3.2, stage 1)."""
 
     kind: Literal["train-mode"] = "train-mode"
     name: Name = Field(
@@ -47,6 +52,10 @@ class TrainMode(Spec):
         title="Shape of the expert: blocks, layers, how it starts",
         description="Blocks, layers and initialization of the expert.",
     )
+    method: Annotated[str, AfterValidator(_parts_method)] = Field(
+        "mode", description="Method of the expert: mode, or one with parts from an installed package."
+    )
+    options: dict[str, JsonValue] = Field(default_factory=dict, description=OPTIONS)
     training: TrainingConfig = Field(
         default_factory=TrainingConfig, title="Training details", description="How to train."
     )
@@ -57,10 +66,15 @@ class TrainMode(Spec):
     def _distinct(self) -> TrainMode:
         if len(set(self.domains)) < len(self.domains):
             raise ValueError("name each domain once")
-        if self.num_parts > 1 and self.shape.init == "copy":
+        if self.num_parts > 1 and self.descriptor.starts_alike(self.method_config):
             raise ValueError("several experts need the random init, since copies would learn the same")
         require_others(self.retain, self.domains)
         return self
+
+    @property
+    def descriptor(self) -> PartsMethod:
+        """The method."""
+        return get_parts_method(self.method)
 
     @property
     def expert(self) -> str:
@@ -83,8 +97,9 @@ def _complaints(session: Session, spec: TrainMode) -> list[str]:
     from workbench.schema.tables import SeedModel
 
     seed = session.scalar(select(SeedModel).where(SeedModel.name == spec.seed_model))
-    blocks = _too_many_blocks(seed, spec.shape.num_blocks) if seed else []
-    return [*_named_as_backbone(spec.parts), *blocks, *too_long_blocks(seed, spec.training.block_size)]
+    config = spec.method_config
+    of_base = spec.descriptor.base_complaints(config, Shape.of(seed.config), seed.name) if seed else []
+    return [*_named_as_backbone(spec.parts), *of_base, *too_long_blocks(seed, spec.training.block_size)]
 
 
 def _named_as_backbone(parts: Sequence[str]) -> list[str]:
@@ -96,12 +111,10 @@ def _named_as_backbone(parts: Sequence[str]) -> list[str]:
     ]
 
 
-def _too_many_blocks(seed: SeedModel, num_blocks: int) -> list[str]:
-    num_layers = Shape.of(seed.config).num_layers
-    if num_blocks <= num_layers:
-        return []
-    problem = f"Blocks of the backbone (--blocks) must be at most the {num_layers} layers of “{seed.name}”"
-    return [f"{problem}, not {num_blocks}: choose fewer."]
+def parts_sentence(result: Result) -> str:
+    """The sentence of a training of parts: which, their size and their mixture."""
+    parts, size = listed(result["parts"]), f"{result['num_parameters']:,}"
+    return f"{parts} next to the backbone, {size} parameters of their own, in the mixture {result['mixture']}."
 
 
 KIND = Kind(
@@ -111,11 +124,15 @@ KIND = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
-    settled=lambda session, spec: with_rate(session, spec, "mode"),
-    advice=lambda session, spec: advice(session, spec, "mode"),
+    settled=lambda session, spec: with_rate(session, spec, spec.method),
+    advice=lambda session, spec: advice(session, spec, spec.method),
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
+    first_step="experts",
     uses_gpu=True,
     uses_processes=True,
+    command="train mode NAME",
+    sentence=parts_sentence,
+    link=expert_link("See the expert"),
 )

@@ -47,7 +47,7 @@ def domain_folders(session: Session, storage: Storage, expert: Expert) -> list[P
 def shared_documents(candidates: ParentCandidates) -> dict[int, Shares]:
     """The share of each cluster's documents that each expert was trained on, by content hash, by cluster number.
 
-    Held-out documents count, too: a cluster's domain has all of its documents. Clusters without documents are left out.
+    Held-out documents also count: a cluster's domain has all of its documents. Clusters without documents are left out.
     """
     import numpy as np
 

@@ -57,7 +57,7 @@ def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
         next_step = "Cluster again with more documents, and a map size above 0."
         raise StorageError(f"“{name}” has no map.", next_step)
     chart, documents = load_map(folder), _documents(folder)
-    numbers = _mapped(folder)
+    numbers = _load_mapped(folder)
     points = np.empty(len(numbers), dtype=POINT)
     points["document"], points["cluster"] = numbers, documents.labels_N[numbers]
     points["source"] = documents.sources_N[numbers]
@@ -98,7 +98,7 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
 def search_documents(session: Session, storage: Storage, name: str, words: Sequence[str]) -> DocumentMatches:
     """The documents of a clustering whose text holds all these words, by their index; of the first also a passage.
 
-    Documents that were cut for clustering alone have no text of their own, and are not searched.
+    Documents that were cut only for clustering have no text of their own, and are not searched.
     """
     from engine.clusters.sources import as_ids, places_of
     from engine.text.parquet_rows import read_matching
@@ -167,7 +167,7 @@ def _documents(folder: Path) -> ClusteredDocuments:
     return load_documents(folder)
 
 
-def _mapped(folder: Path) -> Any:
+def _load_mapped(folder: Path) -> Any:
     from engine.clusters.documents import load_mapped
 
     return load_mapped(folder).documents_M

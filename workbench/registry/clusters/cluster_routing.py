@@ -1,7 +1,7 @@
 """The inputs of a gate that weighs by nearness: its clustering's files, and the cluster of each expert.
 
 An expert is of a cluster by its domain, which was made of that cluster's documents as they are or as they were: an
-edit takes no mixture down before its models are trained anew.
+edit takes no mixture down before its models are trained again.
 """
 
 from __future__ import annotations
@@ -129,19 +129,19 @@ def clustering_names(session: Session) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class ClusterWords:
+class ClusterLabel:
     """The name of a cluster, and its terms, the strongest first."""
 
     name: str
     terms: tuple[str, ...]
 
 
-def cluster_words(session: Session, gate: GateConfig) -> dict[int, ClusterWords]:
+def describe_clusters(session: Session, gate: GateConfig) -> dict[int, ClusterLabel]:
     """The name and terms of each cluster that a gate looks at, by its number; none for a gate that looks at none."""
     if not isinstance(gate, ClusteringGateConfig):
         return {}
     rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == gate.clustering)
-    return {number: ClusterWords(name, tuple(terms)) for number, name, terms in session.execute(rows)}
+    return {number: ClusterLabel(name, tuple(terms)) for number, name, terms in session.execute(rows)}
 
 
 def distances_key(

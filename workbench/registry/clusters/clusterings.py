@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from engine.files import ArtifactRef
 from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.errors import BadSpecError, JobError, NotFoundError
-from workbench.formatting.chart_label import shorten
+from workbench.formatting.number_format import shorten
 from workbench.registry.clusters.cluster_routing import former_domains, keep_former
 from workbench.registry.database import plain
 from workbench.registry.experts import changed_domains
@@ -126,34 +126,15 @@ def pieces_key(domain_id: str, data_sha256: str, length: int) -> str:
 
 
 def register_clustering(
-    session: Session,
-    *,
-    id: str,
-    name: str,
-    config: dict[str, Any],
-    sources: list[Any],
-    num_fitted: int,
-    metrics: dict[str, Any],
-    clusters: Sequence[ClusterFacts],
-    artifact: Artifact,
-    seed_id: str | None = None,
-    job_id: str | None = None,
+    session: Session, *, name: str, clusters: Sequence[ClusterFacts], **columns: Any
 ) -> ClusteringCard:
-    """Registers a clustering whose files are stored already; each cluster is named after its first terms."""
+    """Registers a clustering whose files are stored already; each cluster is named after its first terms.
+
+    `columns` are the others of `Clustering`.
+    """
     ensure_free(session, Clustering, name)
-    row = Clustering(
-        id=id,
-        name=name,
-        config=config,
-        sources=sources,
-        num_fitted=num_fitted,
-        metrics=metrics,
-        artifact=artifact,
-        num_documents=sum(facts.num_documents for facts in clusters),
-        seed_id=seed_id,
-        job_id=job_id,
-    )
-    row.clusters = _clusters({}, clusters)
+    num_documents = sum(facts.num_documents for facts in clusters)
+    row = Clustering(name=name, num_documents=num_documents, clusters=_clusters({}, clusters), **columns)
     session.add(row)
     session.flush()
     return _card(session, row)
@@ -304,9 +285,9 @@ def delete_clustering(session: Session, name: str) -> None:
 
 
 def _card(session: Session, row: Clustering) -> ClusteringCard:
-    trained = _trained(session, row)
+    trained = _experts_by_domain(session, row)
     changed = changed_domains(session)
-    return ClusteringCard.of_row(
+    return ClusteringCard.from_fields(
         row,
         sources=[source["name"] for source in row.sources],
         seed=row.seed.name if row.seed else None,
@@ -318,10 +299,10 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
 
 def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
     terms = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
-    return ClusterCard.of_row(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
+    return ClusterCard.from_fields(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
 
 
-def _trained(session: Session, row: Clustering) -> dict[str, list[str]]:
+def _experts_by_domain(session: Session, row: Clustering) -> dict[str, list[str]]:
     query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
     names_by_domain: dict[str, list[str]] = {}
     for domain_id, name in session.execute(query.order_by(Expert.name)):

@@ -217,6 +217,6 @@ def _connect(wire: Peer, model: ModeModel, base_sha256: str) -> Shard:
         )
     shard = Shard(wire, list(message["experts"]))
     for key, shape in message["experts"].items():
-        branches = [RemoteBranch(shard, key, number, model.num_blocks) for number in range(model.num_blocks)]
+        branches = {f"blocks.{n}": RemoteBranch(shard, key, n, model.num_blocks) for n in range(model.num_blocks)}
         model.put_expert(key, ModeConfig(**shape), branches)
     return shard

@@ -24,10 +24,10 @@ from transformers import DynamicCache
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.methods.mode.block import Branch
-from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.folders import expert_folder
 from engine.methods.mode.sharding.messages import Peer, control_group, unpacked
+from engine.methods.parts.method import Learning
 from engine.training.autocast import in_training_precision
 from engine.training.checkpoint import (
     best_weights,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from engine.config import TrainingConfig
 from engine.files import new_folder, verify_folder
-from engine.methods.mode.files import save_part
 from engine.methods.mode.model import ModeModel
+from engine.methods.parts.files import save_part
 from engine.training.checkpoint import evaluation_history_at, has_checkpoint, newest_step, save_checkpoint, state_at
 
 _EXPERTS, _MADE, _PART = "experts", "made", "part.safetensors"

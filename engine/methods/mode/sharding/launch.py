@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from engine.device import num_gpus
 from engine.errors import TrainingError
-from engine.events import Event
+from engine.events import Event, Note
+from engine.methods.mode.sharding.folders import gather_checkpoints, made_file
 from engine.methods.mode.sharding.task import ModeTask
+from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.files import assemble
+from engine.methods.parts.training import PartsTraining
 from engine.training.launch import run_workers
 
 
@@ -20,10 +25,10 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
     when there are too few processes, or more than can have an expert, or a text is too short; LostRankError when a
     process dies, and what the training itself raises.
     """
-    if not 2 <= num_processes <= most_processes(len(task.expert_set.experts)):
+    if not 2 <= num_processes <= most_processes(len(task.part_set.experts)):
         raise TrainingError(
-            f"{len(task.expert_set.experts)} experts and a backbone need 2 to "
-            f"{most_processes(len(task.expert_set.experts))} processes, not {num_processes}.",
+            f"{len(task.part_set.experts)} experts and a backbone need 2 to "
+            f"{most_processes(len(task.part_set.experts))} processes, not {num_processes}.",
             "Choose one for the backbone, and one for each expert or for several.",
         )
     task.data.check()
@@ -39,3 +44,35 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
 def most_processes(num_experts: int) -> int:
     """The largest number of processes that all have work."""
     return 1 + num_experts
+
+
+class ModeTraining(PartsTraining):
+    """The training of a set of parts in one process or several, as the run asks for."""
+
+    _num_processes = 1
+
+    def __iter__(self) -> Iterator[Event]:
+        requested, most = self.run.num_processes, most_processes(len(self.part_set.experts))
+        if requested > most:
+            yield Note(
+                f"The training uses {most} of {requested} processes: one for the backbone and one for each part."
+            )
+        elif not requested and num_gpus(self.run.device) > 1:
+            yield Note("MoDE experts are trained in one process. Set WORKBENCH_PROCESSES to use more.")
+        self._num_processes = min(requested or 1, most)
+        if self._num_processes == 1:
+            yield from super().__iter__()
+            return
+        task = ModeTask(self.part_set, self.data, self.run.folder, self.run.device)
+        yield from train_mpmd(task, self._num_processes, threads=self.run.threads, log=self.run.log)
+
+    def begin(self, active: ActiveParts) -> None:
+        gather_checkpoints(self.run.folder, active.expert_parameters(self.part_set.id), self.data.config)
+
+    def write(self, folder: Path) -> None:
+        if self._num_processes == 1:
+            super().write(folder)
+            return
+        parts = {one.name: (one.shape, made_file(self.run.folder, one.key)) for one in self.part_set.experts}
+        base_sha256 = str(self.part_set.base.sha256)
+        assemble("mode", parts, folder, base_sha256=base_sha256, tokenizer_sha256=self.tokenizer.sha256)

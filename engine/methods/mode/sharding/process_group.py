@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from engine.config import TrainingConfig
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.sharding.backbone import Shard
+from engine.methods.parts.active_parts import ActiveParts
 from engine.training.distributed import ProcessGroup
 
 
 class ShardedProcessGroup(ProcessGroup):
     """For `train(active, …, team=ShardedProcessGroup(shards, active, config))`. One object serves one training."""
 
-    def __init__(self, shards: Sequence[Shard], active: ActiveExperts, config: TrainingConfig) -> None:
+    def __init__(self, shards: Sequence[Shard], active: ActiveParts, config: TrainingConfig) -> None:
         self.shards = [shard for shard in shards if set(shard.keys) & set(active.active)]
         for shard in self.shards:
             keys = [key for key in active.active if key in shard.keys]

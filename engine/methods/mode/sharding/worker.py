@@ -36,12 +36,12 @@ def _lead(task: ModeTask, device: torch.device, parent: ParentConnection | None)
     """Runs the backbone's process: text, losses and the loop."""
     from engine.methods.mode.sharding.backbone import connected
     from engine.methods.mode.sharding.process_group import ShardedProcessGroup
-    from engine.methods.mode.training import train_active
+    from engine.methods.parts.training import train_active
     from engine.training.distributed import SINGLE_PROCESS
 
-    model = task.expert_set.backbone().to(device)
-    with connected(model, str(task.expert_set.base.sha256)) as shards:
-        active = task.expert_set.of(model)
+    model = task.backbone().to(device)
+    with connected(model, str(task.part_set.base.sha256)) as shards:
+        active = task.part_set.of(model)
         team = ShardedProcessGroup(shards, active, task.data.config)
         drive(train_active(active, task.data, task.folder, in_turn=True, team=team), SINGLE_PROCESS, parent)
 
@@ -51,13 +51,13 @@ def _serve(task: ModeTask, device: torch.device, keys: tuple[str, ...]) -> None:
     from engine.methods.mode.sharding.experts import serve
     from engine.methods.mode.sharding.folders import save_trained
 
-    model = task.expert_set.backbone()  # new experts are copies of its layers
-    for _ in task.expert_set.add_to(model, keys):
+    model = task.backbone()  # new experts are copies of its layers
+    for _ in task.part_set.add_to(model, keys):
         pass
     model.free_backbone()
     for key in keys:
         model.place_expert(key, device)
-    if serve(model, str(task.expert_set.base.sha256), task.folder):
+    if serve(model, str(task.part_set.base.sha256), task.folder):
         for key in keys:
             save_trained(model, key, task.folder)
 

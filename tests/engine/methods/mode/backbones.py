@@ -22,7 +22,7 @@ from engine.config import ModelConfig
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.models.families import fresh_model
-from tests.engine.models.common_families import FAMILIES as COMMON
+from tests.engine.models.tiny_families import COMMON
 
 FAMILIES = sorted(COMMON)
 LAYERS, VOCAB = 5, 300

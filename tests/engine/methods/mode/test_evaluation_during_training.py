@@ -11,9 +11,9 @@ import torch
 
 from engine.config import Precision, TrainingConfig
 from engine.events import Evaluated
-from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.mode.training import TrainingData, train_active
-from engine.text.eval_sample import EvalSample
+from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.training import TrainingData, train_active
+from engine.text.blocks import EvalSample
 from engine.training.data import PackedDomain
 from tests.engine.methods.mode.backbones import VOCAB, mode_model
 
@@ -39,7 +39,7 @@ def training_data(tmp_path: Path) -> TrainingData:
 
 
 @torch.no_grad()
-def defined(active: ActiveExperts, text: EvalSample) -> list[float]:
+def defined(active: ActiveParts, text: EvalSample) -> list[float]:
     """The mean weights over all tokens and blocks of layers, text by text, as they are defined."""
     weights = [
         active.model(torch.from_numpy(inputs), active.active)[1].double().mean(0)[:, 0] for inputs, _ in text.batches(1)
@@ -47,7 +47,7 @@ def defined(active: ActiveExperts, text: EvalSample) -> list[float]:
     return torch.cat(weights, 1).mean(1).tolist()  # type: ignore[no-any-return]
 
 
-def evaluated(active: ActiveExperts, training_data: TrainingData, folder: Path) -> list[Evaluated]:
+def evaluated(active: ActiveParts, training_data: TrainingData, folder: Path) -> list[Evaluated]:
     return [event for event in train_active(active, training_data, folder) if isinstance(event, Evaluated)]
 
 
@@ -56,7 +56,7 @@ def test_an_evaluation_reports_which_experts_the_gates_chose_on_every_domain(
     training_data: TrainingData, tmp_path: Path, precision: Precision
 ) -> None:
     training_data = replace(training_data, config=replace(training_data.config, precision=precision))
-    active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
+    active = ActiveParts(mode_model(["law", "code"]), ["law", "code"], "both")
     first, last = evaluated(active, training_data, tmp_path / "work")
     assert list(last.gates_by_domain) == list(last.loss_by_domain) == ["law", "code", "verse"]
     assert first.gates_by_domain != last.gates_by_domain
@@ -73,14 +73,14 @@ def test_what_is_retained_is_evaluated_in_the_precision_of_what_is_trained(
     """The held-out text of a domain trained on, under the name of another, has the same loss and gates."""
     again = replace(training_data.domains[0], name="law again")
     training_data = replace(training_data, retained=(again,), config=replace(training_data.config, precision=precision))
-    active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
+    active = ActiveParts(mode_model(["law", "code"]), ["law", "code"], "both")
     for shown in evaluated(active, training_data, tmp_path / "work"):
         assert shown.loss_by_domain["law again"] == pytest.approx(shown.loss_by_domain["law"], rel=1e-6)
         assert shown.gates_by_domain["law again"] == pytest.approx(shown.gates_by_domain["law"], abs=1e-6)
 
 
 def test_held_out_text_is_read_once(training_data: TrainingData, tmp_path: Path) -> None:
-    active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
+    active = ActiveParts(mode_model(["law", "code"]), ["law", "code"], "both")
     rows: list[int] = []
     active.lm.base_model.layers[0].register_forward_pre_hook(
         lambda _, given: rows.append(len(given[0])) if not torch.is_grad_enabled() else None

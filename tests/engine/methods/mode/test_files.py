@@ -16,12 +16,11 @@ from engine.errors import DamagedFileError, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.loading.loaded_base import LoadedBase, load_base
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.files import read_parts, save_parts
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
 from engine.methods.multi_expert_files import save_expert as save_demix_expert
-from engine.models.composite import CompositeModel
-from engine.models.expert_model import ExpertModel
+from engine.methods.parts.files import read_parts, save_parts
+from engine.models.expert_model import CompositeModel, ExpertModel
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from tests.engine.methods.mode.backbones import FAMILIES, SHAPE, backbone, mode_model, some_ids
@@ -182,7 +181,7 @@ def test_an_expert_of_another_method_is_refused(tmp_path: Path) -> None:
     with new_folder(tmp_path / "ffn") as folder:
         model = MultiExpertModel(backbone(), ["a"], new_placement())
         save_demix_expert(model, "a", folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
-    with pytest.raises(ModelError, match="not a MoDE expert: its method is “demix”"):
+    with pytest.raises(ModelError, match="has no parts: its method is “demix”"):
         read_parts(kept(tmp_path / "ffn"), str(base.sha256))
 
 

@@ -10,12 +10,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from engine.config import TrainingConfig
 from engine.events import Step
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import forward_flops
 from engine.methods.mode.model import ModeModel
+from engine.methods.parts.active_parts import ActiveParts
+from engine.models.expert_model import trainable
 from engine.models.flops import Shape, training_flops
-from engine.models.trainable_model import trainable
 from engine.training.loop import train
 from tests.engine.methods.mode.backbones import backbone
 
@@ -23,15 +23,15 @@ TOKENS, ROWS = 48, 2
 TOLERANCE = 0.004  # rotary angles are products, too, and products with a gate's row are not counted by PyTorch
 
 
-def active_experts(family: str, config: ModeConfig, num_experts: int, *, frozen: bool) -> ActiveExperts:
+def active_experts(family: str, config: ModeConfig, num_experts: int, *, frozen: bool) -> ActiveParts:
     model = ModeModel(backbone(family), config.num_blocks)
     keys = [f"e{number}" for number in range(num_experts)]
     for key in keys:
         model.add_expert(key, config)
-    return ActiveExperts(model, keys, "all", "gates" if frozen else "experts")
+    return ActiveParts(model, keys, "all", "gates" if frozen else "experts")
 
 
-def counted(active: ActiveExperts, *, backward: bool) -> float:
+def counted(active: ActiveParts, *, backward: bool) -> float:
     """Operations per token, as PyTorch's own counter sees them pass."""
     trainable(active, active.keys)
     active.lm.set_attn_implementation("eager")  # the counter does not know the fused attention of a CPU

@@ -12,13 +12,11 @@ from torch import Tensor
 from engine.config import SamplingConfig
 from engine.events import GateWeights, Token
 from engine.inference.ensemble import Ensemble, group_of
-from engine.inference.generate import generate
-from engine.inference.read_text import read_text
-from engine.methods.mode.active_experts import ActiveExperts
+from engine.inference.generate import generate, read_text
+from engine.methods.parts.active_parts import ActiveParts
 from engine.mixing.base import FixedGate
 from engine.mixing.gate_type import build_gate, gate_type
-from engine.models.composite import CompositeModel
-from engine.models.expert_model import ExpertModel
+from engine.models.expert_model import CompositeModel, ExpertModel
 from engine.models.rows import Rows
 from engine.text.tokenizer import Tokenizer
 from tests.engine.conftest import model_with
@@ -28,8 +26,8 @@ PROMPT = "the court held that"
 PARTS = ["law", "code"]
 
 
-def both(active: Sequence[str] = PARTS) -> ActiveExperts:
-    return ActiveExperts(mode_model(PARTS), active, "both", names=[f"part {key}" for key in active])
+def both(active: Sequence[str] = PARTS) -> ActiveParts:
+    return ActiveParts(mode_model(PARTS), active, "both", names=[f"part {key}" for key in active])
 
 
 @torch.inference_mode()
@@ -75,7 +73,7 @@ def test_every_drawn_token_carries_the_gates_that_predicted_it(tokenizer: Tokeni
 def test_a_scored_text_has_them_too_in_any_chunks(
     tokenizer: Tokenizer, kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.inference.group_reader._CHUNK_ELEMENTS", chunk * 300)
+    monkeypatch.setattr("engine.inference.mixing._CHUNK_ELEMENTS", chunk * 300)
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
     result = read_text(both(), ["both"], build_gate(gate_type(kind).config(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
     gates_KPT = torch.stack([as_tensor(gates["both"]) for gates in result], -1)
@@ -149,6 +147,6 @@ def test_a_text_goes_on_where_the_model_came_back_with_its_experts_in_other_plac
     expected = both(active)(ids, rows)
     cache, logits = both(active).new_cache(), []
     for place, company in enumerate((["news", "law", "code"], ["code", "law"], ["law", "verse", "code"], PARTS)):
-        there = ActiveExperts(mode_model(company), active, "both")
+        there = ActiveParts(mode_model(company), active, "both")
         logits.append(there(ids[:, 3 * place : 3 * place + 3], rows, cache))
     torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-5, rtol=1e-5)

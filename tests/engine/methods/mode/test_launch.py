@@ -12,10 +12,10 @@ from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.methods.mode.sharding.launch import train_mpmd
 from engine.methods.mode.sharding.task import ModeTask
-from engine.methods.mode.training import TrainingData
+from engine.methods.parts.part_set import PartInit, PartSet
+from engine.methods.parts.training import TrainingData
 from engine.training.data import PackedDomain
 
 
@@ -27,11 +27,11 @@ def task(tmp_path: Path) -> ModeTask:
         np.save(tmp_path / f"{split}.starts.npy", np.zeros(1, dtype="<i8"))
     shape = ModeConfig(num_blocks=2, expert_layers=1, init="random", seed=4)
     kept = ArtifactRef(tmp_path / "law", "its hash")
-    experts = [ExpertInit("part-0", "law", shape, kept, "court"), ExpertInit("part-1", "code", shape)]
-    experts += [ExpertInit("part-2", "news", shape, kept, "press")]
+    experts = [PartInit("part-0", "law", shape, kept, "court"), PartInit("part-1", "code", shape)]
+    experts += [PartInit("part-2", "news", shape, kept, "press")]
     domain, other = (PackedDomain(name, "all", tmp_path) for name in ("one", "other"))
     return ModeTask(
-        ExpertSet("all", ArtifactRef(tmp_path / "base", "another"), tuple(experts), "gates"),
+        PartSet("all", ArtifactRef(tmp_path / "base", "another"), tuple(experts), "mode", "gates"),
         TrainingData((domain,), (other,), TrainingConfig(num_steps=2, block_size=16, patience=3)),
         tmp_path / "work",
         "cpu",
@@ -47,7 +47,7 @@ def test_parts_are_shared_out_over_all_processes_but_the_first(task: ModeTask) -
     for num_ranks, most in ((2, 3), (3, 2), (4, 1)):
         held = [task.held(rank, num_ranks) for rank in range(num_ranks)]
         assert held[0] == ()
-        assert [key for keys in held for key in keys] == task.expert_set.keys
+        assert [key for keys in held for key in keys] == task.part_set.keys
         assert 1 <= min(map(len, held[1:])) <= max(map(len, held[1:])) == most
 
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import torch
 
 from engine.config import TrainingConfig
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.sharding.backbone import Shard
 from engine.methods.mode.sharding.messages import Peer
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
+from engine.methods.parts.active_parts import ActiveParts
 
 
 class RecordingPeer:
@@ -30,7 +30,7 @@ class RecordingPeer:
 
 def test_only_the_command_to_save_makes_the_processes_of_experts_save() -> None:
     peer, active = RecordingPeer(), SimpleNamespace(active=["law"], learning="experts")
-    team = ShardedProcessGroup([Shard(cast(Peer, peer), ["law"])], cast(ActiveExperts, active), TrainingConfig())
+    team = ShardedProcessGroup([Shard(cast(Peer, peer), ["law"])], cast(ActiveParts, active), TrainingConfig())
     state = {"parameters/law:0": torch.zeros(1)}
     assert team.own_state(state) is state
     assert peer.calls == ["learn"]

@@ -23,16 +23,16 @@ from engine.config import Precision, TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
 from engine.inference.mixing import Mixing
-from engine.inference.watched_losses import losses_of
-from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.mode.flops import Learning
+from engine.inference.scores import losses_of
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.backbone import Shard, _Caches
 from engine.methods.mode.sharding.folders import gather_checkpoints
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
+from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.method import Learning
 from engine.mixing.base import FixedGate
 from engine.models.rows import Rows
-from engine.text.eval_sample import EvalSample, eval_sample
+from engine.text.blocks import EvalSample, eval_sample
 from engine.training.autocast import autocast_for
 from engine.training.checkpoint import evaluation_history_at, newest_step
 from engine.training.data import DomainText
@@ -128,7 +128,7 @@ def test_experts_elsewhere_compute_in_bf16_where_the_backbone_does(tmp_path: Pat
 
 def inspected(model: ModeModel, shards: list[Shard], texts: dict[str, EvalSample]) -> dict[str, Tensor]:
     """The held-out losses of texts, in either precision; experts elsewhere are asked one thing after another."""
-    active, losses = ActiveExperts(model, ["law", "code"], "both"), {}
+    active, losses = ActiveParts(model, ["law", "code"], "both"), {}
     for precision in get_args(Precision):
         with autocast_for(precision, model.device):
             shown = losses_of(active, "both", texts, in_turn=bool(shards))
@@ -191,7 +191,7 @@ class Assignment:
 
 def learnt(model: ModeModel, shards: list[Shard], training_data: Assignment) -> dict[str, Tensor]:
     """The losses, and how many tensors of experts the first process has."""
-    active = ActiveExperts(model, training_data.active, "chosen", training_data.learning)
+    active = ActiveParts(model, training_data.active, "chosen", training_data.learning)
     team = ShardedProcessGroup(shards, active, training_data.config) if shards else SINGLE_PROCESS
     texts = [replace(text, expert="chosen") for text in training_data.texts]
     events = train(active, texts, training_data.config, training_data.folder, only_experts=active.keys, team=team)
@@ -327,7 +327,7 @@ def test_a_training_goes_on_in_another_number_of_processes(make_texts, tmp_path:
         plan = Plan(learnt, folder, held, replace(training_data, stop_after=stop_after), in_one_folder=ours)
         assert not any(together(plan).errors)
     last = mode_model(keys)
-    names = ActiveExperts(last, keys, "chosen").expert_parameters("chosen")
+    names = ActiveParts(last, keys, "chosen").expert_parameters("chosen")
     gather_checkpoints(ours, names, CONFIG)
     assert newest_step(ours, CONFIG) == 5
     shown = learnt(last, [], training_data)
@@ -389,7 +389,7 @@ def test_experts_do_not_outlive_the_backbone(tmp_path: Path) -> None:
 
 def decoded(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
     """Two texts that are read on in turn from caches, one without the first expert; and generated text."""
-    active, fewer = ActiveExperts(model, keys, "both"), ActiveExperts(model, keys[1:], "fewer")
+    active, fewer = ActiveParts(model, keys, "both"), ActiveParts(model, keys[1:], "fewer")
     ids, answers = some_ids(1), []
     caches = [active.new_cache(), fewer.new_cache()]
     with torch.inference_mode():

@@ -16,15 +16,14 @@ from engine.events import Evaluated, Step, Token
 from engine.inference.generate import generate
 from engine.inference.mixing import Mixing
 from engine.inference.scores import score_text
-from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
+from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.method import Learning
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.rows import Rows
-from engine.text.blocks import Tokens
-from engine.text.eval_sample import eval_sample
+from engine.text.blocks import Tokens, eval_sample
 from engine.training.data import DomainText
 from engine.training.loop import train
 from tests.engine.methods.mode.backbones import FAMILIES, SHAPE, backbone, dropping, mode_model, plain_logits, some_ids
@@ -49,7 +48,7 @@ def new_model(family: str = "llama", config: ModeConfig = SHAPE, dropout: float 
     return dropping(model, dropout)
 
 
-def learning(active: ActiveExperts, texts, folder: Path, config: TrainingConfig = CONFIG) -> list:
+def learning(active: ActiveParts, texts, folder: Path, config: TrainingConfig = CONFIG) -> list:
     """The events of a training of all these texts."""
     named = [replace(text, expert=active.keys[0]) for text in texts]
     return list(train(active, named, config, folder, only_experts=active.keys))
@@ -85,7 +84,7 @@ def test_stage_one_changes_every_tensor_of_the_expert_and_none_of_the_backbone(
     model = new_model(family, replace(SHAPE, start=start))
     before = copies(model)
     still = set(dict(model.named_parameters())) - names_of(model, "law")
-    learning(ActiveExperts(model, ["law"], "law"), make_texts(["law"]), tmp_path)
+    learning(ActiveParts(model, ["law"], "law"), make_texts(["law"]), tmp_path)
     assert changed(model, before) == set(dict(model.named_parameters())) - still
     assert all(parameter.grad is None for name, parameter in model.named_parameters() if name in still)
 
@@ -105,7 +104,7 @@ def test_an_expert_that_copies_its_full_block_starts_as_the_backbone_and_learns_
 @pytest.mark.parametrize("learning", ["experts", "gates"])
 def test_what_learns_separately_is_in_training_mode(learning: Learning) -> None:
     model = mode_model(["law", "code"])
-    active = ActiveExperts(model, ["law"], "law", learning).train()
+    active = ActiveParts(model, ["law"], "law", learning).train()
     modes = {name for name, one in model.named_modules() if one.training}
     assert modes == {name for name, _ in model.named_modules() if ".experts.law" in name and learning == "experts"}
     assert active.training
@@ -119,9 +118,9 @@ def test_what_is_frozen_drops_nothing_out(family: str) -> None:
     lm, ids = backbone(family), some_ids()
     plain = plain_logits(lm, ids)
     for config, learning in ((ModeConfig(2, 1), "experts"), (ModeConfig(5, 1), "gates")):
-        active = ActiveExperts(new_model(family, config, dropout=0.5), ["law"], "law", learning)
+        active = ActiveParts(new_model(family, config, dropout=0.5), ["law"], "law", learning)
         assert torch.equal(active.train()(ids, Rows.all_to("law", 3)), plain)
-    learns = ActiveExperts(new_model(family, ModeConfig(5, 1), dropout=0.5), ["law"], "law")
+    learns = ActiveParts(new_model(family, ModeConfig(5, 1), dropout=0.5), ["law"], "law")
     assert not torch.equal(learns.train()(ids, Rows.all_to("law", 3)), plain)
     assert torch.equal(learns.eval()(ids, Rows.all_to("law", 3)), plain)
 
@@ -159,16 +158,16 @@ def test_a_closed_expert_opens_with_the_first_update_and_learns_from_the_second_
 @pytest.mark.parametrize("config", [SHAPE, replace(SHAPE, init="random"), replace(SHAPE, start="even")])
 def test_stage_one_learns_a_domain(tmp_path: Path, config: ModeConfig) -> None:
     model = new_model(config=config)
-    active = ActiveExperts(model, ["law"], "law")
+    active = ActiveParts(model, ["law"], "law")
     texts = rounds()
     excerpt = eval_sample(texts[0].dev.array.astype("int64"), 16)
-    by_itself = -score_text(ActiveExperts(model, [], "backbone"), "backbone", excerpt).mean()
+    by_itself = -score_text(ActiveParts(model, [], "backbone"), "backbone", excerpt).mean()
     *_, shown = [event for event in learning(active, texts[:1], tmp_path, LONG) if isinstance(event, Evaluated)]
     model.eval()
     after = -score_text(active, "law", excerpt).mean()
     assert shown.loss_by_domain == pytest.approx({"domain law": after}, abs=0.1)  # on two of its blocks
     assert after < by_itself - 2
-    assert -score_text(ActiveExperts(model, [], "backbone"), "backbone", excerpt).mean() == by_itself
+    assert -score_text(ActiveParts(model, [], "backbone"), "backbone", excerpt).mean() == by_itself
     assert active.weights is not None
     assert float(active.weights[:, 1].mean()) > 0.02
 
@@ -180,16 +179,16 @@ def test_a_training_resumed_is_a_training_uninterrupted(  # L17
 ) -> None:
     texts = make_texts(["law"])
     full, again, cut = (new_model(family, dropout=dropout) for _ in range(3))
-    expected = learning(ActiveExperts(full, ["law"], "law"), texts, tmp_path / "whole")
+    expected = learning(ActiveParts(full, ["law"], "law"), texts, tmp_path / "whole")
     losses = [event.loss for event in expected if isinstance(event, Step)]
-    first = train(ActiveExperts(cut, ["law"], "law"), texts, CONFIG, tmp_path / "cut")
+    first = train(ActiveParts(cut, ["law"], "law"), texts, CONFIG, tmp_path / "cut")
     seen: list[float] = []
     for event in first:
         seen += [event.loss] if isinstance(event, Step) else []
         if len(seen) == stop_after:
             break
     first.close()
-    rest = learning(ActiveExperts(again, ["law"], "law"), texts, tmp_path / "cut")
+    rest = learning(ActiveParts(again, ["law"], "law"), texts, tmp_path / "cut")
     assert seen + [event.loss for event in rest if isinstance(event, Step)] == losses
     assert not changed(again, copies(full))
 
@@ -199,7 +198,7 @@ def test_composing_trains_the_gates_and_the_experts_unless_frozen(make_texts, tm
     model = mode_model(["law", "code", "news"])
     before = copies(model)
     texts = make_texts(["law", "code"])
-    composed = ActiveExperts(model, ["law", "code"], "both", "gates" if frozen else "experts")
+    composed = ActiveParts(model, ["law", "code"], "both", "gates" if frozen else "experts")
     events = learning(composed, texts, tmp_path)
     steps = [event for event in events if isinstance(event, Step)]
     assert all(set(step.loss_by_domain) == {"domain law", "domain code"} for step in steps)  # equal samples of each
@@ -212,14 +211,14 @@ def test_gates_trained_separately_learn_to_choose(tmp_path: Path) -> None:
     model, texts = ModeModel(backbone(), 2), rounds()
     for text, key in zip(texts, ("law", "code"), strict=True):
         model.add_expert(key, SHAPE)
-        learning(ActiveExperts(model, [key], key), [text], tmp_path / key, LONG)
-    composed = ActiveExperts(model, ["law", "code"], "both", "gates")
+        learning(ActiveParts(model, [key], key), [text], tmp_path / key, LONG)
+    composed = ActiveParts(model, ["law", "code"], "both", "gates")
     before = held_out(model, composed, texts)
     learning(composed, texts, tmp_path / "both", LONG)
     assert held_out(model, composed, texts) < before - 0.2
 
 
-def held_out(model: ModeModel, active: ActiveExperts, texts) -> float:
+def held_out(model: ModeModel, active: ActiveParts, texts) -> float:
     """The mean loss on all held-out text."""
     model.eval()
     excerpts = [eval_sample(text.dev.array.astype("int64"), 16) for text in texts]
@@ -231,7 +230,7 @@ def test_a_training_in_bf16_learns_too(make_texts, tmp_path: Path) -> None:
     config = replace(LONG, num_steps=30, precision="bf16")
     losses = [
         e.loss
-        for e in learning(ActiveExperts(model, ["law"], "law"), make_texts(["law"]), tmp_path, config)
+        for e in learning(ActiveParts(model, ["law"], "law"), make_texts(["law"]), tmp_path, config)
         if isinstance(e, Step)
     ]
     assert losses[-1] < losses[0] - 0.3
@@ -241,7 +240,7 @@ def test_a_training_in_bf16_learns_too(make_texts, tmp_path: Path) -> None:
 def test_generations_distribution_is_the_scorers(family: str) -> None:  # L13
     model, ids = mode_model(["law", "code"], family), some_ids(1, 10)[0].tolist()
     for keys in ([], ["law"], ["law", "code"]):
-        active = ActiveExperts(model, keys, "chosen")
+        active = ActiveParts(model, keys, "chosen")
         mixing = Mixing(active, ["chosen"], build_gate(SINGLE, [1.0]))  # type: ignore[arg-type]
         observed = [float(after[0]) for token in ids for _, after in mixing.read([token])]
         torch.testing.assert_close(
@@ -257,7 +256,7 @@ def test_generation_draws_from_the_active_experts_and_shows_their_weights(tokeni
     model = mode_model(["law", "code"])
     message = {}
     for keys in ((), ("law",), ("law", "code")):
-        active = ActiveExperts(model, keys, "chosen")
+        active = ActiveParts(model, keys, "chosen")
         events = generate(
             active, ["chosen"], build_gate(SINGLE, [1.0]), tokenizer, "the court", SamplingConfig(8, temperature=0)
         )
@@ -268,6 +267,6 @@ def test_generation_draws_from_the_active_experts_and_shows_their_weights(tokeni
 
 
 def test_rows_of_another_name_are_refused() -> None:
-    active = ActiveExperts(mode_model(["law"]), ["law"], "chosen")
+    active = ActiveParts(mode_model(["law"]), ["law"], "chosen")
     with pytest.raises(ModelError, match=r"no expert “law”\. Known: chosen"):
         active(some_ids(), Rows.all_to("law", 3))

@@ -11,7 +11,9 @@ from pydantic import Field
 
 from engine.config import Checked, knob
 from engine.methods.mode.config import ModeConfig
+from ui.present.forms.job_forecast import describe_missing_forecast
 from ui.present.forms.questions import Question, config_questions, questions_of
+from workbench.errors import BadSpecError, Complaint
 from workbench.kinds.analysis import CertifyRemoval
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.kind import known_kinds
@@ -92,3 +94,11 @@ def test_blocks_of_a_removal_are_not_those_of_a_backbone() -> None:
 def test_a_group_has_the_title_of_the_spec_s_field(spec: type[Spec], titles: dict[str, str]) -> None:
     questions = questions_of(spec, {})
     assert {question.group: question.group_title for question in questions if question.group} == titles
+
+
+def test_a_complaint_about_all_fields_is_a_sentence_and_one_of_a_field_names_it() -> None:
+    assert (
+        describe_missing_forecast(BadSpecError([Complaint("a share is of one GPU.")]))
+        == "Not measured yet. A share is of one GPU."
+    )
+    assert describe_missing_forecast(BadSpecError(["name: is missing."])) == "Not measured yet. Name: is missing."

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.analysis.changes.additions import verdict
-from workbench.analysis.changes.training_outcome import AFTER, BEFORE, worse_than_before
+from workbench.analysis.changes.additions import AFTER, BEFORE, verdict, worse_than_before
 
 
 def test_only_an_expert_that_became_worse_is_named() -> None:

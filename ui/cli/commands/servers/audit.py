@@ -6,7 +6,7 @@ import typer
 
 from ui.cli.verbs import Column, lists, read
 from ui.present.text.formatting import clock
-from workbench.answers.team import AuditCard
+from workbench.answers.cards import AuditCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

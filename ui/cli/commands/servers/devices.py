@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ui.cli.verbs import Column, lists, read
-from ui.present.jobs.gpu_table import holders_of, status_of
+from ui.present.jobs.job_status import holders_of, status_of
 from ui.present.text.formatting import size
 from workbench.answers.cards import DeviceCard
 

@@ -11,7 +11,7 @@ from ui.cli.output import day
 from ui.cli.verbs import Column, Outcome, created_column, lists, name_column, verb
 from workbench.access import users
 from workbench.access.actor import Role
-from workbench.answers.team import UserCard
+from workbench.answers.cards import UserCard
 from workbench.formatting.number_format import DASH
 from workbench.registry.database import reading, transaction
 

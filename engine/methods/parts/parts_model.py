@@ -1,0 +1,205 @@
+"""The base class of models with parts: a frozen decoder, and the parts of experts with their gates next to it.
+
+A method with a model of its own subclasses it. Which parts are active is said per call: inactive ones are not computed,
+and no request changes the model.
+
+Shapes: B rows, T positions, S cached and new positions, D width, V vocabulary, K blocks, E active parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from engine.errors import ModelError, first_of
+from engine.methods.parts.method import Learning, get_parts_method
+from engine.models.expert_model import separate_texts
+from engine.models.families import max_positions
+from engine.models.flops import Shape
+from engine.models.likelihoods import TokenScores, head_of, token_scores
+from engine.models.stored_tensors import fill
+
+
+class PartsModel(nn.Module):
+    """A decoder with parts known by keys (no dots), in the order in which they were added.
+
+    A subclass gives `read` and `new_modules`.
+    """
+
+    method_name: str  # in the cards of its experts
+    gate_names: tuple[str, ...] = ()  # the last names of the parameters of gates
+
+    def __init__(self, lm: Any) -> None:
+        super().__init__()
+        self.lm = lm.requires_grad_(False)
+        self.keys: list[str] = []
+        self.parts = nn.ModuleDict()
+        self._shapes: dict[str, Any] = {}
+
+    def read(
+        self,
+        input_ids_BT: Tensor,
+        keys: Sequence[str],
+        cache: Any = None,
+        mask_BS: Tensor | None = None,
+        position_ids_BT: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The last hidden states [B, T, D] with the parts `keys` active, and the weights [K, 1 + E, B, T].
+
+        The backbone's weights come first. `cache` is one of `new_cache` or of transformers, filled and used, or None.
+        `mask_BS` is 0 where a text is filled up on the left, over all S positions, those in the cache included.
+        `position_ids_BT` start again at 0 at each text of a row, and so keep these apart; not with a cache or mask.
+        """
+        raise NotImplementedError
+
+    def new_modules(self, config: Any, *, is_empty: bool) -> Mapping[str, nn.Module]:
+        """The trainable modules of a new part by name; with tensors of any content where `is_empty`."""
+        raise NotImplementedError
+
+    def training_flops(self, keys: Sequence[str], context: int, learning: Learning) -> int:
+        """Operations per token trained on, forward and backward, with these parts active."""
+        shape = Shape.of(self.lm.config.to_dict())
+        count = get_parts_method(self.method_name).count_training
+        return count(shape, context, [self.shape_of(key) for key in keys], learning)
+
+    def decoder_inputs(
+        self, input_ids_BT: Tensor, mask_BS: Tensor | None, position_ids_BT: Tensor | None
+    ) -> dict[str, Any]:
+        """The arguments of `read` as the decoder takes them."""
+        if position_ids_BT is not None:
+            return separate_texts(self.lm, input_ids_BT, position_ids_BT)
+        if mask_BS is None:
+            return {"input_ids": input_ids_BT}
+        places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
+        own_BT = places_BS[:, -input_ids_BT.shape[1] :]
+        return {"input_ids": input_ids_BT, "attention_mask": mask_BS, "position_ids": own_BT}
+
+    def new_cache(self) -> Any:
+        """An empty cache for the keys and values of a text."""
+        return DynamicCache()
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = next(self.lm.parameters()).device
+        return device
+
+    @property
+    def max_positions(self) -> int:
+        """The longest text that the model reads at once."""
+        return max_positions(self.lm.config)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.lm.config.vocab_size)
+
+    def forward(
+        self,
+        input_ids_BT: Tensor,
+        keys: Sequence[str],
+        cache: Any = None,
+        mask_BS: Tensor | None = None,
+        *,
+        position_ids_BT: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Logits [B, T, V], and the weights; all else as for `read`."""
+        hidden_BTD, weights_KGBT = self.read(input_ids_BT, keys, cache, mask_BS, position_ids_BT)
+        return head_of(self.lm)(hidden_BTD), weights_KGBT
+
+    def token_scores(
+        self,
+        input_ids_BT: Tensor,
+        targets_BT: Tensor,
+        keys: Sequence[str],
+        mask_BS: Tensor | None = None,
+        *,
+        position_ids_BT: Tensor | None = None,
+    ) -> tuple[TokenScores, Tensor]:
+        """Log-likelihood and hit [B, T] of each target, and the weights. The logits never exist all at once."""
+        hidden_BTD, weights_KGBT = self.read(input_ids_BT, keys, None, mask_BS, position_ids_BT)
+        return token_scores(self.lm, hidden_BTD, targets_BT), weights_KGBT
+
+    def add_expert(self, key: str, config: Any, state: Mapping[str, Tensor] | None = None) -> None:
+        """Adds a part that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""
+        self.require_addable(key, config)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            modules = self.new_modules(config, is_empty=state is not None)
+        if state is not None and (wrong := fill(_tensors(modules), state)):
+            raise ModelError(
+                f"The expert's tensors do not fit its backbone: {first_of(wrong)}.",
+                "Load it on the backbone it was trained on.",
+            )
+        self.put_expert(key, config, {name: module.train(self.training) for name, module in modules.items()})
+
+    def put_expert(self, key: str, config: Any, modules: Mapping[str, nn.Module]) -> None:
+        """Adds a part whose modules exist already."""
+        self.require_addable(key, config)
+        self._put(key, modules)
+        self.keys.append(key)
+        self._shapes[key] = config
+
+    def require_addable(self, key: str, config: Any) -> None:
+        """Raises ModelError where the key is taken, or the config does not fit the model."""
+        del config
+        if key in self.keys:
+            raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
+
+    def _put(self, key: str, modules: Mapping[str, nn.Module]) -> None:
+        self.parts[key] = nn.ModuleDict(dict(modules))
+
+    def remove_expert(self, key: str) -> None:
+        """Removes a part; the others do not change."""
+        self.require(key)
+        self._drop(key)
+        self.keys.remove(key)
+        del self._shapes[key]
+
+    def _drop(self, key: str) -> None:
+        del self.parts[key]
+
+    def modules_of(self, key: str) -> Mapping[str, nn.Module]:
+        """The modules of a part by name."""
+        modules: Any = self.parts[key]
+        return dict(modules)
+
+    def shape_of(self, key: str) -> Any:
+        """The config that the part was made with."""
+        self.require(key)
+        return self._shapes[key]
+
+    def expert_state(self, key: str) -> dict[str, Tensor]:
+        """A part's tensors, those of its gates included."""
+        self.require(key)
+        return _tensors(self.modules_of(key))
+
+    def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
+        """The trainable view of `expert_state`; the names begin with the key."""
+        self.require(key)
+        return {
+            f"{key}:{place}.{name}": parameter
+            for place, module in self.modules_of(key).items()
+            for name, parameter in module.named_parameters()
+        }
+
+    def gate_parameters(self, key: str) -> dict[str, nn.Parameter]:
+        """The parameters of a part's gates."""
+        every = self.expert_parameters(key)
+        return {name: one for name, one in every.items() if name.rpartition(".")[2] in self.gate_names}
+
+    def num_added(self, key: str) -> int:
+        """The number of parameters that a part added, its gates' included."""
+        return sum(parameter.numel() for parameter in self.expert_parameters(key).values())
+
+    def require(self, key: str) -> None:
+        """Raises ModelError where there is no such part."""
+        if key not in self.keys:
+            held = ", ".join(self.keys) or "none"
+            raise ModelError(f"There is no expert “{key}” in this model.", f"It holds: {held}.")
+
+
+def _tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    return {f"{place}.{name}": tensor for place, one in modules.items() for name, tensor in one.state_dict().items()}

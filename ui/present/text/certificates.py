@@ -1,0 +1,129 @@
+"""The certificates of an expert's addition and removal, and the extraction test, as text and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from workbench.formatting.number_format import perplexity, share
+from workbench.questions.removal import DomainRemoval, ExpertRemoval
+
+LABELS = {"with_expert": "+Expert", "without_expert": "–Expert", "without_domain": "–Domain"}  # as in DEMix table 7
+MEASURES = {
+    "match": "true tokens in their place (share)",
+    "longest_run": "longest run in common (tokens)",
+    "rouge_l": "ROUGE-L over tokens (share)",
+}
+
+
+def perplexity_rows(rows: Iterable[DomainRemoval]) -> list[dict[str, Any]]:
+    """One row for each domain, or for each expert on its own; None where a column is not known."""
+    return [
+        {
+            **({"expert": row.expert} if isinstance(row, ExpertRemoval) else {}),
+            "domain": row.domain,
+            "tokens": row.num_tokens,
+            **{label: getattr(row, name) for name, label in LABELS.items()},
+            "change (%)": change(row),
+        }
+        for row in rows
+    ]
+
+
+def change(row: DomainRemoval) -> float | None:
+    """The rise of perplexity without the expert, in percent."""
+    before, after = row.with_expert, row.without_expert
+    return None if before is None or after is None else (after / before - 1) * 100
+
+
+def extraction_rows(findings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row for each measure and mixture: its mean with the bounds, and the change to +Expert with its own."""
+    return [
+        {
+            "measure": title,
+            "mixture": LABELS[name],
+            **_bounds("", means[measure]),
+            **_bounds("change", findings["changes"].get(name, {}).get(measure, {})),
+        }
+        for measure, title in MEASURES.items()
+        for name, means in findings["means"].items()
+    ]
+
+
+def _bounds(what: str, interval: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        what or "mean": interval.get("mean"),
+        f"{what} from".strip(): interval.get("low"),
+        f"{what} to".strip(): interval.get("high"),
+    }
+
+
+def describe_extraction(findings: Mapping[str, Any]) -> str:
+    """The settings of the extraction test."""
+    how = (
+        "the most probable token each time"
+        if findings["temperature"] == 0
+        else f"temperature {findings['temperature']:g}"
+    )
+    return (
+        f"{findings['num_prefixes']} pieces of training text from {findings['num_documents']} documents (seed "
+        f"{findings['seed']}): {findings['prefix_length']} tokens were read and "
+        f"{findings['continuation_length']} guessed, {how}. Bounds are {share(findings['confidence'])} bootstrap "
+        "intervals over the pieces; changes are paired with +Expert. The test covers these prefixes, not others."
+    )
+
+
+def not_removed(rows: Iterable[ExpertRemoval]) -> list[str]:
+    """What of its domain stays in the mixture without each expert."""
+    return [f"{row.expert}: {row.not_removed}" for row in rows if row.not_removed]
+
+
+def describe_priors(findings: Mapping[str, Any]) -> str:
+    """Where the priors behind the perplexities come from."""
+    return (
+        f"Every mixture weighs its experts by a cached prior of exactly {findings['num_blocks']} dev blocks of the "
+        f"domain (evidence: {findings['evidence']}); that of –Expert is estimated without the expert."
+    )
+
+
+Findings = Mapping[str, Any]
+
+
+def change_rows(findings: Findings) -> list[dict[str, Any]]:
+    """Perplexity of each domain before and after, the new one first."""
+    return [
+        {
+            "domain": one["domain"],
+            "which": "the new one" if one["is_new"] else "old",
+            "tokens": one["num_tokens"],
+            "before": one["before"],
+            "after": one["after"],
+            "change (%)": one["change_percent"],
+        }
+        for one in sorted(findings["domains"], key=lambda one: not one["is_new"])
+    ]
+
+
+def folder_rows(findings: Findings) -> list[dict[str, Any]]:
+    """The hashed folders, and the result of each check."""
+    return [
+        {
+            "what": one["what"],
+            "files": one["num_files"],
+            "SHA-256 of its manifest": one["sha256"],
+            "recorded before the addition": one["recorded_before"],
+            "result": " ".join(one["faults"]) or "unchanged",
+        }
+        for one in findings["folders"]
+    ]
+
+
+def describe_new_expert(findings: Findings) -> str:
+    """The single new expert compared with its parent; empty without scores."""
+    sentences = []
+    for one in findings["alone"]:
+        beside = (
+            f", its parent {perplexity(one['parent'])}" if one["parent"] is not None else ", its parent was not scored"
+        )
+        sentences.append(f"Alone on {one['domain']}: perplexity {perplexity(one['expert'])} per token{beside}.")
+    return " ".join(sentences)
