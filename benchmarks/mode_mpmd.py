@@ -35,7 +35,7 @@ from engine.methods.mode.sharding.backbone import connected  # noqa: E402
 from engine.methods.mode.sharding.experts import serve  # noqa: E402
 from engine.methods.mode.sharding.messages import control_group  # noqa: E402
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup  # noqa: E402
-from engine.methods.parts.active_parts import ActiveParts  # noqa: E402
+from engine.methods.parts.parts_model import ActiveParts  # noqa: E402
 from engine.models.expert_model import trainable  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape  # noqa: E402

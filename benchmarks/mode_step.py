@@ -25,7 +25,7 @@ from transformers import DynamicCache  # noqa: E402
 from engine.config import ModelConfig  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
-from engine.methods.parts.active_parts import ActiveParts  # noqa: E402
+from engine.methods.parts.parts_model import ActiveParts  # noqa: E402
 from engine.models.expert_model import trainable  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape, training_flops  # noqa: E402

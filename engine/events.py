@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-BACKBONE = "backbone"  # its name next to those of an expert's parts in MoDE; no part may have it
+BACKBONE = "backbone"  # what it is called next to the parts of an expert, none of which may be called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class TextSample:
 class Evaluated:
     """Losses in nats per token on held-out text, after `step` updates.
 
-    `gates_by_domain` are, of MoDE, the mean weights of the backbone and of each part there; 1 together. `samples` are
-    texts that the model wrote, if the training samples any.
+    `gates_by_domain` are the mean weights of the backbone and of each part there; 1 together, empty without parts.
+    `samples` are texts that the model wrote, if the training samples any.
     """
 
     step: int
@@ -134,14 +134,14 @@ class ParentChosen:
 
 @dataclass(frozen=True, slots=True)
 class PartOrder:
-    """The names of the parts that a MoDE training works on, in the order of its gates; the backbone comes before."""
+    """The names of the parts that are trained together, in the order of its gates; the backbone comes before."""
 
     parts: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class GateWeights:
-    """The MoDE gate weights of the backbone and each active part at one token, by block; 1 together in each block."""
+    """The gate weights of the backbone and each active part at one token, by block; 1 together in each block."""
 
     backbone: tuple[float, ...]
     parts: Mapping[str, tuple[float, ...]]
@@ -159,8 +159,8 @@ class Candidate(NamedTuple):
 class Token:
     """One generated token, its log-probability under the mixture, and the weight of each expert behind it.
 
-    `gates` are those inside each expert of MoDE that weighs something, where the token was predicted. `candidates` are
-    the most probable tokens there, the greatest first; as many as the sampling asks for.
+    `gates` are those inside each expert with parts that weighs something, where the token was predicted. `candidates`
+    are the most probable tokens there, the greatest first; as many as the sampling asks for.
     """
 
     id: int
@@ -190,7 +190,7 @@ class Echo:
 class TextReading:
     """A text by token: the weight of every expert before it, its log-probability (nats), the most probable token there.
 
-    `gate_weights` are those inside experts of MoDE; an expert that did not run is left out.
+    `gate_weights` are those inside experts with parts; an expert that did not run is left out.
     """
 
     experts: list[str]

@@ -86,7 +86,7 @@ class Client:
                     yield _chunk(json.loads(line.removeprefix("data: ")), response.status_code)
 
     def posterior(self, **request: Any) -> PosteriorAnswer:
-        """The weight of every expert at every token of a text, and of every part inside those of MoDE."""
+        """The weight of every expert at every token of a text, and of every part inside experts."""
         return self._post(PosteriorAnswer, "/v1/workbench/posterior", request)
 
     def ask(self, question: Question[AnswerType]) -> AnswerType:

@@ -307,7 +307,7 @@ class Mixing:
         return log_weights_E.exp(), mix(log_weights_E[places], logprobs_AV)
 
     def gates(self, weights_E: Tensor) -> dict[str, GateWeights]:
-        """The MoDE gates inside experts of non-zero weight, where the next token is predicted."""
+        """The gates inside experts of non-zero weight, where the next token is predicted."""
         return {
             self._keys[place]: gates
             for reader in self._readers

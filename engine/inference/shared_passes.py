@@ -5,7 +5,7 @@ that needs a forward pass waits in a queue; one of those that wait computes a pa
 leave between passes. A long prompt is read in pieces together with tokens of others.
 
 Whether a model can do this is tried, as families differ: those with recurrent layers, windows or an attention of their
-own decode separately, as do experts with positions before the text and MoDE.
+own decode separately, as do experts with positions before the text and experts with parts.
 
 Shapes: B rows, each with an expert of its own; E experts of a stream, T positions, D width, V vocabulary.
 """

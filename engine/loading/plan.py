@@ -39,7 +39,7 @@ class PlannedExpert:
     folder: Path
     weight: float
     base: ArtifactRef
-    parts: tuple[str, ...] | None = None  # active parts of a MoDE expert; an empty tuple is its backbone alone
+    parts: tuple[str, ...] | None = None  # active parts of an expert with parts; an empty tuple is its backbone
     record: Path | None = None  # of when its files were last verified
 
     @property

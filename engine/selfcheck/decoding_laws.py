@@ -99,7 +99,7 @@ def _generated(bed: TestBed, model: MultiExpertModel, gate: Gate, seed: int) -> 
 
 
 def cached_is_plain(bed: TestBed) -> Iterator[LawFinding]:
-    """L18, one token at a time in every family and with parts of MoDE; the control sees only the last token."""
+    """L18, one token at a time in every family and with parts of an expert; the control sees only the last token."""
     models: Iterator[ExpertModel] = (make(family) for family in FAMILIES for make in (bed.model, bed.parts_together))
     for model in models:
         gate = plain_gate(PRIOR[: len(model.keys)])

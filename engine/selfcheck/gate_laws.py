@@ -85,7 +85,7 @@ def identical_experts(bed: TestBed) -> Iterator[LawFinding]:
 
 
 def weights_sum_to_one(bed: TestBed) -> Iterator[LawFinding]:
-    """L5, in blocks, in a stream, live and inside an expert of MoDE; the control omits the largest weight."""
+    """L5, in blocks, in a stream, live and inside an expert with parts; the control omits the largest weight."""
     blocks_ENT, model = as_blocks(bed.scores_EX, BLOCK), bed.model()
     for config in every_gate():
         gate = bed.gate(config, PRIOR)

@@ -30,7 +30,7 @@ from engine.inference.scores import open_scores, score_tokens
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement, save_base, save_expert
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.evidence import READINGS, EvidenceRule
@@ -47,7 +47,7 @@ from engine.training.data import DomainText
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 KEYS = ("law", "code", "news", "verse")
-PARTS = ("law", "code")  # of an expert of MoDE
+PARTS = ("law", "code")  # of one expert
 PRIOR = (1.0, 2.0, 3.0, 4.0)
 EVEN = (1.0, 1.0, 1.0, 1.0)
 BLOCK = 16

@@ -30,7 +30,7 @@ from engine.methods.joint_training import train_distributed
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.methods.registry import get_method
 from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate

@@ -61,7 +61,7 @@ class Piece:
     index: int
     text: str
     weights: Mapping[str, float] | None = None
-    gates: Mapping[str, GateWeights] | None = None  # of experts of MoDE, by their names
+    gates: Mapping[str, GateWeights] | None = None  # of experts with parts, by their names
     tokens: Sequence[Scored] = ()
     done: Done | None = None
     prompt_ids: list[int] | None = None  # where requested

@@ -37,7 +37,7 @@ Parts = Annotated[
     list[str],
     typer.Option(
         "--parts",
-        help="Active parts of an expert of MoDE, EXPERT:PART,PART (EXPERT: is its backbone); may be repeated.",
+        help="Active parts of an expert, EXPERT:PART,PART (EXPERT: is its backbone); may be repeated.",
     ),
 ]
 MaxTokens = Annotated[int, option(SamplingConfig, "max_tokens")]

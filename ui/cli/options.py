@@ -181,8 +181,8 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
 
 def _has_probe(spec: type[Spec]) -> bool:
     """Whether a spec is that of a kind of job with a probe; its descriptor stands in the module of the spec."""
-    found = getattr(sys.modules[spec.__module__], "KIND", ())
-    kinds = found if isinstance(found, tuple) else (found,)
+    stated = getattr(sys.modules[spec.__module__], "KIND", ())
+    kinds = stated if isinstance(stated, tuple) else (stated,)
     return any(kind.spec is spec and kind.probe is not None for kind in kinds)
 
 

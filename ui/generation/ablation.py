@@ -1,4 +1,4 @@
-"""Ablation: the perplexity of a text without each expert, and without each part of a MoDE expert.
+"""Ablation: the perplexity of a text without each expert, and without each part of an expert.
 
 Nothing is sampled again: the text stays as it is, and each step is a forward pass with one of them switched off.
 """

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 from ui.addresses import LONGEST_QUERY
 
 PANES = ("left", "right", "third", "fourth")  # their models, from the left
-SET, OFF = ".set", ".off"  # after the name of a pane: its experts, and the parts of MoDE experts that are off
+SET, OFF = ".set", ".off"  # after the name of a pane: its experts, and the parts of experts that are off
 COMPARISON, PROMPT, COUNT, FORMAT, MODELS, PROMPTS = "r", "prompt", "panes", "format", "x", "y"
 CHAT, COMPLETION = "Chat", "Completion"
 _OF_GRADIO = ("__", "view")  # not of the playground

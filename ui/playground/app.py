@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PATH = "/play"
 HERE = Path(__file__).parent
-PARTS_SENTENCE = "Layers beside a frozen backbone (MoDE). With no part selected, only the backbone is used."
+PARTS_SENTENCE = "Parts next to a frozen backbone (MoDE). With no part selected, only the backbone is used."
 WITHOUT_SENTENCE = "Scores the answer again without each expert and each part: one forward pass for each."
 VALUES_SENTENCE = "In a chat: variables that the model's chat template reads, as a JSON object."
 VOTES: dict[Choice, str] = {"a": "A", "b": "B", "tie": "Tie", "both_bad": "Both bad"}

@@ -1,4 +1,4 @@
-"""The HTML of the gate weights inside an expert of MoDE: those of its backbone and of each part.
+"""The HTML of the gate weights inside an expert with parts: those of its backbone and of each part.
 
 A strip runs from the first token to the last, stronger where the weight is greater; tables give every number.
 """

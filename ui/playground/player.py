@@ -358,7 +358,7 @@ class Player:
 
 
 def parts_update(parts: Mapping[str, Sequence[str]], on: Mapping[str, Sequence[str]] | None = None) -> Any:
-    """The switches of parts of MoDE experts, all on unless `on` says which; hidden where there are none."""
+    """The switches of parts of experts, all on unless `on` says which; hidden where there are none."""
     choices = [
         (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
         for expert, names in parts.items()

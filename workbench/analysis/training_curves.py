@@ -26,7 +26,7 @@ from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
 from workbench.schema.job_states import ACTIVE, PARENT, PARTS, UNFINISHED
-from workbench.schema.names import not_found
+from workbench.schema.names import unknown_name
 from workbench.schema.tables import Domain, Expert, Job
 from workbench.specs.base import Spec
 
@@ -38,7 +38,9 @@ class DomainHistory(Answer):
     retained: bool = Field(description="Evaluated, but not trained on.")
     steps: list[int]
     losses: list[float] = Field(description="Held-out loss (nats per token).")
-    gates: list[dict[str, float]] = Field(description="Mean weights of backbone and parts; empty unless of MoDE.")
+    gates: list[dict[str, float]] = Field(
+        description="Mean weights of backbone and parts; empty for experts without parts."
+    )
 
 
 class TrainingHistory(Answer):
@@ -104,11 +106,11 @@ def _job_of(session: Session, expert: str) -> Job:
     for job in session.scalars(unfinished):
         if ("expert", expert) in creates(parse_spec(job.spec)):
             return job
-    raise not_found(session, Expert, expert)
+    raise unknown_name(session, Expert, expert)
 
 
 def gate_names(session: Session, job_id: str) -> list[str]:
-    """The names behind a job's gate weights, the backbone first; none if the job is not of MoDE.
+    """The names behind a job's gate weights, the backbone first; none if the job trains no parts.
 
     The parts of a composition from before their names were written down have only numbers, until it is done.
     """

@@ -17,7 +17,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     @classmethod
-    def from_fields(cls, source: object, /, **computed: Any) -> Self:
+    def from_fields(cls, source: object, /, **computed: object) -> Self:
         """One with the fields of a row or a question that have its names, and computed ones; others have defaults."""
         names = [name for name in cls.model_fields if name not in computed and hasattr(source, name)]
         return cls(**{name: getattr(source, name) for name in names}, **computed)

@@ -112,7 +112,7 @@ class ExpertCard(Answer):
     method: str
     domain: str  # empty: trained on several
     domains: list[str]  # those that trained it
-    parts: list[str] = Field([])  # of a MoDE expert: what a request can switch off
+    parts: list[str] = Field([])  # of an expert: what a request can switch off
     seed: str | None
     parent: str | None  # that it was copied from; of a composition the expert of its first part
     parents: list[str] = Field([])  # all direct ancestors that still exist
@@ -154,7 +154,7 @@ class MemberCard(Answer):
     expert: str
     domain: str  # empty: trained on several
     domains: list[str]  # those that trained it
-    parts: list[str] = Field([])  # of an expert of MoDE: what a request can switch off
+    parts: list[str] = Field([])  # of an expert: what a request can switch off
     weight: float
     active: bool  # in this mixture
     enabled: bool  # in the registry; a disabled expert is active nowhere

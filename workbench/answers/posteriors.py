@@ -29,7 +29,7 @@ class ManifestExpert(Answer):
     sha256: str
     weight: float
     base_sha256: str
-    parts: list[str] | None = Field(description="Active parts of an expert of MoDE; None of any other.")
+    parts: list[str] | None = Field(description="Active parts of an expert that has some; None of any other.")
 
 
 class Manifest(Answer):
@@ -111,7 +111,7 @@ class PosteriorAnswer(Answer):
     logprobs: list[float] = Field(description="Log-probability of each token under the mixture (nats).")
     best: list[tuple[str, float]] = Field(description="The most probable token in each place, with its own.")
     gate_weights: list[dict[str, GateWeights]] = Field(
-        description="By token, the weights inside experts of MoDE; an expert that did not run is left out."
+        description="By token, the weights inside experts with parts; an expert that did not run is left out."
     )
     manifest: Manifest
 

@@ -67,7 +67,7 @@ class Model(Answer):
     kind: Literal["mixture", "expert"]
     experts: list[str] = Field(description="Experts that take part unless a request says otherwise.")
     members: list[str] = Field(description="Experts that a request can switch on.")
-    parts: dict[str, list[str]] = Field(description="Parts of experts of MoDE, which a request can switch on and off.")
+    parts: dict[str, list[str]] = Field(description="Parts of experts, which a request can switch on and off.")
     colour_numbers: dict[str, int] = Field({}, description="Colour of each member, the same in every chart.")
     aliases: list[str] = Field([], description="Other names that mean it now, such as law@production.")
     marks: dict[str, str] = Field({}, description="Characters that stand for each member, next to its colour.")

@@ -37,7 +37,7 @@ from workbench.answers.posteriors import Manifest, StoredAnswer
 from workbench.errors import BadComparisonError, NotFoundError
 from workbench.registry.database import plain
 from workbench.registry.setups import domain_weights, leading_domain, setup_sha256, variant_of
-from workbench.schema.names import by_id, by_name, id_not_found
+from workbench.schema.names import by_id, by_name, unknown_id
 from workbench.schema.tables import ComparedAnswer, Comparison, Domain, Vote
 from workbench.specs.gates import load_gate
 
@@ -175,7 +175,7 @@ def get_comparison(session: Session, id: str, history_days: float = 1.0) -> Comp
     """One comparison by its id or a unique prefix. Raises NotFoundError, also once its text is no longer stored."""
     row = _row(session, id)
     if row.has_text and row.created_at <= _oldest(history_days):
-        raise id_not_found(session, Comparison, id, Comparison.has_text)
+        raise unknown_id(session, Comparison, id, Comparison.has_text)
     return _card(row)
 
 

@@ -100,7 +100,7 @@ def domains_of(row: Expert) -> list[str]:
 
 
 def part_names(row: Expert) -> list[str]:
-    """The names of a MoDE expert's parts; empty for experts without parts."""
+    """The names of an expert's parts; empty for experts without parts."""
     return [part["name"] for part in row.config.get("parts", ())]
 
 

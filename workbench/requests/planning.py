@@ -21,7 +21,7 @@ from workbench.registry.aliases import model_row
 from workbench.registry.clusters.cluster_routing import find_route
 from workbench.registry.experts import part_names, with_another_tokenizer
 from workbench.registry.priors import weights_under
-from workbench.schema.names import not_found
+from workbench.schema.names import unknown_name
 from workbench.schema.tables import Expert, Mixture, MixtureMember
 from workbench.specs.gates import changed_gate, default_gate, load_gate
 from workbench.specs.requests import MixtureRequest
@@ -55,7 +55,7 @@ class _StoredModel:
 def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> GenerationPlan:
     """The plan of a request. A name stands for a request that changes nothing.
 
-    The model is read once. All parts of a MoDE expert are active unless `parts` names some; an empty list leaves the
+    The model is read once. All parts of an expert are active unless `parts` names some; an empty list leaves the
     backbone alone. Raises NotFoundError, or MixtureError if no expert is left or the experts cannot be mixed.
     """
     request = MixtureRequest(request) if isinstance(request, str) else request
@@ -101,7 +101,7 @@ def _weights(session: Session, model: _StoredModel, request: MixtureRequest) -> 
     if request.prior is None:
         return request.weights
     if not model.is_mixture:
-        raise not_found(session, Mixture, model.name)
+        raise unknown_name(session, Mixture, model.name)
     taking_part = [member.expert.name for member in model.members if member.on]
     return weights_under(session, request.prior, taking_part if request.active is None else request.active)
 

@@ -50,11 +50,11 @@ def by_name(session: Session, table: type[Row], name: str, *options: ORMOption) 
     row = session.scalar(select(table).options(*options).where(table.name == name))
     row = aliased_row(session, table, name) if row is None else row
     if row is None:
-        raise not_found(session, table, name)
+        raise unknown_name(session, table, name)
     return row
 
 
-def not_found(session: Session, table: type[Row], name: str) -> NotFoundError:
+def unknown_name(session: Session, table: type[Row], name: str) -> NotFoundError:
     """The error for a name that no row of a table has; it lists some that there are."""
     known = session.scalars(select(table.name).order_by(table.name).limit(20))
     return NotFoundError(table.noun, name, known)
@@ -64,11 +64,11 @@ def by_id(session: Session, table: type[RowWithId], id: str, *listed: Listed) ->
     """The row with this id or unique prefix of it. Raises NotFoundError with the newest ids, of `listed` rows only."""
     rows = session.scalars(select(table).where(table.id.startswith(id, autoescape=True)).limit(2)).all()
     if len(rows) != 1:
-        raise id_not_found(session, table, id, *listed)
+        raise unknown_id(session, table, id, *listed)
     return rows[0]
 
 
-def id_not_found(session: Session, table: type[RowWithId], id: str, *listed: Listed) -> NotFoundError:
+def unknown_id(session: Session, table: type[RowWithId], id: str, *listed: Listed) -> NotFoundError:
     """The error for an id that no row of a table has; it lists the newest ids, of `listed` rows only."""
     newest = select(table.id).where(*listed).order_by(table.created_at.desc()).limit(20)
     return NotFoundError(table.noun, id, session.scalars(newest))

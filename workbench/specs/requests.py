@@ -82,7 +82,7 @@ class MixtureRequest:
     weights: Mapping[str, float] | None = None  # by expert; the weight of others is 0
     gate: Mapping[str, Any] = field(default_factory=dict)  # fields of GateConfig that differ
     prior: str | None = None  # name of a stored prior in the place of weights
-    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by MoDE expert: the parts that are active
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by expert: the parts that are active
 
     def changes(self) -> RequestChanges:
         """The differences from the stored model, as the fields of an API request."""

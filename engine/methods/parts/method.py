@@ -26,9 +26,8 @@ from engine.plugins import load_object
 if TYPE_CHECKING:
     import torch
 
-    from engine.methods.parts.active_parts import ActiveParts
-    from engine.methods.parts.host import PartsHost
-    from engine.methods.parts.parts_model import PartsModel
+    from engine.methods.parts.files import PartsHost
+    from engine.methods.parts.parts_model import ActiveParts, PartsModel
 
 Learning = Literal["experts", "gates"]  # gates learn in any case
 
@@ -88,7 +87,7 @@ class PartsMethod(Method):
         return self.new_model(load_model(base.folder), config).eval()
 
     def build(self, seed_folder: Path, keys: Sequence[str], config: Any = None, seed: int = 0) -> ActiveParts:
-        from engine.methods.parts.active_parts import ActiveParts
+        from engine.methods.parts.parts_model import ActiveParts
         from engine.models.families import load_model
 
         if len(keys) != 1:
@@ -105,7 +104,7 @@ class PartsMethod(Method):
         save_parts(model.model, parts, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
 
     def open(self, base: ArtifactRef, device: torch.device | str) -> PartsHost:
-        from engine.methods.parts.host import PartsHost
+        from engine.methods.parts.files import PartsHost
 
         return PartsHost(self, base, device)
 

@@ -1,4 +1,4 @@
-"""The base class of models with parts: a frozen decoder, and the parts of experts with their gates next to it.
+"""Models with parts: a frozen decoder, and the parts of experts with their gates next to it; and views of the active.
 
 A method with a model of its own subclasses it. Which parts are active is said per call: inactive ones are not computed,
 and no request changes the model.
@@ -8,7 +8,9 @@ Shapes: B rows, T positions, S cached and new positions, D width, V vocabulary, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -17,10 +19,12 @@ from transformers import DynamicCache
 
 from engine.errors import ModelError, first_of
 from engine.methods.parts.method import Learning, get_parts_method
-from engine.models.expert_model import separate_texts
+from engine.models.discovery import RouterLosses, router_losses
+from engine.models.expert_model import PartWeights, separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape
-from engine.models.likelihoods import TokenScores, head_of, token_scores
+from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
+from engine.models.rows import Rows
 from engine.models.stored_tensors import fill
 
 
@@ -109,19 +113,6 @@ class PartsModel(nn.Module):
         hidden_BTD, weights_KGBT = self.read(input_ids_BT, keys, cache, mask_BS, position_ids_BT)
         return head_of(self.lm)(hidden_BTD), weights_KGBT
 
-    def token_scores(
-        self,
-        input_ids_BT: Tensor,
-        targets_BT: Tensor,
-        keys: Sequence[str],
-        mask_BS: Tensor | None = None,
-        *,
-        position_ids_BT: Tensor | None = None,
-    ) -> tuple[TokenScores, Tensor]:
-        """Log-likelihood and hit [B, T] of each target, and the weights. The logits never exist all at once."""
-        hidden_BTD, weights_KGBT = self.read(input_ids_BT, keys, None, mask_BS, position_ids_BT)
-        return token_scores(self.lm, hidden_BTD, targets_BT), weights_KGBT
-
     def add_expert(self, key: str, config: Any, state: Mapping[str, Tensor] | None = None) -> None:
         """Adds a part that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""
         self.require_addable(key, config)
@@ -203,3 +194,158 @@ class PartsModel(nn.Module):
 
 def _tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     return {f"{place}.{name}": tensor for place, one in modules.items() for name, tensor in one.state_dict().items()}
+
+
+class GateShares:
+    """The mean gate weights of the backbone and each active expert, collected over forward passes of any thread."""
+
+    def __init__(self) -> None:
+        self._passes: list[tuple[list[float], int]] = []
+
+    def add(self, weights_KGBT: Tensor) -> None:
+        """Adds the weights of one forward pass."""
+        sums_G = weights_KGBT.double().mean(0).sum((1, 2))
+        self._passes.append((sums_G.tolist(), weights_KGBT[0, 0].numel()))
+
+    def means(self) -> tuple[float, ...]:
+        """The backbone's mean, then each expert's, over all tokens and blocks; bit-identical in any order."""
+        sums, counts = zip(*self._passes, strict=True)
+        return tuple(math.fsum(of_one) / sum(counts) for of_one in zip(*sums, strict=True))
+
+
+class ActiveParts(nn.Module):
+    """Some experts of a model, known together as `name`; an empty set is the backbone alone.
+
+    `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. Use one object per text or per
+    training.
+    """
+
+    def __init__(
+        self,
+        model: PartsModel,
+        active: Sequence[str],
+        name: str,
+        learning: Learning = "experts",
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """`names` label the active experts in `part_weights`; by default their keys."""
+        super().__init__()
+        self.model = model
+        self.active = tuple(active)
+        self.names = tuple(names or active)
+        self.keys = [name]
+        self.max_positions, self.vocab_size = model.max_positions, model.vocab_size
+        self.learning: Learning = learning
+        self.weights: Tensor | None = None
+        self._recorder: GateShares | None = None
+
+    def train(self, mode: bool = True) -> ActiveParts:
+        """Puts only the trained modules in training mode, so that frozen ones use no dropout.
+
+        An expert is then trained beside the backbone, and gates among the experts, as they are at inference.
+        """
+        super().train(False)
+        for key in self.active if mode and self.learning == "experts" else ():
+            for module in self.model.modules_of(key).values():
+                module.train()
+        self.training = mode
+        return self
+
+    @property
+    def lm(self) -> Any:
+        return self.model.lm
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def forward(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """Logits [B, T, V] of rows that all use this set; `cache` is from `new_cache`, or of transformers.
+
+        `position_ids_BT` as for `PartsModel.forward`.
+        """
+        self._require(rows)
+        logits_BTV, self.weights = self.model(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
+        return logits_BTV  # type: ignore[no-any-return]
+
+    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """The last hidden states [B, T, D]; `cache` as for `forward`."""
+        self._require(rows)
+        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, cache)
+        return hidden_BTD
+
+    def losses(
+        self,
+        input_ids_BT: Tensor,
+        targets_BT: Tensor,
+        rows: Rows,
+        objective: Objective,
+        *,
+        position_ids_BT: Tensor | None = None,
+    ) -> TokenLosses:
+        """The objective with gradients and the loss of each target; never all logits at once."""
+        self._require(rows)
+        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
+        return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
+
+    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
+        """Logits [B, T, V] of hidden states."""
+        self._require(rows)
+        return head_of(self.lm)(hidden_BTD)
+
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states."""
+        self._require(rows)
+        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
+
+    def token_scores(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> TokenScores:
+        """Log-likelihood and hit [B, T] of each target."""
+        self._require(rows)
+        hidden_BTD, weights_KGBT = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
+        if self._recorder is not None:
+            self._recorder.add(weights_KGBT)
+        return token_scores(self.lm, hidden_BTD, targets_BT)
+
+    @contextmanager
+    def record_gates(self) -> Iterator[GateShares]:
+        """Records the gate weights while text is scored within the context."""
+        self._recorder = GateShares()
+        try:
+            yield self._recorder
+        finally:
+            self._recorder = None
+
+    def new_cache(self) -> Any:
+        """An empty cache of keys and values, for any model that holds these experts on this backbone."""
+        return self.model.new_cache()
+
+    def part_weights(self) -> Mapping[str, PartWeights]:
+        """The weights of the last forward pass; empty before the first."""
+        return {} if self.weights is None else {self.keys[0]: PartWeights(self.names, self.weights)}
+
+    def shared_parameters(self) -> dict[str, nn.Parameter]:
+        """None: the backbone is frozen."""
+        return {}
+
+    def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
+        """The trained parameters: the active experts and their gates, or their gates alone."""
+        self._require(Rows.all_to(key, 1))
+        of = self.model.expert_parameters if self.learning == "experts" else self.model.gate_parameters
+        return {name: parameter for one in self.active for name, parameter in of(one).items()}
+
+    def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
+        """Collects the auxiliary loss of the backbone's routers, if any, for the forward passes within."""
+        return router_losses(self.lm)
+
+    def training_flops(self, context: int, *, experts_only: bool) -> int:
+        """Operations per token trained on, forward and backward."""
+        del experts_only  # nothing else ever learns
+        return self.model.training_flops(self.active, context, self.learning)
+
+    def _require(self, rows: Rows) -> None:
+        if unknown := set(rows.keys) - set(self.keys):
+            raise ModelError(f"There is no expert “{min(unknown)}”.", f"Known: {self.keys[0]}.")

@@ -1,20 +1,25 @@
-"""Training of the parts of an expert next to their backbone, with its evaluations (MoDE §3.2, §4)."""
+"""Sets of parts, and their training next to a backbone with its evaluations (MoDE §3.2, §4)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+
+import torch
 
 from engine.config import TrainingConfig
 from engine.device import choose_device
-from engine.events import Evaluated, Event, TextSample
+from engine.events import Evaluated, Event, Progress, TextSample
+from engine.files import ArtifactRef
 from engine.inference.sampling import TextSampler
 from engine.inference.scores import losses_of, watched_blocks
-from engine.methods.parts.active_parts import ActiveParts
-from engine.methods.parts.part_set import PartSet
+from engine.methods.parts.files import read_parts
+from engine.methods.parts.method import Learning, PartsMethod, get_parts_method
+from engine.methods.parts.parts_model import ActiveParts, PartsModel
 from engine.models.expert_model import require_context
 from engine.text.blocks import EvalSample, Tokens
 from engine.text.tokenizer import Tokenizer
@@ -22,6 +27,73 @@ from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.loop import train
 from engine.training.memory import require_memory_to_build
+
+
+@dataclass(frozen=True)
+class PartInit:
+    """An expert by its key in a model: a new one of this shape, or a part of a stored expert."""
+
+    key: str
+    name: str  # in gate weights
+    shape: Any  # a config of the method
+    kept: ArtifactRef | None = None
+    part: str = ""  # its name in the stored expert
+
+
+@dataclass(frozen=True)
+class PartSet:
+    """Experts on one backbone, known together as `id`. The experts are trained, or their gates alone."""
+
+    id: str
+    base: ArtifactRef
+    experts: tuple[PartInit, ...]
+    method: str
+    learning: Learning = "experts"
+
+    @property
+    def descriptor(self) -> PartsMethod:
+        """The method of all of them."""
+        return get_parts_method(self.method)
+
+    @property
+    def keys(self) -> list[str]:
+        return [one.key for one in self.experts]
+
+    def backbone(self) -> PartsModel:
+        """Loads the backbone without experts; every byte is checked before use."""
+        return self.descriptor.open_base(self.base, self.experts[0].shape)
+
+    def add_to(self, model: PartsModel, keys: Collection[str]) -> Iterator[Progress]:
+        """Adds some of the experts; only the needed parts of stored experts are read.
+
+        Raises ModelError where one is of another backbone, DamagedFileError where a folder is not what was written.
+        """
+        chosen, done = [one for one in self.experts if one.key in keys], 0
+        for kept, group in groupby(chosen, key=lambda one: one.kept):
+            some = list(group)
+            names = {one.part for one in some}
+            parts = {part.name: part for part in read_parts(kept, str(self.base.sha256), names)} if kept else {}
+            for one in some:
+                model.add_expert(one.key, one.shape, parts[one.part].state if kept else None)
+            done += len(some)
+            yield Progress(done, len(chosen), "experts", "loading experts", is_first=True)
+
+    def load(self, device: torch.device) -> Generator[Progress, None, ActiveParts]:
+        """Loads the backbone with all experts."""
+        model = self.backbone().to(device)
+        yield from self.add_to(model, self.keys)
+        return self.of(model)
+
+    def loaded(self) -> ActiveParts:
+        """The same at once, where it was built."""
+        model = self.backbone()
+        for _ in self.add_to(model, self.keys):
+            pass
+        return self.of(model)
+
+    def of(self, model: PartsModel) -> ActiveParts:
+        """All experts of the set as active experts of a model that has them."""
+        return ActiveParts(model, self.keys, self.id, self.learning, [one.name for one in self.experts])
 
 
 @dataclass(frozen=True)
@@ -101,33 +173,26 @@ def _with_gates(events: Iterator[Event], shares: Mapping[str, Sequence[float]]) 
             yield replace(event, gates_by_domain=dict(shares)) if isinstance(event, Evaluated) else event
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """Where a training writes, and what it computes on."""
-
-    folder: Path  # of the checkpoints
-    device: str = "auto"
-    num_processes: int = 0  # that were asked for; 0: none
-    threads: int = 0
-    log: Path | None = None
-
-
 @dataclass
 class PartsTraining:
     """The training of a set of parts in this process: an iterator of events. Afterwards `write` writes the parts."""
 
     part_set: PartSet
     data: TrainingData
-    run: TrainingRun
     tokenizer: Tokenizer
+    folder: Path  # of the checkpoints
+    device: str = "auto"
+    num_processes: int = 0  # that were asked for; 0: none
+    threads: int = 0
+    log: Path | None = None
 
     def __iter__(self) -> Iterator[Event]:
-        part_set, config, device = self.part_set, self.data.config, choose_device(self.run.device)
+        part_set, config, device = self.part_set, self.data.config, choose_device(self.device)
         require_memory_to_build(part_set.loaded, part_set.base.folder, [part_set.id], config, device)
         self._active = yield from part_set.load(device)
         self.begin(self._active)
         sample = TextSampler(self._active, self.tokenizer, self.data.texts(), config)
-        yield from train_active(self._active, self.data, self.run.folder, sample=sample)
+        yield from train_active(self._active, self.data, self.folder, sample=sample)
 
     def begin(self, active: ActiveParts) -> None:
         """Called before the first update, or before the training resumes."""

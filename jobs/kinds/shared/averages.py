@@ -84,7 +84,7 @@ def _require_full_models(rows: Sequence[Expert]) -> None:
         if not (method := method_of(row.method)).is_full_model:
             raise ModelError(
                 f"“{row.name}” cannot be averaged: an expert of {method.title} is not a full model with its base.",
-                "Compose MoDE experts instead: workbench mode compose."
+                "Compose experts with parts instead: workbench mode compose."
                 if method.has_parts
                 else "Average experts of another method, or mix these.",
             )

@@ -12,8 +12,7 @@ from sqlalchemy.orm import Session
 from engine.config import TrainingConfig
 from engine.events import Event
 from engine.methods.parts.method import part_sizes
-from engine.methods.parts.part_set import PartSet
-from engine.methods.parts.training import PartsTraining, TrainingData, TrainingRun
+from engine.methods.parts.training import PartSet, PartsTraining, TrainingData
 from engine.plugins import load_object
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
@@ -48,8 +47,8 @@ def train_parts(
     packed = yield from _pack(work, domains, part_set, tokenizer, config.block_size)
     data = TrainingData(packed, (yield from _pack(work, retained, part_set, tokenizer, config.block_size)), config)
     settings = work.settings
-    run = TrainingRun(work.folder, settings.device, settings.processes, settings.threads, work.log)
-    training: PartsTraining = load_object(part_set.descriptor.training)(part_set, data, run, tokenizer)
+    where = (work.folder, settings.device, settings.processes, settings.threads, work.log)
+    training: PartsTraining = load_object(part_set.descriptor.training)(part_set, data, tokenizer, *where)
     losses = yield from last_losses(iter(training))
     return training.write, losses.of(domains)
 
@@ -64,21 +63,13 @@ def _pack(
     return tuple(packed)
 
 
-def keep_parts(
-    work: Work, part_set: PartSet, name: str, domains: Sequence[DomainFiles], write: Write, held_out: HeldOut
-) -> NewExpert:
-    """Stores parts as those of one expert, in an artifact that `write` fills."""
-    with work.storage.new(part_set.id) as folder:
-        write(folder)
-        size = sum(part_sizes(folder).values())
-    method = part_set.descriptor
-    return NewExpert(part_set.id, name, method.name, tuple(domains), size, held_out, method.artifact_kind)
-
-
-def register_step(
+def store_parts(
     work: Work,
     spec: TrainMode | ComposeMode,
-    expert: NewExpert,
+    part_set: PartSet,
+    domains: Sequence[DomainFiles],
+    write: Write,
+    held_out: HeldOut,
     *,
     base_id: str,
     seed_id: str | None,
@@ -86,7 +77,16 @@ def register_step(
     tokenizer_sha256: str,
     config: Mapping[str, Any],
 ) -> Register:
-    """Registers the expert and a mixture of it alone. A parent that was deleted meanwhile is recorded as none."""
+    """Stores parts as those of one expert, in an artifact that `write` fills.
+
+    Returns a function that registers it, and a mixture of it only. A parent that was deleted meanwhile is recorded as
+    none.
+    """
+    with work.storage.new(part_set.id) as folder:
+        write(folder)
+        size = sum(part_sizes(folder).values())
+    kind = part_set.descriptor.artifact_kind
+    expert = NewExpert(part_set.id, spec.expert, part_set.method, tuple(domains), size, held_out, kind)
     trained = asdict(spec.training) if spec.domains else {}
 
     environment = environment_of(work)

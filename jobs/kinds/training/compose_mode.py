@@ -17,11 +17,11 @@ from engine.errors import TrainingError
 from engine.events import Event, PartOrder
 from engine.files import ArtifactRef
 from engine.methods.parts.method import Learning, PartsMethod, get_parts_method
-from engine.methods.parts.part_set import PartInit, PartSet
+from engine.methods.parts.training import PartInit, PartSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work, stable_id
 from jobs.kinds.shared.losses import HeldOut
-from jobs.kinds.shared.parts_training import keep_parts, register_step, train_parts
+from jobs.kinds.shared.parts_training import store_parts, train_parts
 from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
@@ -66,11 +66,13 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
         save, base = part_set.descriptor.save_expert, str(inputs.base.sha256)
         write = partial(save, active, part_set.id, base_sha256=base, tokenizer_sha256=tokenizer.sha256)
         loss = HeldOut()
-    expert = keep_parts(work, part_set, spec.expert, inputs.known, write, loss)
-    return register_step(
+    return store_parts(
         work,
         spec,
-        expert,
+        part_set,
+        inputs.known,
+        write,
+        loss,
         base_id=inputs.base_id,
         seed_id=inputs.seed_id,
         parent_id=next(iter(inputs.experts)),

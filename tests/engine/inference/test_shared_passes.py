@@ -21,7 +21,7 @@ from engine.inference.generate import generate
 from engine.inference.read_together import Slot, why_separate
 from engine.inference.shared_passes import SharedPasses
 from engine.methods.multi_expert_files import new_placement
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import FixedGate, Gate
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel

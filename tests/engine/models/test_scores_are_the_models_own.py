@@ -21,6 +21,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
 from engine.models.families import load_model
+from engine.models.likelihoods import token_scores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from tests.engine.models.test_all_families import EQUAL, METHODS, written_row
@@ -76,7 +77,7 @@ def parts_agree(lm: Any, logits_BTV: Tensor) -> None:
     """The same of a MoDE model whose expert is closed, and so the backbone."""
     model = ModeModel(lm, 1).eval()
     model.add_expert("a", ModeConfig(1, 1))
-    same(model.token_scores(IDS, IDS, ["a"])[0].logprobs_BT, of_targets(logits_BTV))
+    same(token_scores(model.lm, model.read(IDS, ["a"])[0], IDS).logprobs_BT, of_targets(logits_BTV))
     same(model(IDS, ["a"])[0], logits_BTV)
 
 

@@ -164,7 +164,7 @@ def unsupported(name: str, neutral: Any, value: Any) -> FieldError:
     return FieldError(name, f"it must be {json.dumps(neutral)} or left out, but is {given} instead{instead}")
 
 
-PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
+PARTS = "active parts of an expert that has some; left out: all of them; empty: its backbone alone."
 
 
 class ExpertWeight(RequestBody):
@@ -254,7 +254,7 @@ class Generating(NeutralFields, Mixed):
     expert_weights: bool | Annotated[int, Field(ge=0, le=MAX_NAMED)] = Field(
         True, description="The weights of experts at each token: `true` returns all weights; N returns the N largest."
     )
-    gate_weights: bool = Field(True, description="The weights inside experts of MoDE at each token.")
+    gate_weights: bool = Field(True, description="The weights inside experts with parts at each token.")
     return_token_ids: bool = Field(
         False, description="Send the ids of prompts and answers, too; `workbench verify` needs them."
     )

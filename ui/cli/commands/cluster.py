@@ -152,10 +152,10 @@ def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
     return {"cluster": by_name[name], "documents": documents}
 
 
-def print_cluster(found: dict[str, Any]) -> None:
+def print_cluster(shown: dict[str, Any]) -> None:
     """Prints a cluster with its typical documents."""
-    print_fields(found["cluster"].model_dump(exclude={"id", "representatives"}))
-    for document in found["documents"]:
+    print_fields(shown["cluster"].model_dump(exclude={"id", "representatives"}))
+    for document in shown["documents"]:
         say(f"\n— {document.id[:12]}, {document.domain}, {document.split}\n{document.text[:400]}")
 
 

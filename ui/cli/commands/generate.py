@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text with the weights of experts behind it, and the gate weights inside experts of MoDE."""
+    """Some text with the weights of experts behind it, and the gate weights inside experts with parts."""
 
     text: str
     weights: dict[str, float]
@@ -67,7 +67,7 @@ class Generated:
         return dict(sorted(means.items(), key=lambda pair: -pair[1]))
 
     def mean_gates(self) -> dict[str, dict[str, Any]]:
-        """The mean weights inside each expert of MoDE, over all tokens and blocks: of its backbone and of its parts."""
+        """The mean weights of the backbone and of each part inside experts, over all tokens and blocks."""
         gates = [piece.gates for piece in self.pieces]
         by_expert = {}
         for expert, parts in parts_inside(gates).items():

@@ -1,4 +1,4 @@
-"""The form that composes MoDE experts."""
+"""The form that composes experts with parts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 FORM = TrainForm(
     title=COMPOSITION,
-    about="Experts of MoDE side by side on their backbone, weighed token by token by gates that learn together "
+    about="Experts with parts side by side on their backbone, weighed token by token by gates that learn together "
     "on mixed text (MoDE §3.2, stage 2). The experts that it is made of do not change.",
     label="Compose them",
     draw=_draw,

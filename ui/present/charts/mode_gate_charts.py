@@ -1,4 +1,4 @@
-"""Charts of the gates inside a MoDE expert, by token and by block.
+"""Charts of the gates inside an expert with parts, by token and by block.
 
 `rows` are those of `rows_inside`: at each token the weights of the backbone and of every part.
 """

@@ -140,7 +140,7 @@ def _number(value: str, text: str) -> float:
 
 
 def part_values(parts: Mapping[str, Sequence[str]], on: Mapping[str, Sequence[str]]) -> list[str]:
-    """The parts of MoDE experts that are off, as `apps/composed: law`."""
+    """The parts of experts that are off, as `apps/composed: law`."""
     return [f"{expert}: {part}" for expert, names in parts.items() for part in names if part not in on[expert]]
 
 

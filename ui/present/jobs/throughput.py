@@ -54,7 +54,7 @@ def describe_costs(costs: MixtureCosts) -> str:
         f"of {num_experts} costs {operations(costs.mixture)}, one forward pass each."
     )
     if any(costs.num_parts):
-        return f"{text} The cost of training is shown only where all experts are of MoDE, or none is."
+        return f"{text} The cost of training is shown only where all experts have parts, or none has."
     return (
         f"{text} Training costs {operations(costs.training)} per token, as the dense model does; adding an expert "
         f"with everything else frozen costs {operations(costs.adapting)}."

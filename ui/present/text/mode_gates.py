@@ -1,4 +1,4 @@
-"""What the gates inside an expert of MoDE weighed, as rows to read: its backbone first, then its parts.
+"""What the gates inside an expert with parts weighed, as rows to read: its backbone first, then its parts.
 
 An expert that did not run at a token is left out there.
 """

@@ -1,4 +1,4 @@
-"""The gate weights of MoDE during training: the share of backbone and parts on each held-out domain."""
+"""The gate weights inside an expert during training: the share of backbone and parts on each held-out domain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Shares = Mapping[str, Mapping[int, list[float]]]  # domain -> step -> share of t
 
 
 def show_gates(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
-    """The picture of a training of MoDE; nothing for any other job."""
+    """The picture of a training of parts; nothing for any other job."""
     looks = looks_of(points)
     if not looks:
         return

@@ -1,4 +1,4 @@
-"""The parts of MoDE experts on the screen: switches for a request, and what the gates weighed in its answer."""
+"""The parts of experts on the screen: switches for a request, and what the gates weighed in its answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def draw_parts(mixture: MixtureCard, address: str) -> dict[str, list[str]]:
             default=st.session_state.get(keys[expert], names),
             format_func=plain,
             key=keys[expert],
-            help="Layers beside a frozen backbone (MoDE). With no part selected, only the backbone is used.",
+            help="Parts next to a frozen backbone (MoDE). With no part selected, only the backbone is used.",
         )
         for expert, names in parts.items()
     }

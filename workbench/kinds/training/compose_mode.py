@@ -1,4 +1,4 @@
-"""Compose MoDE experts on their backbone (MoDE, stage 2)."""
+"""Compose experts with parts on their backbone (MoDE, stage 2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ComposeMode(Spec):
     kind: Literal["compose-mode"] = "compose-mode"
     name: Name = Field(description="Name of the mixture; its expert, the composition, is called NAME/composed.")
     experts: list[ExpertName] = Field(
-        min_length=1, description="MoDE experts on one backbone, whose parts are composed."
+        min_length=1, description="Experts with parts on one backbone, whose parts are composed."
     )
     without: list[str] = Field(
         default_factory=list,

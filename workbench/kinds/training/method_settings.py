@@ -8,21 +8,21 @@ home or elsewhere, are destroyed by it and learn at 1e-4.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import JsonValue, field_validator, model_validator
 
 from engine.config import TRAINED_RATE, default_rate
 from engine.errors import EngineError
+from engine.methods.base import Method
 from engine.methods.registry import get_method
 from workbench.schema.job_states import UNFINISHED
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
-
-    from engine.methods.base import Method
 
 
 OPTIONS = "Settings of a method that has no group of its own, as a JSON object."
@@ -34,6 +34,15 @@ class MethodSettings(Spec):
     if TYPE_CHECKING:
         method: str
         options: dict[str, JsonValue]
+
+    offered: ClassVar[Callable[[], Mapping[str, Method]]]  # the methods to choose from, the usual one first
+
+    @field_validator("method", check_fields=False)
+    @classmethod
+    def _is_offered(cls, value: str) -> str:
+        if value not in cls.offered():
+            raise ValueError(f"there is no such method; choose one of {', '.join(cls.offered())}")
+        return value
 
     @field_validator("options", mode="before", check_fields=False)
     @classmethod

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.methods.registry import get_method, joint_methods
@@ -24,20 +24,13 @@ def _method_sentences() -> str:
     return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
 
 
-def _joint_method(name: str) -> str:
-    if name not in joint_methods():
-        raise ValueError(f"there is no such method; choose one of {', '.join(joint_methods())}")
-    return name
-
-
-MethodName = Annotated[str, AfterValidator(_joint_method)]
-
-
 METHOD_SETTINGS = {"lora", "moe", "options"}
 
 
 class TrainJoint(MethodSettings):
     """Train a DEMix model (DEMix §3): one expert per domain, everything else shared. Or train one of its baselines."""
+
+    offered: ClassVar = joint_methods
 
     kind: Literal["train-joint"] = "train-joint"
     name: Name = Field(description="Name of the mixture; its experts are called NAME/DOMAIN.")
@@ -45,7 +38,7 @@ class TrainJoint(MethodSettings):
     domains: list[Name] = Field(
         min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
     )
-    method: MethodName = Field("demix", description=_method_sentences())
+    method: str = Field("demix", description=_method_sentences())
     training: TrainingConfig = Field(
         default_factory=TrainingConfig, title="Training details", description="How to train."
     )

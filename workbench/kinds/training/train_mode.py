@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from engine.config import TrainingConfig
 from engine.events import BACKBONE
@@ -23,14 +23,10 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-def _parts_method(name: str) -> str:
-    if name not in parts_methods():
-        raise ValueError(f"there is no such method with parts; choose one of {', '.join(parts_methods())}")
-    return name
-
-
 class TrainMode(MethodSettings):
     """Train an expert of transformer layers next to a frozen backbone (MoDE §3.2, stage 1)."""
+
+    offered: ClassVar = parts_methods
 
     kind: Literal["train-mode"] = "train-mode"
     name: Name = Field(
@@ -52,9 +48,7 @@ class TrainMode(MethodSettings):
         title="Shape of the expert: blocks, layers, how it starts",
         description="Blocks, layers and initialization of the expert.",
     )
-    method: Annotated[str, AfterValidator(_parts_method)] = Field(
-        "mode", description="Method of the expert: mode, or one with parts from an installed package."
-    )
+    method: str = Field("mode", description="Method of the expert: mode, or one with parts from an installed package.")
     options: dict[str, JsonValue] = Field(default_factory=dict, description=OPTIONS)
     training: TrainingConfig = Field(
         default_factory=TrainingConfig, title="Training details", description="How to train."

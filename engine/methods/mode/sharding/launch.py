@@ -11,8 +11,8 @@ from engine.errors import TrainingError
 from engine.events import Event, Note
 from engine.methods.mode.sharding.folders import gather_checkpoints, made_file
 from engine.methods.mode.sharding.task import ModeTask
-from engine.methods.parts.active_parts import ActiveParts
 from engine.methods.parts.files import assemble
+from engine.methods.parts.parts_model import ActiveParts
 from engine.methods.parts.training import PartsTraining
 from engine.training.launch import run_workers
 
@@ -49,30 +49,30 @@ def most_processes(num_experts: int) -> int:
 class ModeTraining(PartsTraining):
     """The training of a set of parts in one process or several, as the run asks for."""
 
-    _num_processes = 1
+    _used = 1  # processes
 
     def __iter__(self) -> Iterator[Event]:
-        requested, most = self.run.num_processes, most_processes(len(self.part_set.experts))
+        requested, most = self.num_processes, most_processes(len(self.part_set.experts))
         if requested > most:
             yield Note(
                 f"The training uses {most} of {requested} processes: one for the backbone and one for each part."
             )
-        elif not requested and num_gpus(self.run.device) > 1:
+        elif not requested and num_gpus(self.device) > 1:
             yield Note("MoDE experts are trained in one process. Set WORKBENCH_PROCESSES to use more.")
-        self._num_processes = min(requested or 1, most)
-        if self._num_processes == 1:
+        self._used = min(requested or 1, most)
+        if self._used == 1:
             yield from super().__iter__()
             return
-        task = ModeTask(self.part_set, self.data, self.run.folder, self.run.device)
-        yield from train_mpmd(task, self._num_processes, threads=self.run.threads, log=self.run.log)
+        task = ModeTask(self.part_set, self.data, self.folder, self.device)
+        yield from train_mpmd(task, self._used, threads=self.threads, log=self.log)
 
     def begin(self, active: ActiveParts) -> None:
-        gather_checkpoints(self.run.folder, active.expert_parameters(self.part_set.id), self.data.config)
+        gather_checkpoints(self.folder, active.expert_parameters(self.part_set.id), self.data.config)
 
     def write(self, folder: Path) -> None:
-        if self._num_processes == 1:
+        if self._used == 1:
             super().write(folder)
             return
-        parts = {one.name: (one.shape, made_file(self.run.folder, one.key)) for one in self.part_set.experts}
+        parts = {one.name: (one.shape, made_file(self.folder, one.key)) for one in self.part_set.experts}
         base_sha256 = str(self.part_set.base.sha256)
         assemble("mode", parts, folder, base_sha256=base_sha256, tokenizer_sha256=self.tokenizer.sha256)

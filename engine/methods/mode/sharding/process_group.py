@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from engine.config import TrainingConfig
 from engine.methods.mode.sharding.backbone import Shard
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.training.distributed import ProcessGroup
 
 

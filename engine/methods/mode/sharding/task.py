@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from engine.config import TrainingConfig
 from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
-from engine.methods.parts.part_set import PartInit, PartSet
-from engine.methods.parts.training import TrainingData
+from engine.methods.parts.training import PartInit, PartSet, TrainingData
 from engine.training.data import PackedDomain
 from engine.training.distributed import Layout
 

@@ -11,7 +11,7 @@ import torch
 
 from engine.config import Precision, TrainingConfig
 from engine.events import Evaluated
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.methods.parts.training import TrainingData, train_active
 from engine.text.blocks import EvalSample
 from engine.training.data import PackedDomain

@@ -13,7 +13,7 @@ from engine.events import Step
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import forward_flops
 from engine.methods.mode.model import ModeModel
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.models.expert_model import trainable
 from engine.models.flops import Shape, training_flops
 from engine.training.loop import train

@@ -13,7 +13,7 @@ from engine.config import SamplingConfig
 from engine.events import GateWeights, Token
 from engine.inference.ensemble import Ensemble, group_of
 from engine.inference.generate import generate, read_text
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import FixedGate
 from engine.mixing.gate_type import build_gate, gate_type
 from engine.models.expert_model import CompositeModel, ExpertModel

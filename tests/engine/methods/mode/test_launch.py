@@ -14,8 +14,7 @@ from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.sharding.launch import train_mpmd
 from engine.methods.mode.sharding.task import ModeTask
-from engine.methods.parts.part_set import PartInit, PartSet
-from engine.methods.parts.training import TrainingData
+from engine.methods.parts.training import PartInit, PartSet, TrainingData
 from engine.training.data import PackedDomain
 
 

@@ -6,13 +6,14 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 
 from engine.errors import EngineError, ModelError
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.models.families import layout_of
+from engine.models.likelihoods import TokenScores, token_scores
 from tests.engine.methods.mode.backbones import (
     FAMILIES,
     LAYERS,
@@ -185,23 +186,28 @@ def test_permuting_experts_permutes_the_weights_and_changes_nothing_else(family:
     torch.testing.assert_close(others.log_softmax(-1), logits.log_softmax(-1), atol=1e-5, rtol=0)
 
 
+def scores_of(model: ModeModel, ids: Tensor, targets: Tensor, mask: Tensor | None = None) -> TokenScores:
+    """The scores of targets with all experts active."""
+    return token_scores(model.lm, model.read(ids, model.keys, None, mask)[0], targets)
+
+
 @every_family
 @torch.no_grad()
 def test_likelihoods_and_hits_do_not_depend_on_the_batch_or_on_padding(family: str) -> None:  # L9
     model, ids, targets = mode_model(["law", "code"], family), some_ids(), some_ids(seed=1)
     most_probable = model(ids, model.keys)[0].argmax(-1)
     targets[:, ::2] = most_probable[:, ::2]
-    together, _ = model.token_scores(ids, targets, model.keys)
+    together = scores_of(model, ids, targets)
     assert torch.equal(together.hits_BT, most_probable == targets)
-    one_by_one = [model.token_scores(ids[i : i + 1], targets[i : i + 1], model.keys)[0] for i in range(3)]
+    one_by_one = [scores_of(model, ids[i : i + 1], targets[i : i + 1]) for i in range(3)]
     logprobs, hits = map(torch.cat, zip(*one_by_one, strict=True))
     torch.testing.assert_close(together.logprobs_BT, logprobs, atol=1e-5, rtol=0)
     assert torch.equal(together.hits_BT, hits)
     lengths = torch.tensor([12, 7, 3])
     mask = (torch.arange(12) >= (12 - lengths)[:, None]).long()
-    padded, _ = model.token_scores(ids * mask, targets, model.keys, mask)
+    padded = scores_of(model, ids * mask, targets, mask)
     for row, length in enumerate(lengths.tolist()):
-        by_itself, _ = model.token_scores(ids[row : row + 1, -length:], targets[row : row + 1, -length:], model.keys)
+        by_itself = scores_of(model, ids[row : row + 1, -length:], targets[row : row + 1, -length:])
         torch.testing.assert_close(padded.logprobs_BT[row, -length:], by_itself.logprobs_BT[0], atol=1e-5, rtol=0)
         assert torch.equal(padded.hits_BT[row, -length:], by_itself.hits_BT[0])
 

@@ -11,7 +11,7 @@ from engine.config import TrainingConfig
 from engine.methods.mode.sharding.backbone import Shard
 from engine.methods.mode.sharding.messages import Peer
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
-from engine.methods.parts.active_parts import ActiveParts
+from engine.methods.parts.parts_model import ActiveParts
 
 
 class RecordingPeer:

@@ -28,9 +28,10 @@ from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.backbone import Shard, _Caches
 from engine.methods.mode.sharding.folders import gather_checkpoints
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
-from engine.methods.parts.active_parts import ActiveParts
 from engine.methods.parts.method import Learning
+from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import FixedGate
+from engine.models.likelihoods import token_scores
 from engine.models.rows import Rows
 from engine.text.blocks import EvalSample, eval_sample
 from engine.training.autocast import autocast_for
@@ -81,7 +82,7 @@ def passes(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, 
     with torch.no_grad():
         fewer, _ = model(some_ids(), keys[:1])
         apart, _ = model(some_ids(), keys, position_ids_BT=(torch.arange(12) % 5).expand(3, -1))
-    scores = model.token_scores(some_ids(), some_ids(seed=1), keys)[0].logprobs_BT
+    scores = token_scores(model.lm, model.read(some_ids(), keys)[0], some_ids(seed=1)).logprobs_BT
     return {"logits": logits, "weights": weights, "fewer": fewer, "apart": apart, "scores": scores}
 
 

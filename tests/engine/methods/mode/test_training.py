@@ -18,8 +18,8 @@ from engine.inference.mixing import Mixing
 from engine.inference.scores import score_text
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.parts.active_parts import ActiveParts
 from engine.methods.parts.method import Learning
+from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.rows import Rows
