@@ -1,11 +1,11 @@
 """Goal: 16 streams of one mixture of 8 experts reach at least 5x the tokens per second of one stream on 2 cores, and
-each stream's tokens are those of its run alone. Reached: 5.3x at width 512 by the clock of a machine that does nothing
-else; by processor time 5.05x at width 384 and 3.7x to 4.1x at width 512.
+each stream's tokens are those of a run of its own. Reached: 5.3x at width 512 by the clock of a machine that does
+nothing else; by processor time 5.05x at width 384 and 3.7x to 4.1x at width 512.
 
 Both are printed: what else the machine does counts little by processor time, but that does not see how much better the
 cores are used.
 
-Each stream is a thread with a prompt, a gate and random numbers of its own, as in the API server. One stream alone, the
+Each stream is a thread with a prompt, a gate and random numbers of its own, as in the API server. A single stream, the
 16 together, and the 16 without sharing (as before: a forward pass for each stream and token) run in turns.
 Run: python benchmarks/batching.py
 """

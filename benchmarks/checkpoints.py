@@ -258,7 +258,7 @@ class Seen:
 
     def __str__(self) -> str:
         updates = self.full - self.still
-        return f"{self.full:6.1f} s, of which {updates:6.1f} s in updates, {self.still:5.1f} s standing still"
+        return f"{self.full:6.1f} s: {updates:6.1f} s in updates, {self.still:5.1f} s standing still"
 
 
 def _train(num: int, rank: int, folder: Path, size: str, experts: int, shard: bool) -> Seen:

@@ -3,7 +3,8 @@ takes at most 5x the time of one dense model; the posterior's arithmetic takes a
 
 The peer is what one would write without the workbench: 8 `transformers` models of the same weights, each with its own
 cache, their probabilities mixed by the same posterior. Both give the same distributions (checked). The dense model is
-one of the 8, decoding alone. Runs alternate; the posterior is timed on the log-likelihoods of the tokens just decoded.
+one of the 8, which decodes without the others. Runs alternate; the posterior is timed on the log-likelihoods of the
+tokens just decoded.
 Run: python benchmarks/decoding.py
 """
 

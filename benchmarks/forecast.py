@@ -2,7 +2,7 @@
 
 Each kind of training is forecast by its probe of four updates, and then run by a worker's process, whose peak of
 resident memory is read from the kernel while it runs (`VmHWM`), and whose artifacts and checkpoints are weighed. Time
-is printed beside it, without a claim: a loaded machine is not the same a minute later. Linux only.
+is also printed, without a claim: a loaded machine is not the same a minute later. Linux only.
 Run: python benchmarks/forecast.py [--steps 60] [--width 256] [--block-size 256]
 """
 

@@ -1,6 +1,6 @@
 """Which gate has the least perplexity on novel text? The comparison behind decision 27, from stored scores.
 
-Several gates over the same experts, fitted on dev text of the training domains alone, compared on test text of training
+Several gates over the same experts, fitted on dev text of only the training domains, compared on test text of training
 and of novel domains, with intervals over documents. Without arguments the scores are invented, tiny, and say nothing of
 language; with a folder of the workbench they are the stored ones of a mixture:
 `cluster-posterior` is compared where the mixture has a clustering, where one is named whose distances are stored, or

@@ -2,7 +2,7 @@
 
 Text is written to a file of JSON lines in a temporary folder (twice the size is needed there), and imported into a home
 of its own by `workbench corpus add`. The peak is that of the command's resident memory. Both sizes in one run; time
-is printed beside, by the processor's clock. The last line is JSON.
+is also printed, by the processor's clock. The last line is JSON.
 Run: python benchmarks/import_large.py [--gigabytes 10]
 """
 

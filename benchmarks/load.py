@@ -1,13 +1,13 @@
 """Claim: many streams at the same time, some of them cut, while experts are renamed and mixtures come and go, give
-each client the tokens of its answer alone, lose none, and leave memory steady; a full queue refuses the rest with 429.
+each client only the tokens of its answer, lose none, and leave memory steady; a full queue refuses the rest with 429.
 
 A server of its own (`python -m ui.api`) in a temporary home serves three kinds of models, trained for a few steps: a
 mixture of DEMix experts of width 256 on one base, a mixture over several bases (C-BTM), and an expert of MoDE. First
-each of some requests (mixture, prompt, seed, gate) is answered alone. Then `--streams` clients send them in random
-order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and a mixture is
-created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold are sent at
-once. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows: the median of its last
-quarter may be at most 5 % and 16 MB above that of the second.
+each of some requests (mixture, prompt, seed, gate) is answered without the others. Then `--streams` clients send them
+in random order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and a
+mixture is created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold are
+sent at once. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows: the median of its
+last quarter may be at most 5 % and 16 MB above that of the second.
 Run: python benchmarks/load.py --minutes 10
 """
 
@@ -98,7 +98,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), vars(given)) as (url, process):
         requests = _requests(given.tokens)
         separate = [_ids(_answer(url, request)) for request in requests]
-        print(f"{len(requests)} requests answered alone.", flush=True)
+        print(f"{len(requests)} requests answered one by one.", flush=True)
         tally, memory, changes = _load(url, process, requests, separate, given.streams, given.minutes * 60)
         _wait_until_idle(url)
         overflow = _overflow(url, requests[0], separate[0])

@@ -2,7 +2,7 @@
 
 The peer is transformers' own `AutoModelForCausalLM.from_pretrained` on the same folder. Every loading is a process of
 its own, and its memory is the kernel's peak of resident memory above what it was before; a tiny model was loaded
-before that, so that code is no part of it. transformers maps the files: what nobody reads of them is not resident, so
+before that, so that code does not count. transformers maps the files: what nobody reads of them is not resident, so
 all weights are read once in both. Models are random, in bfloat16 and float32.
 `tests/engine/loading/test_peak_memory.py` guards the goal on smaller ones.
 Run: python benchmarks/loading.py

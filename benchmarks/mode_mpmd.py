@@ -1,8 +1,8 @@
-"""What experts in processes of their own bring (MoDE §4.4), beside what the cost model says they would.
+"""What experts in processes of their own bring (MoDE §4.4), and what the cost model says they would.
 
 The peer is the same training step in one process with all cores (or, with GPUs, on one of them: there is no tensor
 parallelism here); steps alternate, so drift hits both. Pictures: (b) the expert grows; (c) the number of merges grows
-and the expert's layers do not. The model's constants are measured before, on layers and messages alone, with all
+and the expert's layers do not. The model's constants are measured before, only on layers and messages, with all
 processes busy at the same time; no point that is predicted takes part in them. Ratios are MPMD over the peer.
 With --figures it prints figure 4 of the paper by the cost model, with constants measured here and with chosen ones.
 Run: python benchmarks/mode_mpmd.py
@@ -276,7 +276,7 @@ def point(
 
 
 def run(setting: Setting, rounds: int) -> dict[str, Any]:
-    """All points with so many processes, of which this is the first."""
+    """All points with so many processes; this is the first."""
     context = multiprocessing.get_context("spawn")
     others = [context.Process(target=expert_process, args=(rank, setting)) for rank in range(1, setting.num_processes)]
     for other in others:

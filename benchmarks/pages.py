@@ -6,8 +6,8 @@ means here that nothing else of this workbench runs; the load of the machine say
 A studio and an API server of their own (`workbench up`) serve a copy of a home, which is not changed. A script in the
 page notes `performance.now()` at the click and when the next page's title stands there, the run has ended, and no
 element is a placeholder or left from the page before. Beside it, in turns and in the same run: the peer, an app of
-Streamlit alone with as many pages, each a title, a table of 20 rows and a Plotly chart. Both are measured quiet first,
-then with the load. How busy the machine is stands beside the numbers. With --quick a little home is made.
+only Streamlit with as many pages, each a title, a table of 20 rows and a Plotly chart. Both are measured quiet first,
+then with the load. How busy the machine is stands next to the numbers. With --quick a little home is made.
 Run: python benchmarks/pages.py [--home HOME --mixture demo --seed-model demo]
 """
 

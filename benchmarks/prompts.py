@@ -3,7 +3,7 @@ token comes within 1.3x the time of one batched forward pass (of processor time,
 
 The way before computed every logit of every position, a few positions at a time: so many as fit 64 MiB of
 log-probabilities. It is kept here. The batched forward pass reads the whole prompt at once into an empty cache and
-computes the logits of the last position alone; with --all-logits also those of all positions, as a model of
+computes the logits of only the last position; with --all-logits also those of all positions, as a model of
 transformers does when it is called. Each gate's way is measured: a fixed gate needs one distribution, a
 posterior the likelihood of each token too, whose head is work that no order of computing saves. All run in turns.
 Run: python benchmarks/prompts.py --tokens 512

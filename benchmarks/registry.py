@@ -43,7 +43,7 @@ from workbench.settings import Settings
 SIZES = {
     "experts": (1_000, 1_000),
     "jobs": (10_000, 6_000, "at least 6,000, since one question skips 500 of a tenth of them"),
-    "points": (10_000, 20, "of each curve, of which there is one for a hundred jobs"),
+    "points": (10_000, 20, "of each curve; one job in a hundred has one"),
     "times": (30, 2),
 }
 NUM_DOMAINS = 50
@@ -63,7 +63,7 @@ def fill(settings: Settings, num_experts: int, num_jobs: int, num_curves: int, n
 
 
 def add_jobs(session: Session, job_ids: list[str], num_curves: int, num_points: int) -> None:
-    """Jobs with an event each, of which the first have a curve of their loss."""
+    """Jobs with an event each; the first have a curve of their loss."""
     states = ("done",) * 17 + ("failed", "cancelled", "queued")
     rows = [
         {

@@ -80,7 +80,7 @@ class Chains:
 
 
 def train(model: MultiExpertModel, chains: Chains, steps: int, key: str, domain: int | None) -> float:
-    """Trains on all domains, or on one: the expert alone where the model has others. Gives the last loss."""
+    """Trains on all domains, or on one: only the expert where the model has others. Gives the last loss."""
     own = model.expert_parameters(key).values() if len(model.keys) > 1 else model.parameters()
     optimizer = torch.optim.AdamW(list(own), lr=2e-3 if domain is None else 5e-4)
     domains_B = torch.arange(NUM_EXPERTS) if domain is None else torch.full((NUM_EXPERTS,), domain)

@@ -52,7 +52,7 @@ def save_full(lm: Any, folder: Path) -> ArtifactRef:
 
 
 def save_expert(lm: Any, base: ArtifactRef, config: ModeConfig, folder: Path) -> ArtifactRef:
-    """An expert of MoDE beside the backbone `base`."""
+    """An expert of MoDE next to the backbone `base`."""
     model = ModeModel(lm, config.num_blocks)
     model.add_expert("part", config)
     with new_folder(folder) as new:
@@ -109,7 +109,7 @@ def measure(root: Path, requested: Any) -> tuple[dict[str, list[float]], dict[st
             "expert": seconds_of(partial(switch, hosted, f"domain-{number}", expert, requested.device)),
         }
         for name, one in took.items():
-            seconds[name] += [one] if number else []  # the first switch loads the backbone, too
+            seconds[name] += [one] if number else []  # the first switch also loads the backbone
     return seconds, {"whole": folder_size(wholes[0].folder), "expert": folder_size(experts[0].folder)}
 
 

@@ -4,7 +4,7 @@ Asked as the API asks: `workbench.questions.perplexities` on a registry on disk,
 answer is for a prior that was not asked for before, every other one with an expert switched off. The peer is the
 straightforward way in NumPy and SciPy, over the same memory-mapped files and without any SQL; both give the same
 perplexities (checked), and the peer answers before every eighth of our answers. The first call of a process checks
-every file's SHA-256: printed by itself. Each gate answers a first time before it is measured: then what it needs of
+every file's SHA-256: printed separately. Each gate answers a first time before it is measured: then what it needs of
 the scores is kept in memory.
 Run: python benchmarks/toggle.py
 """

@@ -2,9 +2,9 @@
 
 A studio and an API server of their own (`workbench up`) serve a copy of a home with a scored mixture; the home given
 is not changed. A script in the page notes `performance.now()` at each click and when the table's text has changed.
-Beside it, in turns and in the same run: the peer, a page of Streamlit alone whose toggle changes one number, shows what
+Besides, in turns and in the same run: the peer, a page of only Streamlit whose toggle changes one number, shows what
 a click costs without any work of ours; and what the API server says that mixing took. The load of the machine stands
-beside the numbers, which are of this machine and this moment. Without a home that of the
+next to the numbers, which are of this machine and this moment. Without a home that of the
 pictures is made, and with --quick a little one.
 Run: python benchmarks/toggle_browser.py [--home HOME --mixture demo]
 """
@@ -66,7 +66,7 @@ def main() -> None:
         numbers = measure(ours, theirs, options.clicks)
     figures = [
         Figure("from the click on a toggle to the new numbers", numbers["ours"], "ms", at_most=200),
-        Figure("the same on a page of Streamlit alone", numbers["peer"], "ms"),
+        Figure("the same on a page of only Streamlit", numbers["peer"], "ms"),
         Figure("mixing on the server", numbers["mixing"], "ms"),
     ]
     report(

@@ -20,7 +20,7 @@ from engine.errors import DamagedFileError
 from engine.files import faults_in, new_folder, read_temporary
 from jobs.attempt.leftovers import MADE, WORK
 from jobs.uploads import uploads_folder
-from workbench.answers.integrity import WorkbenchBackup
+from workbench.answers.integrity import FaultyArtifact, WorkbenchBackup
 from workbench.errors import DiskFullError, StorageError, StoreFailedError
 from workbench.integrity.check import See, faulty_artifact
 from workbench.registry import backups, database
@@ -41,17 +41,26 @@ def back_up(settings: Settings, folder: Path, see: See = lambda *_: None) -> Wor
     """
     folder = folder.expanduser().absolute()
     _require_possible(settings, folder)
-    with explained(folder), new_folder(folder, replace=False, mark=_MARK) as aside:
+    with explaining_disk_errors(folder), new_folder(folder, replace=False, mark=_MARK) as aside:
         aside.chmod(0o700)
         copy = settings_of(settings, aside)
         backups.copy_registry(settings, aside / REGISTRY)
         made_at = time.time()
-        for job_id in _job_ids(copy):
+        with database.reading(copy) as session:
+            job_ids = sorted(session.scalars(select(Job.id)))
+        for job_id in job_ids:
             _copy_job(settings.jobs_folder / job_id, aside / JOBS / job_id)
         copy_tree(uploads_folder(settings.root), aside / UPLOADS)
-        made = _copy_artifacts(settings, copy, see)
-        made = made.model_copy(update={"folder": str(folder), "made_at": made_at})
+        num_artifacts, num_bytes, faulty = _copy_artifacts(settings, copy, see)
         database.close_engine(copy)
+        made = WorkbenchBackup(
+            folder=str(folder),
+            version=database.VERSION,
+            made_at=made_at,
+            num_artifacts=num_artifacts,
+            num_bytes=num_bytes,
+            faulty=faulty,
+        )
         (aside / CARD).write_text(made.model_dump_json(indent=1), encoding="utf-8")
     return made
 
@@ -62,7 +71,7 @@ def settings_of(settings: Settings, home: Path) -> Settings:
 
 
 @contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def explaining_disk_errors(folder: Path) -> Iterator[None]:
     """Turns errors of the disk while a folder is written into DiskFullError or StorageError."""
     try:
         with noticing_full_disk(folder.parent):
@@ -94,14 +103,15 @@ def _require_possible(settings: Settings, folder: Path) -> None:
 # artifacts ----------------------------------------------------------------------------------------------
 
 
-def _copy_artifacts(settings: Settings, copy: Settings, see: See) -> WorkbenchBackup:
+def _copy_artifacts(settings: Settings, copy: Settings, see: See) -> tuple[int, int, list[FaultyArtifact]]:
+    """The number of artifacts, their bytes, and those that are damaged or missing."""
     source, target = get_storage(settings), get_storage(copy)
     target.records.folder.mkdir(parents=True)
     copy_tree(source.folder / OWNER, target.folder / OWNER)
     with database.reading(copy) as session:
         artifacts = list(session.scalars(select(Artifact).order_by(Artifact.created_at, Artifact.id)))
         session.expunge_all()
-    total, done, faulty = sum(one.size_bytes for one in artifacts), 0, []
+    total, done, faulty = sum(artifact.size_bytes for artifact in artifacts), 0, []
     for number, artifact in enumerate(artifacts):
         see(number, len(artifacts), done, total)
         _copy_artifact(source, target, artifact)
@@ -113,14 +123,7 @@ def _copy_artifacts(settings: Settings, copy: Settings, see: See) -> WorkbenchBa
             faulty.append(fault)
         done += artifact.size_bytes
     see(len(artifacts), len(artifacts), total, total)
-    return WorkbenchBackup(
-        folder="",
-        version=database.VERSION,
-        made_at=0.0,
-        num_artifacts=len(artifacts),
-        num_bytes=total,
-        faulty=faulty,
-    )
+    return len(artifacts), total, faulty
 
 
 def _copy_artifact(source: Storage, target: Storage, artifact: Artifact) -> None:
@@ -165,11 +168,6 @@ def _is_fetched_again(source: Storage, artifact: Artifact) -> bool:
 # jobs ---------------------------------------------------------------------------------------------------
 
 
-def _job_ids(copy: Settings) -> list[str]:
-    with database.reading(copy) as session:
-        return sorted(session.scalars(select(Job.id)))
-
-
 def _copy_job(source: Path, target: Path) -> None:
     """Copies a job's log and its checkpoints; a checkpoint is copied as a unit, or left out."""
     for file in _entries(source):
@@ -179,7 +177,7 @@ def _copy_job(source: Path, target: Path) -> None:
         shutil.rmtree(target / WORK, ignore_errors=True)
         for entry in sorted(_entries(source / WORK), reverse=True):  # the newest checkpoint first
             copy_tree(entry, target / WORK / entry.name)
-        damaged = [one for one in _checkpoints(target / WORK) if any(faults_in(one))]
+        damaged = [folder for folder in _checkpoints(target / WORK) if any(faults_in(folder))]
         for folder in damaged:
             shutil.rmtree(folder)
         if not damaged or _checkpoints(target / WORK):

@@ -79,7 +79,8 @@ def sweep(settings: Settings) -> list[Path]:
         if refused is None:
             moved = artifacts.sweep(session, storage, GRACE_SECONDS)
         known = {settings.jobs_folder / job_id for job_id in session.scalars(select(Job.id))}
-        waiting = _waiting_paths(session)
+        unfinished = select(Job.spec).where(Job.state.in_(UNFINISHED))  # also of kinds that are not installed
+        waiting = {Path(path) for spec in session.scalars(unfinished) for path in paths_read(spec)}
         named = named_sources(session)
     if refused is not None:
         with suppress(OSError):  # only those without a record: an older registry's rows must not replace newer ones
@@ -115,7 +116,10 @@ def sweep_store(settings: Settings, kept_seconds: float = KEPT_SECONDS) -> list[
         logs = tombstones.of_deleted_jobs(session, stored.logs)
     kept = set()
     for id in sorted(garbage):
-        if not _is_garbage_still(settings, stored, id, kept_seconds):
+        with database.reading(settings) as session:
+            only = StoredIds(stored.artifacts & {id}, stored.checkpoints & {id})
+            is_restored = not tombstones.garbage(session, only, kept_seconds)  # by somebody, meanwhile
+        if is_restored:
             kept.add(id)
             continue
         both = ((ARTIFACTS, stored.artifacts), (CHECKPOINTS, stored.checkpoints))
@@ -130,13 +134,6 @@ def sweep_store(settings: Settings, kept_seconds: float = KEPT_SECONDS) -> list[
     with database.transaction(settings) as session:
         tombstones.forget(session, ended - kept)
     return removed
-
-
-def _is_garbage_still(settings: Settings, stored: StoredIds, id: str, kept_seconds: float) -> bool:
-    """False where somebody restored it meanwhile."""
-    with database.reading(settings) as session:
-        one = StoredIds(stored.artifacts & {id}, stored.checkpoints & {id})
-        return bool(tombstones.garbage(session, one, kept_seconds))
 
 
 def trashed(settings: Settings) -> list[Trashed]:
@@ -183,12 +180,6 @@ def _old(folder: Path, seconds: float) -> Iterator[Path]:
             with suppress(FileNotFoundError):  # it is in use
                 if max(file.lstat().st_mtime for file in (path, *path.iterdir())) < time.time() - seconds:
                     yield path
-
-
-def _waiting_paths(session: Session) -> set[Path]:
-    """The paths that unfinished jobs will read, or may read if their kind is not installed."""
-    unfinished = select(Job.spec).where(Job.state.in_(UNFINISHED))
-    return {Path(path) for spec in session.scalars(unfinished) for path in paths_read(spec)}
 
 
 def named_sources(session: Session) -> set[str]:

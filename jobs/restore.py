@@ -20,7 +20,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from engine.files import MANIFEST, aside_of, faults_in
-from jobs.backup import ARTIFACTS, CARD, JOBS, REGISTRY, UPLOADS, copy_tree, explained, settings_of
+from jobs.backup import ARTIFACTS, CARD, JOBS, REGISTRY, UPLOADS, copy_tree, explaining_disk_errors, settings_of
 from jobs.garbage_collection import named_sources
 from jobs.uploads import upload_id
 from workbench.answers.integrity import RestoredWorkbench, StoreCheck, WorkbenchBackup
@@ -33,12 +33,13 @@ from workbench.schema.tables import Artifact, Job, User
 from workbench.settings import Settings
 from workbench.store.storage import OWNER, RECORDS
 
-_ID = re.compile("[0-9a-f]{32}")
-_RECORD = re.compile(r"[0-9a-f]{32}\.json")
-_NAMES = {  # what lies in each folder of a backup
-    ARTIFACTS: re.compile(rf"[0-9a-f]{{32}}|{re.escape(OWNER)}"),
+_ID = "[0-9a-f]{32}"
+_KNOWN = {  # what lies in each folder of a backup
+    "": f"{re.escape(MANIFEST)}|{re.escape(CARD)}|{re.escape(REGISTRY)}",
+    ARTIFACTS: f"{_ID}|{re.escape(OWNER)}",
+    f"{ARTIFACTS}/{RECORDS}": rf"{_ID}\.json",
     JOBS: _ID,
-    UPLOADS: re.compile(r"[0-9a-f]{32}(\.json)?"),
+    UPLOADS: rf"{_ID}(\.json)?",
 }
 _MARK = "restore"  # of the temporary folder: the next restoration of this home removes what a killed one left
 _ANOTHER = "Take another backup, or keep what is undamaged with --keep-damaged."
@@ -56,8 +57,8 @@ def restore(
     """Copies a backup into the home folder, which must be empty or absent.
 
     Users are left out unless `with_users`. Jobs that ran or waited are paused; `with_jobs` they wait in the queue.
-    A server's database must be empty or absent, too. Raises StorageError for what is no backup, or for a damaged one
-    unless `keep_damaged`; then nothing was written.
+    A server's database must also be empty or absent. Raises StorageError for a folder that is not a backup, or for a
+    damaged one unless `keep_damaged`; then nothing was written.
     """
     backup = backup.expanduser().absolute()
     card = _read_card(backup)
@@ -66,7 +67,7 @@ def restore(
     shutil.rmtree(aside, ignore_errors=True)
     copy = settings_of(settings, aside)
     try:
-        with explained(settings.root):
+        with explaining_disk_errors(settings.root):
             aside.mkdir(mode=0o700, parents=True)
             left_out = _copy_known(backup, aside)
         changed = _changed_files(aside)
@@ -74,7 +75,7 @@ def restore(
             raise StorageError(f"The backup is damaged: {changed[0]}", _ANOTHER)
         for extra in (MANIFEST, CARD):
             (aside / extra).unlink(missing_ok=True)
-        with _explained_registry():
+        with _explaining_registry():
             _drop_programs(aside / REGISTRY)
             database.migrate(copy)  # a backup of an earlier version
             _rewrite_registry(copy, aside)
@@ -84,7 +85,7 @@ def restore(
         check = check_store(copy, see)
         known = {fault.id for fault in card.faulty}
         _require_undamaged(check, known, keep_damaged)
-        with explained(settings.root):
+        with explaining_disk_errors(settings.root):
             _put_with_rows(settings, copy, aside)
     finally:
         database.close_engine(copy)
@@ -100,29 +101,18 @@ def restore(
     )
 
 
-def _copy_known(backup: Path, aside: Path) -> list[str]:
+def _copy_known(backup: Path, aside: Path, inside: str = "") -> list[str]:
     """Copies what a backup has, by its name; returns the names of everything else."""
     left_out = []
-    for path in sorted(backup.iterdir()):
-        if path.name in (MANIFEST, CARD, REGISTRY) and path.is_file():
-            copy_tree(path, aside / path.name)
-        elif path.name in _NAMES and path.is_dir() and not path.is_symlink():
-            left_out += _copy_named(path, aside / path.name, _NAMES[path.name])
+    for path in sorted((backup / inside).iterdir()):
+        name = f"{inside}/{path.name}" if inside else path.name
+        if name in _KNOWN and path.is_dir() and not path.is_symlink():
+            (aside / name).mkdir()
+            left_out += _copy_known(backup, aside, name)
+        elif re.fullmatch(_KNOWN[inside], path.name) and not path.is_symlink() and (inside or path.is_file()):
+            copy_tree(path, aside / name)
         else:
-            left_out.append(path.name)
-    return left_out
-
-
-def _copy_named(folder: Path, target: Path, known: re.Pattern[str]) -> list[str]:
-    target.mkdir()
-    left_out = []
-    for path in sorted(folder.iterdir()):
-        if path.name == RECORDS and folder.name == ARTIFACTS and path.is_dir() and not path.is_symlink():
-            left_out += [f"{folder.name}/{name}" for name in _copy_named(path, target / path.name, _RECORD)]
-        elif known.fullmatch(path.name) and not path.is_symlink():
-            copy_tree(path, target / path.name)
-        else:
-            left_out.append(f"{folder.name}/{path.name}")
+            left_out.append(name)
     return left_out
 
 
@@ -146,7 +136,7 @@ def _remove_rowless(copy: Settings, aside: Path) -> list[str]:
 
 
 @contextmanager
-def _explained_registry() -> Iterator[None]:
+def _explaining_registry() -> Iterator[None]:
     """Calls the registry of a backup damaged where its tables or rows are not those of a workbench."""
     try:
         yield
@@ -196,7 +186,7 @@ def _remove_users(copy: Settings) -> int:
 
 
 def _pause(copy: Settings) -> list[str]:
-    """Pauses jobs that would go on by themselves, or ends them as it was requested; gives the titles of the paused."""
+    """Pauses jobs that would continue, or ends them as it was requested; gives the titles of the paused."""
     with database.transaction(copy) as session:
         active = list(session.scalars(select(Job).where(Job.state.in_(("queued", "running"))).order_by(Job.created_at)))
         for job in active:
@@ -208,7 +198,9 @@ def _read_card(backup: Path) -> WorkbenchBackup:
     try:
         card = WorkbenchBackup.model_validate_json((backup / CARD).read_bytes())
     except (OSError, ValidationError):
-        raise StorageError(f"{backup} is no backup of a workbench.", "Give a folder of `workbench backup`.") from None
+        raise StorageError(
+            f"{backup} is not a backup of a workbench.", "Give a folder of `workbench backup`."
+        ) from None
     if card.version > database.VERSION:
         raise StorageError(
             f"{backup} is of the newer version {card.version}; this workbench knows {database.VERSION}.",
@@ -235,15 +227,17 @@ def _require_empty(settings: Settings) -> None:
 
 
 def _changed_files(aside: Path) -> list[str]:
-    """A sentence for each file that is not the one in the backup's manifest, but for artifacts: rows have theirs."""
-    faults = [(name, fault) for name, fault in faults_in(aside) if _is_known(name)]
-    return [f"{name} {fault}" for name, fault in faults if Path(name).parts[0] != ARTIFACTS or "records" in name]
+    """A sentence for each file that is not the one in the backup's manifest.
 
-
-def _is_known(name: str) -> bool:
-    """Whether a backup has a file of this name; what else its manifest lists was not read."""
-    first, _, rest = name.partition("/")
-    return first in (MANIFEST, CARD, REGISTRY) or (first in _NAMES and bool(rest))
+    Left out are artifacts, whose rows have the hash, and names that no backup has: those were not read.
+    """
+    sentences = []
+    for name, fault in faults_in(aside):
+        first, _, rest = name.partition("/")
+        is_known = first in _KNOWN if rest else re.fullmatch(_KNOWN[""], first)
+        if is_known and (first != ARTIFACTS or "records" in name):
+            sentences.append(f"{name} {fault}")
+    return sentences
 
 
 def _require_undamaged(check: StoreCheck, known: set[str], keep_damaged: bool) -> None:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 MAX_BYTES = 50_000  # of a document
-NOVEL_BYTES = 2_000  # of a document of a novel domain, of which 60 are wanted in the test split
+NOVEL_BYTES = 2_000  # of a document of a novel domain; 60 are wanted in the test split
 MIN_WORDS = 101
 PAGE_BYTES = 1_500  # of a document that is made of short records
 Documents = Iterator[tuple[str, str]]  # text and source
@@ -129,7 +129,7 @@ def pages(records: Iterable[str], name: str, between: str) -> Documents:
 
 
 def sword(path: Path) -> Documents:
-    """The chapters of a SWORD module: `path` is its index of blocks (`ot.bzs`), beside blocks and verses.
+    """The chapters of a SWORD module: `path` is its index of blocks (`ot.bzs`), next to blocks and verses.
 
     A verse is a block's number, its offset and its length; chapters follow the marks in its text.
     """
@@ -259,7 +259,7 @@ class Row:
 
 
 def documents_of(recipe: Recipe, packages: Path, machine: Path) -> Documents:
-    """All documents of a domain, in an order that depends on their content alone, cut, and each of them once."""
+    """All documents of a domain, in an order that depends only on their content, cut, and each of them once."""
     seen: set[str] = set()
     kept: list[tuple[str, str, str]] = []
     for text, source in _read(recipe, packages, machine):

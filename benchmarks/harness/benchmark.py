@@ -63,7 +63,7 @@ def p95(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Figure:
-    """Measurements, of which one statistic is compared with the goal. Without a bound it has no goal."""
+    """Measurements; one statistic of them is compared with the goal. Without a bound it has no goal."""
 
     name: str
     values: Sequence[float]

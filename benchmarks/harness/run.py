@@ -34,7 +34,7 @@ def run(name: str, is_quick: bool) -> tuple[list[dict[str, Any]], int]:
 
 
 def rows_of(name: str, figures: Sequence[dict[str, Any]], status: int, is_quick: bool) -> list[tuple[str, ...]]:
-    """The lines of the table: one for each figure, and why there are no more."""
+    """The lines of the table: one for each figure, and why the rest is missing."""
     rows = []
     for row in figures:
         goal = f"{row['name']}: {row['goal']}" if row["goal"] else row["name"]

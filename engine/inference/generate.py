@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -236,8 +236,7 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
     return columns
 
 
-@dataclass(frozen=True)
-class _ScoredToken:
+class _ScoredToken(NamedTuple):
     """A predicted token: the weights before it, its log-probability, and the most probable token in its place."""
 
     text: str

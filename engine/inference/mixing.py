@@ -46,10 +46,10 @@ class _ReadChunk:
     def num_tokens(self) -> int:
         return self.hidden_ETD.shape[1]
 
-    def after(self, place: int) -> Tensor | None:
+    def after(self, index: int) -> Tensor | None:
         """The log-probabilities [E, V] after a token, if they are computed."""
-        inside = self.first <= place < self.first + self.logprobs_EWV.shape[1]
-        return self.logprobs_EWV[:, place - self.first] if inside else None
+        inside = self.first <= index < self.first + self.logprobs_EWV.shape[1]
+        return self.logprobs_EWV[:, index - self.first] if inside else None
 
     def last(self) -> _ReadChunk:
         """The values of the last token only, whose log-probabilities are computed."""
@@ -138,10 +138,10 @@ class GroupReader:
         """Log-probabilities [E, V] after the token at a position; reads on if needed."""
         while self._num_read <= position:
             self._read(self._group.model(), ids, position)
-        piece, place = self._find(position)
-        logprobs_EV = piece.after(place)
+        piece, index = self._find(position)
+        logprobs_EV = piece.after(index)
         if logprobs_EV is None:
-            logprobs_EV = self._with_logprobs(self._group.model(), place).after(place)
+            logprobs_EV = self._with_logprobs(self._group.model(), index).after(index)
         assert logprobs_EV is not None
         return logprobs_EV
 
@@ -149,16 +149,16 @@ class GroupReader:
         """The part weights at a position, by the index of each MoDE expert; empty if it was not read."""
         if self._piece is None or not self._piece.inside or self._num_read <= position:
             return {}
-        piece, place = self._find(position)
+        piece, index = self._find(position)
         keys = self._group.keys
-        return {self.places[keys.index(key)]: weights.at(place) for key, weights in piece.inside.items()}
+        return {self.places[keys.index(key)]: weights.at(index) for key, weights in piece.inside.items()}
 
     def _find(self, position: int) -> tuple[_ReadChunk, int]:
         """The piece with a position that was read, and the index in it."""
         assert self._piece is not None
-        place = position - self._num_read + self._piece.num_tokens
-        if place >= 0:
-            return self._piece, place
+        index = position - self._num_read + self._piece.num_tokens
+        if index >= 0:
+            return self._piece, index
         assert self._before is not None
         return self._before, 0
 
@@ -170,17 +170,17 @@ class GroupReader:
         input_ET = torch.tensor([piece] * len(self.places), device=model.device)
         hidden_ETD = model.read(input_ET, self._rows, self._cache)
         self._before, self._piece = None, _ReadChunk(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
-        place = wanted - self._num_read
+        index = wanted - self._num_read
         self._num_read += len(piece)
-        return self._with_logprobs(model, place) if 0 <= place < len(piece) else self._piece
+        return self._with_logprobs(model, index) if 0 <= index < len(piece) else self._piece
 
-    def _with_logprobs(self, model: ExpertModel, place: int) -> _ReadChunk:
-        """The newest piece, with log-probabilities from a place on: computed where they are not, in bounded memory."""
+    def _with_logprobs(self, model: ExpertModel, index: int) -> _ReadChunk:
+        """The newest piece, with log-probabilities from an index on: computed where they are not, in bounded memory."""
         assert self._piece is not None
-        if self._piece.after(place) is not None:
+        if self._piece.after(index) is not None:
             return self._piece
         hidden_ETD, few = self._piece.hidden_ETD, self._piece.num_tokens * self._elements <= _FEW_ELEMENTS
-        first, most = (0, None) if few else (place, max(1, _CHUNK_ELEMENTS // self._elements))
+        first, most = (0, None) if few else (index, max(1, _CHUNK_ELEMENTS // self._elements))
         some_EWD = hidden_ETD[:, first : None if most is None else first + most]
         logprobs_EWV = model.logits(some_EWD, self._rows).float().log_softmax(-1)
         self._piece = replace(self._piece, first=first, logprobs_EWV=logprobs_EWV)
@@ -301,7 +301,7 @@ class Mixing:
             raise MixtureError("The mixture has read no token yet.", "Give a prompt.")
         log_weights_E = self._stream.log_weights()
         running = self._running(log_weights_E)
-        places = [place for reader in running for place in reader.places]
+        places = [index for reader in running for index in reader.places]
         logprobs = [reader.after(self.ids, self._position - 1) for reader in running]
         logprobs_AV = logprobs[0] if len(logprobs) == 1 else torch.cat(logprobs)
         return log_weights_E.exp(), mix(log_weights_E[places], logprobs_AV)
@@ -309,10 +309,10 @@ class Mixing:
     def gates(self, weights_E: Tensor) -> dict[str, GateWeights]:
         """The gates inside experts of non-zero weight, where the next token is predicted."""
         return {
-            self._keys[place]: gates
+            self._keys[index]: gates
             for reader in self._readers
-            for place, gates in reader.gates_after(self._position - 1).items()
-            if weights_E[place] > 0
+            for index, gates in reader.gates_after(self._position - 1).items()
+            if weights_E[index] > 0
         }
 
     def _running(self, log_weights_E: Tensor) -> list[GroupReader]:
@@ -321,7 +321,7 @@ class Mixing:
         return [
             reader
             for reader in self._readers
-            if self._needs_logprobs or any(has_weight[place] for place in reader.places)
+            if self._needs_logprobs or any(has_weight[index] for index in reader.places)
         ]
 
 

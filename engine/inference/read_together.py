@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -77,8 +76,7 @@ class Slot:
         return grown
 
 
-@dataclass(eq=False)
-class _Share:
+class _Share(NamedTuple):
     """A stream's part of a pass: tokens [E, T], and the row of each."""
 
     slot: Slot
@@ -86,8 +84,7 @@ class _Share:
     rows_ET: Tensor
 
 
-@dataclass(eq=False)
-class _Pass:
+class _Pass(NamedTuple):
     shares: Sequence[_Share]
     places_N: Tensor  # the rows, in the order of the shares
     order_N: Tensor  # from the order of the shares to that of the rows

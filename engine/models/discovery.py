@@ -91,8 +91,8 @@ def _list_of_layers(lm: nn.Module) -> str:
     return name
 
 
-def _holds_layers(one: nn.ModuleList) -> bool:
-    members = list(one.children())
+def _holds_layers(modules: nn.ModuleList) -> bool:
+    members = list(modules.children())
     return bool(members) and all(not is_linear(member) and _has_weights(member) for member in members)
 
 

@@ -104,9 +104,9 @@ def _try_out(folder: Path, lm: Any) -> None:
         raise ModelError(problem, "Give a causal language model; some need is_decoder in their configuration.")
 
 
-def _is_close(one: Tensor, other: Tensor) -> bool:
-    tolerance = max(1e-3, 2 * torch.finfo(one.dtype).eps)
-    return torch.allclose(one, other, atol=tolerance, rtol=tolerance)
+def _is_close(first: Tensor, second: Tensor) -> bool:
+    tolerance = max(1e-3, 2 * torch.finfo(first.dtype).eps)
+    return torch.allclose(first, second, atol=tolerance, rtol=tolerance)
 
 
 @dataclass(frozen=True)

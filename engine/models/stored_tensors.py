@@ -85,6 +85,6 @@ def fill(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], names: Coll
     return []
 
 
-def is_same(one: Tensor, other: Tensor) -> bool:
+def is_same(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors have the same type, shape and values; `torch.equal` fails on two types."""
-    return one.dtype == other.dtype and torch.equal(one, other)
+    return first.dtype == second.dtype and torch.equal(first, second)

@@ -13,11 +13,11 @@ import os
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.errors import CorpusError
 from engine.text.corpus import Document, ReadOptions, admit
@@ -67,8 +67,7 @@ def read_description(path: Path) -> str | None:
     return text.partition("\n\n")[2] if text and path.name == "METADATA" else text
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSource:
+class LocalSource(NamedTuple):
     """A kind of text on this machine: its title, its role (training or novel domain), its licence and its files."""
 
     title: str

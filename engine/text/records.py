@@ -10,6 +10,9 @@ from typing import Any
 from engine.errors import CorpusError
 from engine.text.streams import TextFile
 
+MAX_RECORD_BYTES = 64 << 20  # one line, or one CSV row over several lines
+PEEK_BYTES = 1 << 16  # looked at to see the shape of a file
+
 
 def valid_text(text: str) -> str:
     """The text itself; raises CorpusError when it holds NUL characters or cannot be written as UTF-8."""
@@ -26,10 +29,6 @@ def require_encodable(text: str) -> None:
     except UnicodeEncodeError as error:
         surrogate = f"\\u{ord(text[error.start]):04x}"
         raise CorpusError(f"The text is not valid Unicode: it contains an unpaired surrogate ({surrogate}).") from None
-
-
-MAX_RECORD_BYTES = 64 << 20  # one line, or one CSV row over several lines
-PEEK_BYTES = 1 << 16  # looked at to see the shape of a file
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,57 +10,38 @@ import traceback
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 
 from engine.device import megabytes, prepare_process
 from engine.errors import DamagedFileError, DoesNotFitError, Problem
 from engine.events import Event, Note, Requirements, Saved, Saving
 from engine.files import folder_size
 from jobs.attempt.checkpoint_upload import CheckpointUpload
-from jobs.attempt.finish import finish, finish_done
+from jobs.attempt.finish import STOPPED, AttemptOutcome, finish, finish_done, outcome_of
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.job_log import begin_log, upload_log
-from jobs.attempt.leased_gpus import require_leased_gpus
+from jobs.attempt.leased_devices import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
-from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
-from jobs.attempt.reporting import Point, Reporter, Throughput
-from jobs.attempt.tracking import tracked
-from jobs.attempt.work import Claim, Register, Runner, Work, load_runner, log_path
+from jobs.attempt.reporting import Reporter, Throughput
+from jobs.attempt.tracking import Tracking
+from jobs.attempt.work import Claim, Events, JobRun, Register, Result, Work, append_to_log, load_runner, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLostError, StorageError, StoreFailedError
 from workbench.integrity.check import with_names
 from workbench.job_records import devices, leases
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool
+from workbench.job_records.preconditions import require_free_names
+from workbench.kinds.kind import kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
-from workbench.specs.base import Spec
 from workbench.store.storage import free_bytes
 
-
-def require_disk(work: Work, needs: Requirements) -> None:
-    """Raises DoesNotFitError where checkpoints, or the result, are larger than what is free on their disk.
-
-    Checkpoints of an earlier attempt have their place already.
-    """
-    checkpoints, results = work.folder, work.settings.artifacts_folder
-    move = f"move the home folder {work.settings.root} to a larger disk"
-    _require("checkpoints", needs.checkpoints_bytes - folder_size(checkpoints), checkpoints, move)
-    _require("its result", needs.result_bytes, results, "set WORKBENCH_ARTIFACTS to a folder on a larger disk")
-
-
-def _require(what: str, needed: int, folder: Path, change: str) -> None:
-    if needed > (free := free_bytes(folder)):
-        raise DoesNotFitError(
-            f"It takes at least {megabytes(needed)} of disk for {what}, and {megabytes(free)} are free.",
-            f"Free some space and retry it, or {change}.",
-        )
-
-
 POLL_SECONDS = 0.05
-THROUGHPUT = "throughput.json"  # beside the checkpoints
-LEFT = Outcome("paused", "It was interrupted at the terminal.", "Resume it: it continues from its last checkpoint.")
+THROUGHPUT = "throughput.json"  # next to the checkpoints
+LEFT = AttemptOutcome(
+    "paused", "It was interrupted at the terminal.", "Resume it: it continues from its last checkpoint."
+)
 
 
 class StoppedError(Exception):
@@ -136,22 +117,16 @@ def attempt(
     """Runs a claimed job, yields its events, and writes the outcome.
 
     `hard_exit` ends this process at once; `watch` are file descriptors that become readable to request a stop;
-    `imported` is called once the job's function is imported: from then on the heartbeat keeps the lease by itself.
+    `imported` is called once the job's function is imported: from then on the heartbeat keeps the lease.
     """
     work = Work(claim, settings)
-    with tracked(work) as tracking:
-        heartbeat = Heartbeat(claim, settings, _reporter(work, tracking.add), hard_exit, watch)
-        yield from _attempt(work, heartbeat, imported)
-
-
-def _reporter(work: Work, forward: Callable[[Sequence[Point]], None]) -> Reporter:
-    """Reports from where the last attempt was. Mere statistics end no job: damaged ones begin anew, with a warning."""
-    try:
-        return Reporter(Throughput.load(work.folder / THROUGHPUT), forward)
-    except DamagedFileError as damaged:
-        reporter = Reporter(forward=forward)
-        reporter.add(Note(f"{damaged} The speed is measured anew; checkpoints and weights are not affected."))
-        return reporter
+    with closing(Tracking(work)) as tracking:
+        try:
+            reporter = Reporter(Throughput.load(work.folder / THROUGHPUT), tracking.add)
+        except DamagedFileError as damaged:  # mere statistics end no job
+            reporter = Reporter(forward=tracking.add)
+            reporter.add(Note(f"{damaged} The speed is measured again; checkpoints and weights are not affected."))
+        yield from _attempt(work, Heartbeat(claim, settings, reporter, hard_exit, watch), imported)
 
 
 def _attempt(work: Work, heartbeat: Heartbeat, imported: Callable[[], object]) -> Generator[Event, None, None]:
@@ -159,16 +134,22 @@ def _attempt(work: Work, heartbeat: Heartbeat, imported: Callable[[], object]) -
     try:
         with heartbeat:
             try:
-                spec, runner = _load(work)
+                with database.reading(settings) as session:
+                    spec = parse_spec(with_uploads_here(rows.get_job(session, work.job_id).spec, settings))
+                    require_free_names(session, spec)
+                runner = load_runner(spec.kind)  # whose import may take long
                 heartbeat.flush()  # ends this process if the lease was lost meanwhile
                 imported()
                 require_leased_gpus(work)
                 with _uploading(work, heartbeat) as upload:
-                    register = yield from _drive(work, runner(work, spec), heartbeat, upload)
+                    made = yield from _drive(work, runner(work, spec), heartbeat, upload)
+                measured = reporter.result()
+                if kind_named(spec.kind).replayed is not None:
+                    measured["environment"] = work.environment
             except (StoppedError, GeneratorExit, KeyboardInterrupt) as stop:
                 _keep(work, reporter, upload=str(stop) != "cancel")  # while the lease holds: an upload takes time
                 raise
-        is_done = finish_done(claim, settings, register, reporter.take(), reporter.result())
+        is_done = finish_done(claim, settings, made, reporter.take(), measured)
     except LeaseLostError:
         raise
     except StoppedError as stopped:
@@ -177,7 +158,7 @@ def _attempt(work: Work, heartbeat: Heartbeat, imported: Callable[[], object]) -
         finish(claim, settings, LEFT, reporter.take())
         raise
     except Exception as raised:
-        log_traceback(settings, claim.job_id)
+        append_to_log(settings, claim.job_id, traceback.format_exc())
         error = with_names(settings, raised) if isinstance(raised, DamagedFileError) else raised
         outcome = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
         finish(claim, settings, outcome, reporter.take())
@@ -195,7 +176,7 @@ def _attempt(work: Work, heartbeat: Heartbeat, imported: Callable[[], object]) -
 
 @contextmanager
 def _uploading(work: Work, heartbeat: Heartbeat) -> Iterator[CheckpointUpload | None]:
-    """The upload of checkpoints beside the work, if there is a shared store. After the block nothing is uploaded.
+    """The upload of checkpoints while the work goes on, if there is a shared store. It ends with the block.
 
     If the work fails, what waits is uploaded first: a retry, perhaps on another machine, continues from there.
     """
@@ -234,19 +215,12 @@ def _keep(work: Work, reporter: Reporter, *, upload: bool) -> None:
             work.checkpoints.save(work.folder)
 
 
-def _load(work: Work) -> tuple[Spec, Runner]:
-    """The job's spec, and its function, whose import may take long."""
-    with database.reading(work.settings) as session:
-        spec = parse_spec(with_uploads_here(rows.get_job(session, work.job_id).spec, work.settings))
-    return spec, load_runner(spec.kind)
-
-
-def _drive(
-    work: Work, run: Generator[Event, None, Register], heartbeat: Heartbeat, upload: CheckpointUpload | None
-) -> Generator[Event, None, Register]:
-    """Yields the events of the job's function and closes it when it must stop; returns its Register."""
+def _drive(work: Work, run: JobRun, heartbeat: Heartbeat, upload: CheckpointUpload | None) -> Events[Register | Result]:
+    """Yields the events of the job's function and closes it when it must stop; returns what it returns."""
     reporter = heartbeat.reporter
-    yield from _restored(work)
+    damaged = work.checkpoints.restore(work.folder) if work.checkpoints else []  # of an attempt on another machine
+    if damaged:
+        yield Note(f"Damaged or missing in the shared store, so an older checkpoint is used: {', '.join(damaged[:4])}.")
     with closing(run) as stream:
         while True:
             _wait_until_allowed(heartbeat)
@@ -255,8 +229,8 @@ def _drive(
             try:
                 event = next(stream)
             except StopIteration as end:
-                register: Register = end.value
-                return register
+                made: Register | Result = end.value
+                return made
             if not (upload and isinstance(event, Saved)):  # which counts as progress when it is uploaded
                 reporter.add(event)
             match event:
@@ -269,13 +243,6 @@ def _drive(
                     if upload:
                         upload.add(event)
             yield event
-
-
-def _restored(work: Work) -> Generator[Event, None, None]:
-    """Brings the newest checkpoints from the shared store, if another machine had the job before."""
-    damaged = work.checkpoints.restore(work.folder) if work.checkpoints else []
-    if damaged:
-        yield Note(f"Damaged or missing in the shared store, so an older checkpoint is used: {', '.join(damaged[:4])}.")
 
 
 def _wait_until_allowed(heartbeat: Heartbeat) -> None:
@@ -294,10 +261,20 @@ def _wait_until_allowed(heartbeat: Heartbeat) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def log_traceback(settings: Settings, job_id: str) -> None:
-    """Appends the traceback of the current exception to the job's log."""
-    log = log_path(settings, job_id)
-    with suppress(OSError):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(traceback.format_exc())
+def require_disk(work: Work, needs: Requirements) -> None:
+    """Raises DoesNotFitError where checkpoints, or the result, are larger than what is free on their disk.
+
+    Checkpoints of an earlier attempt already take their space.
+    """
+    left = needs.checkpoints_bytes - folder_size(work.folder)
+    move = f"move the home folder {work.settings.root} to a larger disk"
+    another = "set WORKBENCH_ARTIFACTS to a folder on a larger disk"
+    for what, needed, folder, change in (
+        ("checkpoints", left, work.folder, move),
+        ("its result", needs.result_bytes, work.settings.artifacts_folder, another),
+    ):
+        if needed > (free := free_bytes(folder)):
+            raise DoesNotFitError(
+                f"It takes at least {megabytes(needed)} of disk for {what}, and {megabytes(free)} are free.",
+                f"Free some space and retry it, or {change}.",
+            )

@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from jobs.attempt.finish import finish, renew_lease, write_update
-from jobs.attempt.outcomes import STOPPED
+from jobs.attempt.finish import STOPPED, finish, write_update
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
 from jobs.attempt.work import Claim
 from workbench.errors import DiskFullError, LeaseLostError, RegistryUnavailableError
@@ -108,32 +107,27 @@ class Heartbeat:
 
     def _beat(self, now: bool = False) -> None:
         with self._writing:
-            self._beat_locked(now)
-
-    def _beat_locked(self, now: bool) -> None:
-        update = self.reporter.take()
-        try:
-            stop_requested = self._write(update) if update or now or self._is_due() else self._read()
-        except LeaseLostError:
-            self._hard_exit()
-            raise
-        except (RegistryUnavailableError, DiskFullError):
-            self.reporter.put_back(update)
-            if not self.has_lease():
-                self._request_stop("silence")
-            return
-        if stop_requested:
-            self._request_stop(stop_requested)
-
-    def _is_due(self) -> bool:
-        patience = min(self._settings.heartbeat_seconds, self._settings.lease_seconds / 3)
-        return steady_seconds() - self._renewed_at >= patience
+            update = self.reporter.take()
+            patience = min(self._settings.heartbeat_seconds, self._settings.lease_seconds / 3)
+            is_due = steady_seconds() - self._renewed_at >= patience
+            try:
+                stop_requested = self._write(update) if update or now or is_due else self._read()
+            except LeaseLostError:
+                self._hard_exit()
+                raise
+            except (RegistryUnavailableError, DiskFullError):
+                self.reporter.put_back(update)
+                if not self.has_lease():
+                    self._request_stop("silence")
+                return
+            if stop_requested:
+                self._request_stop(stop_requested)
 
     def _write(self, update: JobUpdate) -> str:
         """Writes the update and renews the lease in one transaction; returns the requested stop."""
         before = steady_seconds()
         with database.transaction(self._settings) as session:
-            stop_requested = renew_lease(session, self._claim, self._settings)
+            stop_requested = leases.renew(session, self._claim.job_id, self._claim.fence, self._settings.lease_seconds)
             write_update(session, self._claim, update)
         self._renewed_at = before
         return stop_requested

@@ -11,7 +11,6 @@ import json
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from engine.errors import Problem
 from engine.files import new_file
@@ -27,11 +26,6 @@ MAX_BYTES = 1 << 20  # of the end of an attempt's output in the store, and of a 
 _NEWEST = "attempt.json"  # beside the log: the last attempt on this machine
 
 
-class _Attempt(NamedTuple):
-    fence: int
-    start: int  # where its output begins in the log
-
-
 def begin_log(settings: Settings, claim: Claim, start: int | None = None) -> None:
     """Notes, where there is a shared store, that the log from `start` (by default its end) on is of this attempt."""
     if not settings.store:
@@ -42,7 +36,7 @@ def begin_log(settings: Settings, claim: Claim, start: int | None = None) -> Non
         if start is None:
             start = log.stat().st_size if log.exists() else 0
         with new_file(log.with_name(_NEWEST), mark="claimed", synced=False) as file:
-            file.write_text(json.dumps(_Attempt(claim.fence, start)._asdict()), encoding="utf-8")
+            file.write_text(json.dumps({"fence": claim.fence, "start": start}), encoding="utf-8")
 
 
 def upload_log(settings: Settings, job_id: str) -> None:
@@ -51,8 +45,9 @@ def upload_log(settings: Settings, job_id: str) -> None:
     if store is None or (attempt := _last_attempt(log)) is None:
         return
     with suppress(Problem, OSError):
-        if output := _end(log, MAX_BYTES, attempt.start):
-            store.write(f"{LOGS}/{job_id}/{attempt.fence:08d}.txt", output)
+        fence, start = attempt
+        if output := _end(log, MAX_BYTES, start):
+            store.write(f"{LOGS}/{job_id}/{fence:08d}.txt", output)
             with database.reading(settings) as session:
                 is_deleted = bool(of_deleted_jobs(session, [job_id]))  # not merely unknown, as to an older backup
             if is_deleted:  # while it was uploaded
@@ -84,13 +79,14 @@ def is_newest_here(settings: Settings, job_id: str) -> bool:
     attempt = _last_attempt(log_path(settings, job_id))
     with database.reading(settings) as session:
         job = session.get(Job, job_id)
-        return job is None or (attempt is not None and attempt.fence == job.fence)
+        return job is None or (attempt is not None and attempt[0] == job.fence)
 
 
-def _last_attempt(log: Path) -> _Attempt | None:
+def _last_attempt(log: Path) -> tuple[int, int] | None:
+    """The fence of the last attempt on this machine, and where its output begins in the log."""
     try:
         values = json.loads(log.with_name(_NEWEST).read_bytes())
-        return _Attempt(int(values["fence"]), int(values["start"]))
+        return int(values["fence"]), int(values["start"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -101,7 +97,7 @@ def _stored_end(store: ObjectStore, job_id: str, num_bytes: int) -> bytes:
     for name in sorted(store.names(folder), reverse=True):
         if name.endswith(".txt") and len(output) <= num_bytes:
             output = (store.read(f"{folder}/{name}") or b"") + output
-    return _without_first_line(output[-num_bytes:]) if len(output) > num_bytes else output
+    return output[-num_bytes:].partition(b"\n")[2] if len(output) > num_bytes else output
 
 
 def _end(log: Path, num_bytes: int, start: int = 0) -> bytes:
@@ -113,8 +109,4 @@ def _end(log: Path, num_bytes: int, start: int = 0) -> bytes:
             output = file.read(num_bytes)
     except FileNotFoundError:
         return b""
-    return _without_first_line(output) if first > start else output
-
-
-def _without_first_line(output: bytes) -> bytes:
-    return output.partition(b"\n")[2]
+    return output.partition(b"\n")[2] if first > start else output

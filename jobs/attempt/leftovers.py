@@ -2,6 +2,10 @@
 
 Each artifact is noted in its job's folder before its first file is made, `jobs/JOB/made/ARTIFACT`: so one that never
 got a row is known to be its job's, and needs no grace period.
+
+A finished training keeps for its replay, in `jobs/JOB/replay`, what it read and its last checkpoint but one. A
+checkpoint is three times as large as the parameters that were trained. All kept ones share the bytes of
+`WORKBENCH_REPLAY_BYTES`; the oldest are deleted first. The notes on what was read are small and stay.
 """
 
 from __future__ import annotations
@@ -14,8 +18,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.files import aside_pattern
-from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay
+from engine.files import aside_of, aside_pattern, folder_size, former_of, former_pattern
 from workbench.kinds.kind import known_kinds
 from workbench.registry import database
 from workbench.schema.job_states import FINISHED
@@ -24,6 +27,70 @@ from workbench.settings import Settings
 from workbench.store.object_store import ObjectStore
 from workbench.store.row_records import write_records
 from workbench.store.storage import Storage, confine, get_storage
+
+REPLAY = "replay"  # in a job's folder
+_CHECKPOINT, _STEPS = "checkpoint", "step-*"
+_MARK = "job"  # of temporary paths: a call that was cut off is repeated with what it left
+_STATISTICS = "throughput.json"  # of the attempts, not an input
+
+
+def keep_for_replay(work: Path) -> None:
+    """Moves what a replay needs out of the folder of a training that is done. A call that was cut off is repeated."""
+    kept, aside = work.with_name(REPLAY), aside_of(work.with_name(REPLAY), _MARK)
+    if kept.exists():
+        return
+    aside.mkdir(exist_ok=True)
+    # Of several processes with checkpoints of their own, that of each; a hidden folder is a snapshot of an upload.
+    folders = {path.parent for path in work.rglob(_STEPS) if not path.parent.name.startswith(".")}
+    for checkpoint in [step for folder in sorted(folders) for step in sorted(folder.glob(_STEPS))[-2:-1]]:
+        target = aside / _CHECKPOINT / checkpoint.relative_to(work)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not any(target.parent.glob(_STEPS)):  # else a call that was cut off moved it
+            checkpoint.rename(target)
+    for notes in sorted(work.glob("*.json")):
+        if notes.name != _STATISTICS:
+            notes.rename(aside / notes.name)
+    aside.rename(kept)
+
+
+def put_into(replay: Path, work: Path) -> None:
+    """Copies what a training left into an empty folder to train in; without the checkpoint once that was deleted."""
+    for notes in replay.glob("*.json"):
+        shutil.copy(notes, work)
+    for checkpoint in sorted((replay / _CHECKPOINT).glob("*")):
+        try:
+            shutil.copytree(checkpoint, work / checkpoint.name)
+        except (FileNotFoundError, shutil.Error):  # deleted while it was read
+            for copied in (replay / _CHECKPOINT).glob("*"):
+                shutil.rmtree(work / copied.name, ignore_errors=True)
+            return
+
+
+def drop_oldest(settings: Settings) -> None:
+    """Deletes the oldest kept checkpoints until the others fit into `WORKBENCH_REPLAY_BYTES`."""
+    left = settings.replay_bytes
+    for cut_off in settings.jobs_folder.glob(f"*/{REPLAY}/{former_pattern(_CHECKPOINT)}"):
+        shutil.rmtree(cut_off, ignore_errors=True)
+    for checkpoint in sorted(settings.jobs_folder.glob(f"*/{REPLAY}/{_CHECKPOINT}"), key=_changed_at, reverse=True):
+        with suppress(FileNotFoundError):  # another process also deletes it
+            size = folder_size(checkpoint)
+            if size <= left:
+                left -= size
+            else:
+                dropped = checkpoint.rename(former_of(checkpoint, _MARK))
+                shutil.rmtree(dropped, ignore_errors=True)
+
+
+def _changed_at(folder: Path) -> float:
+    with suppress(FileNotFoundError):
+        return folder.stat().st_mtime
+    return 0.0
+
+
+def kept_step(replay: Path) -> int:
+    """The step of the kept checkpoint; 0 where none is kept."""
+    return max((int(path.name.partition("-")[2]) for path in (replay / _CHECKPOINT).glob(_STEPS)), default=0)
+
 
 MADE, WORK = "made", "work"  # in a job's folder: the notes, and its checkpoints
 
@@ -71,19 +138,22 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
         state, kind = session.execute(locked).one_or_none() or ("", "")
         if state not in FINISHED:
             return []
-        notes = _notes(folder)
+        notes = sorted((folder / MADE).iterdir()) if (folder / MADE).is_dir() else []
         unrecorded = [note.name for note in notes if not storage.records.is_live(note.name)]
         if state == "done" and unrecorded:
             write_records(session, storage, unrecorded)
         for note in notes:
-            removed += _asides(storage, note.name)
+            for cut_off in sorted(storage.folder.glob(aside_pattern(note.name))):
+                shutil.rmtree(cut_off, ignore_errors=True)
+                removed.append(cut_off)
             if state == "done" and (artifact := _unregistered(session, storage, note.name)) is not None:
                 removed.append(artifact)
             elif state != "done" and storage.place(note.name).exists():
                 continue  # it may still be needed, or get a row
             note.unlink(missing_ok=True)
-        if state == "done" and _is_replayed(kind) and (folder / WORK).is_dir():
-            keep_for_replay(folder / WORK)  # under the lock: the scheduler may be at it, too
+        known = known_kinds().get(kind)
+        if state == "done" and known and known.replayed is not None and (folder / WORK).is_dir():
+            keep_for_replay(folder / WORK)  # under the lock: the scheduler may be doing the same
         with suppress(OSError):  # it is not empty, or not there
             (folder / MADE).rmdir()
     if state == "done" and (folder / WORK).is_dir():
@@ -91,11 +161,6 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
         shutil.rmtree(folder / WORK, ignore_errors=True)
         removed.append(folder / WORK)
     return removed
-
-
-def _is_replayed(kind: str) -> bool:
-    known = known_kinds().get(kind)
-    return known is not None and known.replayed is not None
 
 
 def jobs_with_leftovers(settings: Settings) -> set[str]:
@@ -109,17 +174,6 @@ def jobs_with_leftovers(settings: Settings) -> set[str]:
 
 def _in_state(session: Session, ids: set[str], *states: str) -> set[str]:
     return set(session.scalars(select(Job.id).where(Job.state.in_(states)))) & ids if ids else set()
-
-
-def _notes(folder: Path) -> list[Path]:
-    return sorted((folder / MADE).iterdir()) if (folder / MADE).is_dir() else []
-
-
-def _asides(storage: Storage, artifact_id: str) -> list[Path]:
-    cut_off = sorted(storage.folder.glob(aside_pattern(artifact_id)))
-    for aside in cut_off:
-        shutil.rmtree(aside, ignore_errors=True)
-    return cut_off
 
 
 def _unregistered(session: Session, storage: Storage, artifact_id: str) -> Path | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -26,9 +28,56 @@ from engine.events import (
     TrainingFinished,
 )
 from engine.files import new_file
-from jobs.attempt.estimate import Estimate, Pace
 from workbench.formatting.number_format import nats
 from workbench.schema.job_states import CHECKPOINT, PARENT, PARTS, REQUIREMENTS, SAMPLES
+
+WINDOW_SAMPLES = 120
+NUM_PIECES = 4  # parts of the window whose speeds give the range
+MIN_SECONDS = 3.0  # with less, an estimate would be a guess
+MAX_SPREAD = 5.0  # of the fastest piece to the slowest: units that differ more say nothing of those to come
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """Seconds left: at the mean, the fastest and the slowest recent speed."""
+
+    seconds: float
+    soonest: float
+    latest: float
+
+
+class JobPace:
+    """Measures the speed of a job from its progress; a new phase or a step back restarts the measurement."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque(maxlen=WINDOW_SAMPLES)
+        self._phase: object = None
+
+    def see(self, at: float, done: float, phase: object) -> None:
+        """Adds a sample: `done` units at second `at`; `phase` changes when units are no longer comparable."""
+        if phase != self._phase or (self._samples and done < self._samples[-1][1]):
+            self._samples.clear()
+            self._phase = phase
+        self._samples.append((at, done))
+
+    def estimate(self, total: float) -> TimeLeft | None:
+        """The time until `total` units are done; None with too few samples, or where units are too unlike."""
+        samples = list(self._samples)
+        if len(samples) <= NUM_PIECES or samples[-1][0] - samples[0][0] < MIN_SECONDS:
+            return None
+        last = len(samples) - 1
+        ends = [samples[last * piece // NUM_PIECES] for piece in range(NUM_PIECES + 1)]
+        speeds = [_speed(*pair) for pair in pairwise(ends)]
+        mean, left = _speed(samples[0], samples[-1]), max(total - samples[-1][1], 0.0)
+        if mean <= 0 or min(speeds) <= 0 or max(speeds) > MAX_SPREAD * min(speeds):
+            return None  # no progress for a while, or no basis yet
+        return TimeLeft(left / mean, left / max(speeds), left / min(speeds))
+
+
+def _speed(start: tuple[float, float], end: tuple[float, float]) -> float:
+    seconds = end[0] - start[0]
+    return (end[1] - start[1]) / seconds if seconds > 0 else 0.0
+
 
 CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
 SAVED_SECONDS = 60.0  # between two messages about checkpoints
@@ -55,7 +104,7 @@ class JobUpdate:
 
     progress: float | None = None
     note: str | None = None
-    eta: Estimate | None = None
+    eta: TimeLeft | None = None
     metrics: tuple[Point, ...] = ()
     messages: tuple[JobMessage, ...] = ()
 
@@ -123,7 +172,7 @@ class Reporter:
     ) -> None:
         """`throughput` is that of previous attempts, which this one continues; `forward` gets each step's points."""
         self._lock = threading.Lock()
-        self._pace = Pace()
+        self._pace = JobPace()
         self._latest: Progress | Step | None = None
         self._metrics: list[Point] = []
         self._messages: list[JobMessage] = []
@@ -138,9 +187,8 @@ class Reporter:
         self._forward(points)
         with self._lock:
             self._metrics += points
-            match event:
-                case Progress() | Step():
-                    self._latest = event
+            if isinstance(event, Progress | Step):
+                self._latest = event
             match event:
                 case Step():
                     self._throughput.see(event)
@@ -154,17 +202,23 @@ class Reporter:
                 case Note():
                     self._messages.append(JobMessage(event.sentence))
                 case Evaluated() if event.samples:
-                    self._messages.append(_samples_message(event))
+                    samples = {"step": event.step, "samples": [asdict(sample) for sample in event.samples]}
+                    self._messages.append(JobMessage(f"Sample texts at step {event.step:,}.", SAMPLES, samples))
                 case ParentChosen():
                     text = f"Starts from a copy of “{event.name}”."
                     self._messages.append(JobMessage(text, PARENT, {"parent": event.id}))
                 case PartOrder():
-                    self._messages.append(_part_order_message(event))
+                    text = f"Its gates weigh the backbone and the parts {', '.join(event.parts)}."
+                    self._messages.append(JobMessage(text, PARTS, {"parts": list(event.parts)}))
                 case TrainingFinished():
                     if event.step < event.num_steps:
                         # No more steps follow, even if fewer than max_steps were made.
                         self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are saved")
-                        self._messages.append(JobMessage(_finished_message(event)))
+                        made = f"Made all {event.num_steps:,} steps"
+                        if event.num_steps < event.max_steps:
+                            made = f"Stopped early, after step {event.num_steps:,} of {event.max_steps:,}"
+                        text = f"{made}: the weights are those of step {event.step:,}, the best on held-out text."
+                        self._messages.append(JobMessage(text))
                     if event.worse:
                         self._messages.append(JobMessage(worse_sentence(event.worse)))
 
@@ -176,7 +230,11 @@ class Reporter:
             messages, self._messages = tuple(self._messages), []
         if latest is None:
             return JobUpdate(metrics=metrics, messages=messages)
-        done, total, phase = _measure(latest)
+        total: float | None
+        if isinstance(latest, Step):
+            done, total, phase = float(latest.step), latest.num_steps, "steps"
+        else:
+            done, total, phase = latest.done, latest.total, f"{latest.total} {latest.unit}"
         self._pace.see(monotonic(), done, phase)
         counts_for_total = isinstance(latest, Step) or not latest.is_first
         estimate = self._pace.estimate(total) if total and counts_for_total else None
@@ -208,66 +266,36 @@ class Reporter:
             self._messages = [*update.messages, *self._messages]
 
 
-def _measure(event: Progress | Step) -> tuple[float, float | None, object]:
-    if isinstance(event, Step):
-        return event.step, event.num_steps, "steps"
-    return event.done, event.total, (event.unit, event.total)
-
-
 def points_of(event: Event) -> list[Point]:
-    """The points of curves that an event adds, all of one step."""
+    """The points of curves that an event adds, all of one step.
+
+    Of an evaluation: held-out losses by domain, and gate weights, `gate/0/DOMAIN` of the backbone, `gate/1/DOMAIN` of
+    part 1.
+    """
+    values: dict[str, float] = {}
     match event:
         case Step():
-            return _step_points(event)
+            every = -(-event.num_steps // CURVE_POINTS)
+            if event.step % every and event.step not in (1, event.num_steps):
+                return []
+            values = {
+                **({} if event.loss is None else {"loss": event.loss}),
+                "learning_rate": event.learning_rate,
+                "tokens_per_second": event.tokens_per_second,
+                **({"flops_per_second": _flops_per_second(event)} if event.num_flops else {}),
+                **{f"loss/{name}": loss for name, loss in event.loss_by_domain.items()},
+            }
         case Evaluated():
-            return _evaluated_points(event)
-    return []
-
-
-def _step_points(event: Step) -> list[Point]:
-    every = -(-event.num_steps // CURVE_POINTS)
-    if event.step % every and event.step not in (1, event.num_steps):
-        return []
-    values = {
-        **({} if event.loss is None else {"loss": event.loss}),
-        "learning_rate": event.learning_rate,
-        "tokens_per_second": event.tokens_per_second,
-        **({"flops_per_second": _flops_per_second(event)} if event.num_flops else {}),
-        **{f"loss/{name}": loss for name, loss in event.loss_by_domain.items()},
-    }
-    return _points(event.step, values)
+            values = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
+            for name, weights in event.gates_by_domain.items():
+                values |= {f"gate/{number}/{name}": weight for number, weight in enumerate(weights)}
+        case _:
+            return []
+    return [(name, event.step, value) for name, value in values.items()]
 
 
 def _flops_per_second(event: Step) -> float:
     return event.num_flops * event.tokens_per_second / event.num_tokens
-
-
-def _evaluated_points(event: Evaluated) -> list[Point]:
-    """Held-out losses by domain, and gate weights: `gate/0/DOMAIN` of the backbone, `gate/1/DOMAIN` of part 1."""
-    losses = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
-    gates = {
-        f"gate/{number}/{name}": weight
-        for name, weights in event.gates_by_domain.items()
-        for number, weight in enumerate(weights)
-    }
-    return _points(event.step, losses | gates)
-
-
-def _part_order_message(event: PartOrder) -> JobMessage:
-    text = f"Its gates weigh the backbone and the parts {', '.join(event.parts)}."
-    return JobMessage(text, PARTS, {"parts": list(event.parts)})
-
-
-def _samples_message(event: Evaluated) -> JobMessage:
-    samples = [asdict(sample) for sample in event.samples]
-    return JobMessage(f"Sample texts at step {event.step:,}.", SAMPLES, {"step": event.step, "samples": samples})
-
-
-def _finished_message(event: TrainingFinished) -> str:
-    how = f"Made all {event.num_steps:,} steps"
-    if event.num_steps < event.max_steps:
-        how = f"Stopped early, after step {event.num_steps:,} of {event.max_steps:,}"
-    return f"{how}: the weights are those of step {event.step:,}, the best on held-out text."
 
 
 def worse_sentence(worse: Mapping[str, tuple[float, float]]) -> str:
@@ -277,10 +305,6 @@ def worse_sentence(worse: Mapping[str, tuple[float, float]]) -> str:
         f"The training made its model worse: the held-out loss rose on {names} nats per token. Lower the learning rate,"
         " or give more text or fewer steps."
     )
-
-
-def _points(step: int, values: Mapping[str, float]) -> list[Point]:
-    return [(name, step, value) for name, value in values.items()]
 
 
 def sentence(event: Progress | Step) -> str:

@@ -70,7 +70,7 @@ def run(
     """Claims the job and runs it until a descriptor in `watch` becomes readable.
 
     Returns the exit code: 0 when there was nothing to do or the job ended normally, 1 after an error, which is then
-    the last line of the log. The row has it, too, unless it could not be written or another worker has the job.
+    the last line of the log. The row also has it, unless it could not be written or another worker has the job.
     """
     settings = get_settings()
     try:
@@ -90,10 +90,12 @@ def run(
         for event in attempt(claim, settings, end_process, watch, imported):
             log.see(event)
     except Problem as problem:
-        return _failed(str(problem))
+        _print(str(problem))
     except Exception:
-        return _failed(traceback.format_exc().rstrip())
-    return 0
+        _print(traceback.format_exc().rstrip())
+    else:
+        return 0
+    return 1
 
 
 def see_only(addresses: Sequence[str], settings: Settings) -> Settings:
@@ -116,12 +118,6 @@ def on_gpus(claim: Claim) -> str:
     return f" on GPU {','.join(gpu.number for gpu in claim.gpus)}{part}" if claim.gpus else ""
 
 
-def _failed(text: str) -> int:
-    with suppress(OSError):
-        print(text, flush=True)
-    return 1
-
-
 class Log:
     """Prints what the job needs, and a progress line every few seconds."""
 
@@ -131,15 +127,15 @@ class Log:
     def see(self, event: Event) -> None:
         now = time.monotonic()
         if isinstance(event, Requirements):
-            _print_line(event.sentence)
+            _print(f"{time.strftime('%H:%M:%S')} {event.sentence}")
         elif isinstance(event, Progress | Step) and now - self._printed_at >= LOG_SECONDS:
             self._printed_at = now
-            _print_line(sentence(event))
+            _print(f"{time.strftime('%H:%M:%S')} {sentence(event)}")
 
 
-def _print_line(text: str) -> None:
+def _print(text: str) -> None:
     with suppress(OSError):  # a full disk must not end the job through its log
-        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+        print(text, flush=True)
 
 
 def watch_signals() -> int:

@@ -1,4 +1,4 @@
-"""Sends the points of a job's curves to the trackers that WORKBENCH_TRACKERS names, each in a thread beside the work.
+"""Sends the points of a job's curves to the trackers that WORKBENCH_TRACKERS names, each in a thread of its own.
 
 A tracker that is missing, fails or hangs is one sentence in the job's log; the job goes on without it.
 """
@@ -8,18 +8,17 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 
 from engine.errors import Problem
 from engine.extras import install_line
 from jobs.attempt.reporting import Point
-from jobs.attempt.work import Work, log_path
+from jobs.attempt.work import Work, append_to_log
 from jobs.trackers.tracker import Run, known_trackers
 from workbench.job_records import jobs as rows
 from workbench.schema.job_states import STOPPED
-from workbench.settings import Settings
 
 END_SECONDS = 5.0  # for the trackers of a stopped job to write what is left: a cancelled job must be gone soon
 DONE_SECONDS = 30.0  # of a job that is done
@@ -29,8 +28,10 @@ LONGEST_REASON = 300  # characters
 class Tracking:
     """The trackers of one attempt. Adding points never waits for them."""
 
-    def __init__(self, work: Work, names: Sequence[str] = (), run: Run | None = None) -> None:
-        """`run` is what the trackers show, if there are any."""
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        names = work.settings.tracker_names
+        run = _run_of(work) if names else None
         self._threads = [_TrackerThread(name, run, work) for name in names if run]
         for thread in self._threads:
             thread.start()
@@ -42,8 +43,11 @@ class Tracking:
             for thread in self._threads:
                 thread.items.put((points[0][1], metrics))
 
-    def end(self, state: str) -> None:
-        """Ends all runs; a tracker that does not end in time is left behind."""
+    def close(self) -> None:
+        """Ends all runs with the state of the job's row; a tracker that does not end in time is left behind."""
+        if not self._threads:
+            return
+        state = _state_of(self._work)
         for thread in self._threads:
             thread.items.put(state)
         until = time.monotonic() + (DONE_SECONDS if state == "done" else END_SECONDS)
@@ -51,18 +55,6 @@ class Tracking:
             thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
                 thread.report("did not end in time; its last points may be missing.")
-
-
-@contextmanager
-def tracked(work: Work) -> Iterator[Tracking]:
-    """The trackers of a job while it runs; with the state of its row they end."""
-    names = work.settings.tracker_names
-    tracking = Tracking(work, names, _run_of(work)) if names else Tracking(work)
-    try:
-        yield tracking
-    finally:
-        if names:
-            tracking.end(_state_of(work))
 
 
 def _run_of(work: Work) -> Run:
@@ -114,12 +106,4 @@ class _TrackerThread(threading.Thread):
         """Adds a sentence to the job's log, the first time only."""
         if not self._has_reported:
             self._has_reported = True
-            _log_line(self._settings, self._run_of.job_id, f"The tracker “{self._tracker_name}” {what}")
-
-
-def _log_line(settings: Settings, job_id: str, sentence: str) -> None:
-    log = log_path(settings, job_id)
-    with suppress(OSError):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(sentence + "\n")
+            append_to_log(self._settings, self._run_of.job_id, f"The tracker “{self._tracker_name}” {what}\n")

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from engine.analysis.efficiency import split_steps
-from engine.config import AdaptingConfig, TrainingConfig, default_rate
+from engine.config import AdaptingConfig, default_rate
 from engine.methods.registry import get_method
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.mixing.gates.cluster import ClusterGateConfig
@@ -58,7 +58,7 @@ def submit_find(spec: FindClusters, settings: Settings | None = None) -> list[st
 
 
 def submit_training(
-    spec: TrainClusters, settings: Settings | None = None, branches: Sequence[Branch] | None = None
+    spec: TrainClusters, settings: Settings | None = None, branches: Sequence[ClusterModel] | None = None
 ) -> list[str]:
     """Submits the jobs that train missing models and returns their ids, the one that composes the mixture last.
 
@@ -73,7 +73,7 @@ def submit_training(
 def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> Generator[str, None, Forecast]:
     """Yields what a probe is at, and returns the forecast of all models together, from a probe of one of them.
 
-    The models differ in their text alone. They are trained one after another as far as time and disk go, and as many at
+    The models differ only in their text. They are trained one after another as far as time and disk go, and as many at
     a time as a worker runs as far as memory goes. As long as clusters have no domains, the probe reads the text of the
     largest domain that was clustered in their place. Raises BadSpecError where no model is missing.
     """
@@ -84,8 +84,8 @@ def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> 
     longest = max(missing, key=lambda branch: branch.num_steps)
     if longest.makes_domain:
         longest = replace(longest, domain=_largest_source(spec, settings))
-    one = yield from forecast(_training(spec, longest), settings)
-    return several(one, len(missing), settings.worker_slots, spec.name)
+    single = yield from forecast(_training(spec, longest), settings)
+    return several(single, len(missing), settings.worker_slots, spec.name)
 
 
 def _largest_source(spec: TrainClusters, settings: Settings) -> str:
@@ -111,23 +111,20 @@ def _find(session: Session, spec: FindClusters) -> Iterator[PlanStep]:
     spec = spec.model_copy(update={"domains": names})  # so that all parts use the same text
     counted = session.scalar(select(func.sum(Domain.num_documents)).where(Domain.name.in_(names))) or 0
     num_shards = -(-int(counted) // spec.shard_size)
-    parts = [None, *range(num_shards)] if num_shards > 1 else []
-    for shard in parts:
+    keys: list[str] = []
+    for shard in [None, *range(num_shards)] if num_shards > 1 else []:
         part = ClusterPart(**spec.model_dump(exclude={"kind"}), shard=shard)
         label = "fit" if shard is None else f"shard {shard + 1} of {num_shards}"
-        yield PlanStep(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
-    yield PlanStep("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
-
-
-def _key(shard: int | None) -> str:
-    return "fit" if shard is None else f"shard {shard}"
+        yield PlanStep(label, part, f"{spec.name}: {label}", tuple(keys[:1]))
+        keys.append(label)
+    yield PlanStep("whole", spec, f"Find clusters {spec.name}", tuple(keys))
 
 
 # branch, train, merge -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Branch:
+class ClusterModel:
     """The model of one cluster and its parent.
 
     With `makes_domain` the `domain` is still to be made of the cluster's documents. `parent` is the expert to start
@@ -148,7 +145,7 @@ class Branch:
     shares: Shares
 
 
-def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list[Branch]:
+def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list[ClusterModel]:
     """The model of each cluster as `submit_training` would train it; nothing is queued.
 
     Raises BadSpecError with all differences when existing models were trained with other settings.
@@ -167,17 +164,18 @@ def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list
         return branches
 
 
-def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[Branch]:
+def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[ClusterModel]:
     row = clustering_row(session, spec.clustering)
     wanted = domain_names(session, row)
     for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
         names = _expert_names(model, domain)
-        existing = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
+        trained = select(Expert).where(Expert.name.in_(names), Expert.domain_id == cluster.domain_id)
+        existing = None if cluster.number in wanted else session.scalar(trained)
         expert = existing.name if existing else names[spec.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
-        yield Branch(
+        yield ClusterModel(
             cluster.name,
             cluster.num_documents,
             domain,
@@ -190,7 +188,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
         )
 
 
-def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> None:
+def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> None:
     """Raises BadSpecError with all differences between the existing models and the spec.
 
     After clusters were edited, remaining models had other shares of the steps than new ones, and may have another
@@ -200,7 +198,9 @@ def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Bra
     existing = list(session.scalars(select(Expert).where(Expert.name.in_(names))))
     if not existing:
         return
-    edited = _was_edited(session, spec, names)
+    # After clusters were edited, models or domains are left over from when they were first trained on.
+    left = select(Expert.id).where(Expert.name.startswith(f"{spec.name}/", autoescape=True), Expert.name.not_in(names))
+    edited = former_domains(clustering_row(session, spec.clustering)) or session.scalar(left.limit(1)) is not None
     comparable = [expert for expert in existing if _has_parent_of(session, spec, expert)]
     continues = edited and len(existing) < len(branches)
     differences = _other_knobs(spec, comparable if continues else existing)
@@ -248,18 +248,12 @@ def _has_parent_of(session: Session, spec: TrainClusters, expert: Expert) -> boo
     return session.scalar(is_member) is not None or expert.parent.name.startswith(f"{spec.branch_from}/")
 
 
-def _was_edited(session: Session, spec: TrainClusters, names: Sequence[str]) -> bool:
-    """True if clusters changed since they were first trained on: then models or domains are left over."""
-    left = select(Expert.id).where(Expert.name.startswith(f"{spec.name}/", autoescape=True), Expert.name.not_in(names))
-    return bool(former_domains(clustering_row(session, spec.clustering))) or session.scalar(left.limit(1)) is not None
-
-
 def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:
     """The spec with the name of the mixture that an alias means now."""
     return spec.model_copy(update={"branch_from": spec.branch_from and model_name(session, spec.branch_from)})
 
 
-def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[PlanStep]:
+def _train(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> Iterator[PlanStep]:
     spec = _with_rate(session, _without_alias(session, spec), branches)
     row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
     new = [branch.domain for branch in branches if branch.makes_domain]
@@ -276,18 +270,19 @@ def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) ->
     yield PlanStep("mixture", mixture, f"{spec.name}: compose the mixture", needed)
 
 
-def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> TrainClusters:
+def _with_rate(session: Session, spec: TrainClusters, branches: Sequence[ClusterModel]) -> TrainClusters:
     """The spec with a learning rate: that of models which are there already, or the default for its start."""
     if spec.training.learning_rate is not None:
         return spec
     names = [branch.expert for branch in branches if branch.is_there]
-    known = [one.config.get("learning_rate") for one in session.scalars(select(Expert).where(Expert.name.in_(names)))]
+    existing = session.scalars(select(Expert).where(Expert.name.in_(names)))
     is_new = spec.seed_model is not None and is_random(session, spec.seed_model)
+    known = (expert.config.get("learning_rate") for expert in existing)
     rate = next(filter(None, known), default_rate(not is_new))
     return spec.model_copy(update={"training": replace(spec.training, learning_rate=rate)})
 
 
-def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
+def _training(spec: TrainClusters, branch: ClusterModel) -> TrainJoint | TrainExpert:
     """The spec of a dense model from the seed, or of a full copy of an expert and its base."""
     name = branch.expert.removesuffix(f"/{_DENSE.only_expert}")
     training = replace(spec.training, num_steps=branch.num_steps)
@@ -301,18 +296,8 @@ def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
         mixture=str(spec.branch_from),
         parent=branch.parent,
         full_model=True,
-        training=_adapting(training),
+        training=AdaptingConfig(**{field.name: getattr(training, field.name) for field in fields(AdaptingConfig)}),
     )
-
-
-def _adapting(training: TrainingConfig) -> AdaptingConfig:
-    """The settings that the training of a copy has, too."""
-    return AdaptingConfig(**{one.name: getattr(training, one.name) for one in fields(AdaptingConfig)})
-
-
-def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> Expert | None:
-    """The expert of one of these names that was trained on the domain."""
-    return session.scalar(select(Expert).where(Expert.name.in_(names), Expert.domain_id == domain_id))
 
 
 def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
@@ -325,15 +310,12 @@ def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
 def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
     """The mixture of an earlier training; raises BadSpecError when it has other members than cluster models."""
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name))
-    if row is not None and not all(_is_cluster_model(spec, member.expert.name) for member in row.members):
-        raise BadSpecError([NameTakenError("mixture", spec.name).problem], "Choose another name.")
+    for member in row.members if row else ():
+        expert = member.expert.name
+        number = expert.removeprefix(f"{spec.name}/").partition("/")[0]
+        if expert not in _expert_names(f"{spec.name}/{number}", f"{spec.clustering}/{number}"):
+            raise BadSpecError([NameTakenError("mixture", spec.name).problem], "Choose another name.")
     return row
-
-
-def _is_cluster_model(spec: TrainClusters, expert: str) -> bool:
-    """True if an expert has a name of such a training: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
-    number = expert.removeprefix(f"{spec.name}/").partition("/")[0]
-    return expert in _expert_names(f"{spec.name}/{number}", f"{spec.clustering}/{number}")
 
 
 def _expert_names(model: str, domain: str) -> list[str]:

@@ -36,7 +36,7 @@ TRAINING = TrainingConfig(
 
 
 def is_fresh(settings: Settings | None = None) -> bool:
-    """True if there are no jobs, corpora or artifacts (artifacts without rows belong to a lost registry)."""
+    """True for a workbench without jobs, corpora and artifacts (those without rows belong to a lost registry)."""
     if get_storage(settings).ids():
         return False
     with reading(settings) as session:
@@ -54,7 +54,10 @@ def submit_demo(settings: Settings | None = None) -> list[str]:
             jobs.append(rows.create_job(session, spec, title=title, after=jobs[-1:]))
 
         for name, source in SOURCES.items():
-            queue(_import(name), f"Import {source.title}")
+            role = "train" if source.role == "train" else "novel"
+            queue(
+                ImportCorpus(name=name, local_source=name, role=role, max_bytes=_DOMAIN_BYTES), f"Import {source.title}"
+            )
         queue(MakeSeed(name=NAME, domains=train, shape=SHAPE), "Make a small seed model and its tokenizer")
         queue(
             TrainJoint(name=NAME, seed_model=NAME, domains=train, training=TRAINING),
@@ -65,9 +68,3 @@ def submit_demo(settings: Settings | None = None) -> list[str]:
         queue(dev, "Score dev text and calibrate the mixture")
     call_workers(settings, jobs[:1])
     return jobs
-
-
-def _import(name: str) -> ImportCorpus:
-    source = SOURCES[name]
-    role = "train" if source.role == "train" else "novel"
-    return ImportCorpus(name=name, local_source=name, role=role, max_bytes=_DOMAIN_BYTES)

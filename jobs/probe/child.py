@@ -23,11 +23,10 @@ from engine.events import Event, Progress, Step
 from engine.files import EXPERT_CARD, folder_size
 from engine.training.checkpoint import KEPT
 from engine.training.inspection import observed_by
-from jobs.attempt.outcomes import outcome_of
+from jobs.attempt.finish import outcome_of
 from jobs.attempt.reporting import sentence
 from jobs.attempt.work import load_runner
-from jobs.probe.measuring import Contents, GpuMemory, Stopwatch, peak_bytes, resident_bytes
-from jobs.probe.probe_work import CLAIM, ProbeWork
+from jobs.probe.measuring import CLAIM, GpuMemory, ProbeWork, Stopwatch, TrainingContents, peak_bytes, resident_bytes
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.job_records.devices import share_of_gpu
 from workbench.job_records.preconditions import kind_of
@@ -41,13 +40,13 @@ STAGE_SECONDS = 0.2  # between two lines about progress
 
 def main() -> NoReturn:
     """Prints what the probe of the spec on stdin measured, and ends the process, whatever libraries left running."""
-    place, loading_seconds = Path(sys.argv[1]), time.time() - psutil.Process().create_time()
+    folder, loading_seconds = Path(sys.argv[1]), time.time() - psutil.Process().create_time()
     spec = parse_spec(json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _print({"measured": measure(spec, place, _Stages().see, loading_seconds).model_dump()})
+        _print({"measured": measure(spec, folder, _Stages().see, loading_seconds).model_dump()})
     except Exception as error:
-        outcome = outcome_of(error, place, place)
+        outcome = outcome_of(error, folder, folder)
         lacks = "least" if isinstance(error, DoesNotFitError) else "memory" if is_out_of_memory(error) else ""
         next_step = outcome.next_step if isinstance(error, Problem) or lacks else "Report it."
         _print({"problem": outcome.problem, "next_step": next_step, "lacks": lacks})
@@ -55,11 +54,11 @@ def main() -> NoReturn:
 
 
 def measure(
-    spec: Spec, place: Path, follow: Callable[[Event], None] = lambda _: None, loading_seconds: float = 0.0
+    spec: Spec, folder: Path, follow: Callable[[Event], None] = lambda _: None, loading_seconds: float = 0.0
 ) -> Measured:
-    """Measures what a job takes, from a few updates in the folder `place`; `follow` gets each event.
+    """Measures what a job takes, from a few updates in `folder`; `follow` gets each event.
 
-    `loading_seconds` are those that the process has taken before, and that the job's process will take, too.
+    `loading_seconds` are those that the process has taken before, as the job's process also will.
     """
     # One process, here: another would neither show what it holds nor count in the peak.
     share = share_of_gpu(spec, get_settings())
@@ -67,11 +66,11 @@ def measure(
     make_probe = kind_of(spec).probe
     assert make_probe is not None, "the parent checks"
     probe: Probe[Any] = make_probe(spec)
-    work = ProbeWork(CLAIM, settings, place)
+    work = ProbeWork(CLAIM, settings, folder)
     stopwatch = Stopwatch(loading_seconds)
     run = load_runner(probe.short.kind)
     process_bytes, gpu = resident_bytes(), GpuMemory(settings.device, share)
-    contents = Contents(work, probe.base)
+    contents = TrainingContents(work, probe.base)
     with observed_by(contents.see), closing(run(work, probe.short)) as events:
         for event in events:
             stopwatch.see(event)
@@ -83,6 +82,8 @@ def measure(
     rest = max(0, (gpu.peak_bytes() or peak - process_bytes) - sum(held.values()))
     together = 1 if gpu.peak_bytes() else probe.num_processes  # each GPU has one of them
     others = 2 * process_bytes if probe.num_processes > 1 else 0  # the job's process and torchrun
+    made = [folder for folder in work.storage.made.folder.iterdir() if folder.is_dir()]
+    experts_bytes = sum(folder_size(folder) for folder in made if (folder / EXPERT_CARD).exists())
     return Measured(
         num_processes=probe.num_processes,
         num_trained=contents.num_trained,
@@ -92,11 +93,11 @@ def measure(
             **{name: taken * together for name, taken in held.items()},
         ),
         peak_bytes=peak * probe.num_processes + others,
-        model_bytes=_model_bytes(contents.weights, work.storage.made.folder, probe),
+        model_bytes=round(contents.weights + experts_bytes * (probe.expert_shares - 1)),
         gpu_peak_bytes=gpu.peak_bytes(),
         gpu_free_bytes=gpu.free_bytes,
         gpu_share_bytes=gpu.share_bytes,
-        artifact_bytes=_artifact_bytes(work.storage.made.folder, probe),
+        artifact_bytes=_artifact_bytes(made, probe),
         checkpoint_bytes=round(contents.checkpoint * min(KEPT, probe.num_checkpoints) * probe.expert_shares),
         time=stopwatch.full(probe),
         tokens_per_second=stopwatch.tokens_per_second * probe.batch_shares,
@@ -106,7 +107,7 @@ def measure(
     )
 
 
-def _artifact_bytes(made: Path, probe: Probe[Any]) -> int:
+def _artifact_bytes(made: list[Path], probe: Probe[Any]) -> int:
     """Bytes of all artifacts: of a base there is one, of experts and tokens so many for each that the probe made."""
 
     def shares(folder: Path) -> float:
@@ -114,13 +115,7 @@ def _artifact_bytes(made: Path, probe: Probe[Any]) -> int:
             return 1.0
         return probe.expert_shares if (folder / EXPERT_CARD).exists() else probe.domain_shares
 
-    return round(sum(folder_size(one) * shares(one) for one in made.iterdir() if one.is_dir()))
-
-
-def _model_bytes(weights: int, made: Path, probe: Probe[Any]) -> int:
-    """Bytes of the full job's model: beside the weights of the short one it has the experts of the other shares."""
-    experts = sum(folder_size(one) for one in made.iterdir() if (one / EXPERT_CARD).exists())
-    return round(weights + experts * (probe.expert_shares - 1))
+    return round(sum(folder_size(folder) * shares(folder) for folder in made))
 
 
 class _Stages:

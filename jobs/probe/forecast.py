@@ -32,19 +32,19 @@ from workbench.store.storage import free_bytes
 
 
 @dataclass(frozen=True)
-class Limits:
+class FreeBytes:
     """Bytes that are free."""
 
     memory_bytes: int
     disk_bytes: int
 
 
-def limits_now(settings: Settings) -> Limits:
+def limits_now(settings: Settings) -> FreeBytes:
     """Memory that is available, in a container what its limit leaves, and the disk of artifacts or of checkpoints."""
     memory = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):
         memory = min(memory, left_in_container())
-    return Limits(max(memory, 0), min(map(free_bytes, (settings.artifacts_folder, settings.root))))
+    return FreeBytes(max(memory, 0), min(map(free_bytes, (settings.artifacts_folder, settings.root))))
 
 
 MOST_SECONDS = 120.0  # of all probes of one forecast, without those in which one says that it has come further
@@ -71,7 +71,7 @@ class End:
 
 
 def forecast(
-    spec: Spec, settings: Settings | None = None, *, limits: Limits | None = None, max_seconds: float = MOST_SECONDS
+    spec: Spec, settings: Settings | None = None, *, limits: FreeBytes | None = None, max_seconds: float = MOST_SECONDS
 ) -> Generator[str, None, Forecast]:
     """Yields what the probe is at, in words, ten times a second, and returns the forecast. Closing it stops the probe.
 
@@ -95,7 +95,7 @@ def forecast(
     yield from _wait_for_others(until)
     try:
         limits = limits or limits_now(settings)
-        end = yield from _placed_end(spec, settings, limits, places, until)
+        end = yield from _end_of_probe(spec, settings, limits, places, until)
         misfit, doubt = _misfit(end, limits), _doubt(end.measured, limits)
         nearest: Changes = {}
         if misfit and _lacks_memory(end, limits):
@@ -117,26 +117,27 @@ def forecast(
 
 
 def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast:
-    """The forecast of jobs that are alike, of which a worker runs some at a time."""
+    """The forecast of like jobs, several of them at a time; the speed and the first batch stay those of one."""
     at_a_time = min(num_jobs, at_a_time)
     changes: dict[str, Any] = {"title": f"{num_jobs} trainings for {name}, {at_a_time} at a time"}
     if one.measured is not None:
-        measured = _times(one.measured, num_jobs, at_a_time)
-        limits = Limits(one.memory_free_bytes, one.disk_free_bytes)
+        single = one.measured
+        taken: dict[str, Any] = {
+            "num_trained": single.num_trained * num_jobs,
+            "artifact_bytes": single.artifact_bytes * num_jobs,
+            "num_tokens": single.num_tokens * num_jobs,
+            "num_flops": single.num_flops * num_jobs,
+            "peak_bytes": single.peak_bytes * at_a_time,
+            "checkpoint_bytes": single.checkpoint_bytes * at_a_time,
+            "memory": MemoryParts(**{part: value * at_a_time for part, value in single.memory.model_dump().items()}),
+            "time": TimeParts(**{part: value * num_jobs for part, value in single.time.model_dump().items()}),
+        }
+        measured = single.model_copy(update=taken)
+        limits = FreeBytes(one.memory_free_bytes, one.disk_free_bytes)
         misfit, doubt = _misfit(End(measured=measured), limits), _doubt(measured, limits)
         fits = False if misfit else None if doubt else True
         changes |= {"measured": measured, "problem": misfit or doubt, "fits": fits, "nearest": {}}
         changes["next_step"] = "" if fits else "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models."
-    return one.model_copy(update=changes)
-
-
-def _times(one: Measured, num_jobs: int, at_a_time: int) -> Measured:
-    """The forecast of several jobs together; the speed and the first batch stay those of one."""
-    totals = ("num_trained", "artifact_bytes", "num_tokens", "num_flops")
-    changes: dict[str, Any] = {name: getattr(one, name) * num_jobs for name in totals}
-    changes |= {name: getattr(one, name) * at_a_time for name in ("peak_bytes", "checkpoint_bytes")}
-    changes["memory"] = MemoryParts(**{name: value * at_a_time for name, value in one.memory.model_dump().items()})
-    changes["time"] = TimeParts(**{name: value * num_jobs for name, value in one.time.model_dump().items()})
     return one.model_copy(update=changes)
 
 
@@ -147,8 +148,8 @@ def _wait_for_others(until: float) -> Iterator[str]:
             raise BadSpecError(["Another probe is still running."])
 
 
-def _placed_end(
-    spec: Spec, settings: Settings, limits: Limits, places: Places, until: float
+def _end_of_probe(
+    spec: Spec, settings: Settings, limits: FreeBytes, places: Places, until: float
 ) -> Generator[str, None, End]:
     """How a probe ended, for the processes of the job and their machines. Only this one's memory can be too little."""
     end = yield from run_probe(spec, settings, limits, until)
@@ -160,22 +161,22 @@ def _placed_end(
         return End(problem=f"{end.problem} Its nodes may have more, but nothing was measured.", next_step=_START_ANYWAY)
     if end.lacks in ("memory", "least") and is_undivided:
         return End(problem=f"{end.problem} {_UNDIVIDED}", next_step=_START_ANYWAY)
-    if end.lacks == "least" and processes != "one":  # the probe, one process, names options that work in one alone
+    if end.lacks == "least" and processes != "one":  # the probe, one process, names options that only work in one
         return replace(end, next_step=_SMALLER)
     return end
 
 
-def run_probe(spec: Spec, settings: Settings, limits: Limits, until: float) -> Generator[str, None, End]:
+def run_probe(spec: Spec, settings: Settings, limits: FreeBytes, until: float) -> Generator[str, None, End]:
     """Runs one probe until its end, or until it takes more than there is.
 
     One that comes further, as a large model does slowly, has as much time again from there on.
     """
     began = time.monotonic()
     patience = until - began
-    with place_for_a_probe(settings) as place, _process(spec, place, settings) as process:
+    with folder_for_a_probe(settings) as folder, _process(spec, folder, settings) as process:
         lines = _Lines(process)
         while (end := lines.end()) is None:
-            if lacks := _runs_out(process, place, limits):
+            if lacks := _runs_out(process, folder, limits):
                 free = limits.memory_bytes if lacks == "memory" else limits.disk_bytes
                 return End(problem=f"It takes more {lacks} than the {_megabytes(free)} that are free.", lacks=lacks)
             if lines.has_moved() and patience > 0:
@@ -220,14 +221,14 @@ class _Lines:
 
 
 @contextmanager
-def place_for_a_probe(settings: Settings) -> Iterator[Path]:
+def folder_for_a_probe(settings: Settings) -> Iterator[Path]:
     """A temporary folder on the disk that the job would write to."""
-    place = probes_folder(settings) / uuid.uuid4().hex
-    place.mkdir(parents=True)
+    folder = probes_folder(settings) / uuid.uuid4().hex
+    folder.mkdir(parents=True)
     try:
-        yield place
+        yield folder
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def probes_folder(settings: Settings) -> Path:
@@ -236,10 +237,10 @@ def probes_folder(settings: Settings) -> Path:
 
 
 @contextmanager
-def _process(spec: Spec, place: Path, settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
-    """The process of a probe; it is killed at the end, and ends by itself where this one is."""
+def _process(spec: Spec, folder: Path, settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a probe; it is killed at the end, and ends itself when this one does."""
     process = subprocess.Popen(
-        [*PROBE, str(place)],
+        [*PROBE, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -275,18 +276,17 @@ def _home(settings: Settings) -> dict[str, str]:
     }
 
 
-def _runs_out(process: subprocess.Popen[bytes], place: Path, limits: Limits) -> Literal["", "memory", "disk"]:
+def _runs_out(process: subprocess.Popen[bytes], folder: Path, limits: FreeBytes) -> Literal["", "memory", "disk"]:
     """The resource that a probe exhausts, so that it must end."""
-    try:
-        resident = psutil.Process(process.pid).memory_info().rss
-    except psutil.Error:  # it has just ended
-        return ""
-    if resident > limits.memory_bytes:
-        return "memory"
-    return "disk" if _size(place) > limits.disk_bytes else ""
+    with suppress(psutil.Error, FileNotFoundError):  # it has just ended, or a file has just gone
+        if psutil.Process(process.pid).memory_info().rss > limits.memory_bytes:
+            return "memory"
+        if folder_size(folder) > limits.disk_bytes:
+            return "disk"
+    return ""
 
 
-def _misfit(end: End, limits: Limits) -> str:
+def _misfit(end: End, limits: FreeBytes) -> str:
     """Why the job does not fit; empty where it does, and where that is not known."""
     if end.lacks:
         return end.problem
@@ -296,13 +296,13 @@ def _misfit(end: End, limits: Limits) -> str:
     return " ".join([*memory, *_too_little("disk", end.measured.disk_bytes, limits.disk_bytes)])
 
 
-def _doubt(measured: Measured | None, limits: Limits) -> str:
+def _doubt(measured: Measured | None, limits: FreeBytes) -> str:
     """Why it is not known whether the job fits: its processes divide what was measured; empty where that fits."""
     lacking = _too_little_memory(measured, limits) if measured and measured.is_undivided else []
     return " ".join([*lacking, _UNDIVIDED]) if lacking else ""
 
 
-def _too_little_memory(measured: Measured, limits: Limits) -> list[str]:
+def _too_little_memory(measured: Measured, limits: FreeBytes) -> list[str]:
     """Sentences about the memory of this machine and of its GPU; none where the GPUs are those of other machines."""
     lacking = _too_little("memory", measured.peak_bytes, limits.memory_bytes)
     if measured.num_on_node:
@@ -321,48 +321,42 @@ def _exceeds_share(measured: Measured) -> bool:
     return 0 < measured.gpu_share_bytes < measured.gpu_peak_bytes
 
 
-def _lacks_memory(end: End, limits: Limits) -> bool:
+def _lacks_memory(end: End, limits: FreeBytes) -> bool:
     if end.measured is None:
         return end.lacks == "memory"
     return not end.measured.is_undivided and bool(_too_little_memory(end.measured, limits))
 
 
 def _nearest(
-    spec: Spec, smaller: Sequence[Spec], end: End, settings: Settings, limits: Limits, places: Places, until: float
+    spec: Any, smaller: Sequence[Any], end: End, settings: Settings, limits: FreeBytes, places: Places, until: float
 ) -> Generator[str, None, Changes]:
     """The options of the first smaller job that fits; empty where none does before the time is over.
 
     Those that must take more than is free, if only their activations shrink, are not probed. A probe may also fail: not
     every model can checkpoint activations.
     """
-    for one in smaller:
-        if end.measured is not None and _least(end.measured, spec, one) > limits.memory_bytes:
+    for smaller_spec in smaller:
+        if end.measured is not None and _least(end.measured, spec, smaller_spec) > limits.memory_bytes:
             continue
-        tried = yield from _placed_end(one, settings, limits, places, until)
+        tried = yield from _end_of_probe(smaller_spec, settings, limits, places, until)
         if tried.measured is None and time.monotonic() > until:
             break
         if tried.measured is not None and not _misfit(tried, limits):
-            return _changes(spec, one)
+            before, after = asdict(spec.training), asdict(smaller_spec.training)
+            return {name: value for name, value in after.items() if value != before[name]}
     return {}
 
 
 def _least(measured: Measured, spec: Any, smaller: Any) -> float:
-    """The memory of a smaller job, were all the rest of the memory activations, of which it has a share."""
-
-    def at_a_time(one: Any) -> int:
-        return int(one.training.sequences_per_domain * one.training.block_size)
-
-    keeps_none = smaller.training.activation_checkpointing and not spec.training.activation_checkpointing
-    share = 0 if keeps_none else at_a_time(smaller) / at_a_time(spec)
+    """The memory of a smaller job, if the rest of the memory were activations only: it has a share of them."""
+    now, then = spec.training, smaller.training
+    keeps_none = then.activation_checkpointing and not now.activation_checkpointing
+    tokens_now, tokens_then = (of.sequences_per_domain * of.block_size for of in (now, then))
+    share = 0 if keeps_none else tokens_then / tokens_now
     return measured.peak_bytes - measured.memory.rest * (1 - share)
 
 
-def _changes(spec: Any, smaller: Any) -> Changes:
-    before, after = asdict(spec.training), asdict(smaller.training)
-    return {name: value for name, value in after.items() if value != before[name]}
-
-
-def _next_step(end: End, misfit: str, nearest: Changes, limits: Limits) -> str:
+def _next_step(end: End, misfit: str, nearest: Changes, limits: FreeBytes) -> str:
     if not misfit:
         return end.next_step
     if nearest:
@@ -375,14 +369,6 @@ def _next_step(end: End, misfit: str, nearest: Changes, limits: Limits) -> str:
     if end.measured is not None and _exceeds_share(end.measured):
         return "Ask for a larger share of the GPU, or choose a smaller seed model."
     return _SMALLER
-
-
-def _size(folder: Path) -> int:
-    """Bytes of a folder in which files come and go."""
-    try:
-        return folder_size(folder)
-    except FileNotFoundError:
-        return 0
 
 
 def _megabytes(num_bytes: int) -> str:

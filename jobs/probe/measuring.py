@@ -1,14 +1,18 @@
-"""What a probe measures: seconds by what is done, the tensors that a training holds, its first batch, its memory."""
+"""What a probe measures: time by what is done, tensors that a training holds, its first batch, its memory."""
 
 from __future__ import annotations
 
 import resource
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -17,13 +21,61 @@ from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinishe
 from engine.files import ArtifactRef, folder_size
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.inspection import TrainingTensors
-from jobs.attempt.work import Work
+from jobs.attempt.work import Claim, Work
 from workbench.answers.forecasts import BatchRow, TimeParts
 from workbench.kinds.kind import Probe
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
 from workbench.specs.base import RegistryObject
+from workbench.store.object_store import ObjectStore, object_store
+from workbench.store.storage import Storage, confine
+
+CLAIM = Claim("0" * 32, 0, 1, "probe")  # of no row
+
+
+class ProbeStorage(Storage):
+    """The artifacts of a registry, and new ones in a folder of their own."""
+
+    def __init__(self, folder: Path, made: Path, shared: ObjectStore | None = None) -> None:
+        super().__init__(folder, shared)
+        self.made = Storage(made)
+
+    def path(self, artifact_id: str) -> Path:
+        made = confine(self.made.folder, artifact_id)
+        return made if made.exists() else super().path(artifact_id)
+
+    @contextmanager
+    def new(self, artifact_id: str) -> Iterator[Path]:
+        with self.made.new(artifact_id) as folder:
+            yield folder
+
+
+@dataclass(frozen=True)
+class ProbeWork(Work):
+    """The work of a job without a row: nothing of it reaches the registry."""
+
+    place: Path = Path()  # the temporary folder
+
+    @cached_property
+    def folder(self) -> Path:
+        folder = self.place / "work"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @cached_property
+    def storage(self) -> ProbeStorage:
+        return ProbeStorage(self.settings.artifacts_folder, self.place / "made", object_store(self.settings.store))
+
+    def _share(self, artifact_id: str, kind: str, key: str) -> Path:
+        """A new artifact stays the probe's own."""
+        del kind, key
+        return self.storage.path(artifact_id)
+
+    def transaction(self) -> NoReturn:
+        """A job that writes to the registry while it works cannot be probed."""
+        raise NotImplementedError("a kind with a probe writes to the registry only at its end")
+
 
 SHOWN_ROWS, SHOWN_TOKENS = 4, 96  # of the first batch
 _STATUS = Path("/proc/self/status")
@@ -64,13 +116,14 @@ class Stopwatch:
         self._seconds["end"].append(self._lap())
 
     def full(self, probe: Probe[Any]) -> TimeParts:
-        """Seconds of the full job, of which the short one was timed."""
+        """Seconds of the full job; those of the short one were measured."""
         steps = [_seconds_of(step) for step in self._steps]
+        evaluations = self._seconds["evaluations"]
         usual = fmean(steps[1:] or steps) if steps else 0.0
         return TimeParts(
             start=sum(self._seconds["start"]),
             steps=usual * probe.num_steps + (max(0.0, steps[0] - usual) if steps else 0.0),
-            evaluations=_mean(self._seconds["evaluations"]) * probe.num_evaluations,
+            evaluations=sum(evaluations) / max(1, len(evaluations)) * probe.num_evaluations,
             checkpoints=sum(self._seconds["checkpoints"]) / max(1, self._num_checkpoints) * probe.num_checkpoints,
             end=sum(self._seconds["end"]),
         )
@@ -96,7 +149,7 @@ class Stopwatch:
         return self._at - before
 
 
-class Contents:
+class TrainingContents:
     """Bytes of the tensors that a training holds and of its largest checkpoint, and its first batch."""
 
     def __init__(self, work: Work, base: RegistryObject | None) -> None:
@@ -161,7 +214,7 @@ def resident_bytes() -> int:
 class GpuMemory:
     """The memory of the GPU that a job of this device computes on; 0 bytes where that is none.
 
-    Free is what is free beside the context of CUDA, which the peak leaves out in turn. Of a share torch reserves no
+    Free is what is left next to the context of CUDA, which the peak also leaves out. Of a share torch reserves no
     more; 0 bytes where the job has the whole GPU.
     """
 
@@ -191,7 +244,3 @@ def _of_status(name: str) -> int:
 
 def _seconds_of(step: Step) -> float:
     return step.num_tokens / step.tokens_per_second
-
-
-def _mean(seconds: list[float]) -> float:
-    return fmean(seconds) if seconds else 0.0

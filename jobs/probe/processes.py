@@ -33,9 +33,7 @@ def with_processes(spec: Any, settings: Settings) -> Any:
     is_spread = kind_of(spec).uses_processes and "num_gpus" in type(spec).model_fields
     if not is_spread or spec.num_gpus or getattr(spec, "retain", None) or settings.processes <= 1:
         return spec
-    if share_of_gpu(spec, settings) < 1:
-        return spec
-    return spec.model_copy(update={"num_gpus": settings.processes})
+    return spec if share_of_gpu(spec, settings) < 1 else spec.model_copy(update={"num_gpus": settings.processes})
 
 
 def processes_of(spec: Any, settings: Settings) -> Literal["one", "several", "dividing"]:
@@ -57,9 +55,12 @@ def places_of(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) 
     hosts = _hosts(num_gpus, settings, devices) if num_gpus else ()
     if not hosts:
         return Places(max(1, num_gpus))
-    slots = {is_here: [one.slots for one in hosts if _is_here(one) is is_here] for is_here in (True, False)}
-    here, elsewhere = (min(num_gpus, max(slots[is_here], default=0)) for is_here in (True, False))
-    return Places(here, elsewhere)
+    names = ("localhost", socket.gethostname())
+    most = {True: 0, False: 0}  # processes of a machine, by whether it is this one
+    for host in hosts:
+        is_here = host.name.rpartition("@")[2] in names
+        most[is_here] = max(most[is_here], min(num_gpus, host.slots))
+    return Places(most[True], most[False])
 
 
 def _hosts(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) -> Sequence[RemoteHost]:
@@ -77,15 +78,11 @@ def _hosts(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) -> 
     return hosts_of(slots) if max(others.values(), default=0) < num_gpus <= len(slots) else ()
 
 
-def _is_here(host: RemoteHost) -> bool:
-    return host.name.rpartition("@")[2] in ("localhost", socket.gethostname())
-
-
 def placed(measured: Measured, places: Places) -> Measured:
     """What was measured for processes of one machine, were they on those machines.
 
-    This machine has the job's own process, which loads the finished model at the end; each that has a share of the
-    processes has torchrun's, too.
+    This machine has the job's own process, which loads the finished model at the end; each machine with a share of the
+    processes also has torchrun's.
     """
     if not places.elsewhere:
         return measured

@@ -37,12 +37,15 @@ def leasing(pool: DevicePool) -> Iterator[None]:
 
 
 @contextmanager
-def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator[str | None]:
+def choose_job(settings: Settings, among: Collection[str] | None = None) -> Iterator[str | None]:
     """The most urgent waiting job that can start here and that no other thread of this worker has chosen."""
     with _choosing:
         with database.reading(settings) as session:
             due = rows.due(session, database_clock.now(session), resend_seconds=0)
-            ids = _for_this_worker(session, due, settings) if among is None else [id for id in due if id in among]
+            if among is None:
+                ids = _with_readable_spec(session, _with_files_here(session, due, settings), settings)
+            else:  # a command's own jobs, which fail with the reason where they cannot be read
+                ids = [id for id in due if id in among]
             needs = rows.device_needs(session, ids, settings)
             if settings.launcher != "local":  # this worker takes what it starts on other machines, and nothing else
                 needs = {id: need for id, need in needs.items() if need.is_required}
@@ -56,11 +59,6 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
     finally:
         if job_id is not None:
             _chosen.pop(job_id, None)
-
-
-def _for_this_worker(session: Session, ids: Sequence[str], settings: Settings) -> list[str]:
-    """The jobs that this worker can read. Those that a command runs are its own, and fail with their reason."""
-    return _with_readable_spec(session, _with_files_here(session, ids, settings), settings)
 
 
 def _with_readable_spec(session: Session, ids: Sequence[str], settings: Settings) -> list[str]:

@@ -34,18 +34,14 @@ def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> li
         return []
     present, wanted = find(), settings.gpu_numbers or ([int(only)] if only.isdigit() else [])
     if not present:
-        return [_pretended(number) for number in settings.gpu_numbers]
+        return [Gpu(f"pretended-{number}-{host_name()[:40]}", str(number)) for number in settings.gpu_numbers]
     missing = [str(number) for number in wanted if number >= len(present)]
     if missing:
         raise BadSpecError(
-            [f"There is no GPU {', '.join(missing)}: this process sees {len(present)}, numbered from 0."],
+            [f"GPU {', '.join(missing)} does not exist: this process sees {len(present)}, numbered from 0."],
             "Correct WORKBENCH_GPUS or WORKBENCH_DEVICE.",
         )
     return [present[number] for number in wanted] or present
-
-
-def _pretended(number: int) -> Gpu:
-    return Gpu(uuid=f"pretended-{number}-{host_name()[:40]}", number=str(number))
 
 
 def slots_of(settings: Settings) -> list[Gpu]:
@@ -71,7 +67,7 @@ def reachable(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
 
 
 @contextmanager
-def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> Iterator[DevicePool]:
+def registered_gpus(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> Iterator[DevicePool]:
     """Registers this machine's GPUs while the block lasts, and yields them as a pool for jobs."""
     gpus, host, worker = gpus_of(settings, find), host_name(), new_owner()
     pool = DevicePool(host, tuple(gpu.uuid for gpu in gpus))
@@ -84,13 +80,12 @@ def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) ->
         now = partial(devices.register, host=host, worker=worker, gpus=there, is_renewal=is_renewal)
         _write(settings, partial(now, seconds=settings.lease_seconds))
 
-    try:
-        register(is_renewal=False)
-        with _heartbeat(settings, partial(register, is_renewal=True)):
-            yield pool
-    finally:  # a worker ends by sys.exit
-        with suppress(NoRegistryError, DiskFullError), database.transaction(settings) as session:
-            devices.withdraw(session, worker)
+    def withdraw(session: Session) -> None:
+        devices.withdraw(session, worker)
+
+    register(is_renewal=False)
+    with _heartbeat(settings, partial(register, is_renewal=True), withdraw):
+        yield pool
 
 
 @contextmanager
@@ -105,20 +100,15 @@ def tenancy(settings: Settings, uuid: str, address: str) -> Iterator[None]:
     register = partial(
         devices.register_tenant, host=host_name(), uuid=uuid, tenant=address, most_bytes=settings.cache_bytes
     )
-    try:
-        with _heartbeat(settings, partial(_write, settings, partial(register, seconds=settings.lease_seconds))):
-            yield
-    finally:
-        with suppress(NoRegistryError, DiskFullError), database.transaction(settings) as session:
-            register(session, seconds=0.0)
+    renew = partial(register, seconds=settings.lease_seconds)
+    with _heartbeat(settings, partial(_write, settings, renew), partial(register, seconds=0.0)):
+        yield
 
 
 @contextmanager
-def _heartbeat(settings: Settings, beat: Callable[[], None]) -> Iterator[None]:
-    """Calls `beat` at once and then from a thread; a registry that is away is tried again."""
-    over = threading.Event()
-    beat()
-    seconds = min(settings.heartbeat_seconds, settings.lease_seconds / 3)
+def _heartbeat(settings: Settings, beat: Callable[[], None], withdraw: Callable[[Session], None]) -> Iterator[None]:
+    """Calls `beat` at once and then from a thread, also while the registry is away, and `withdraw` at the end."""
+    over, seconds = threading.Event(), min(settings.heartbeat_seconds, settings.lease_seconds / 3)
 
     def repeat() -> None:
         while not over.wait(seconds):
@@ -128,12 +118,16 @@ def _heartbeat(settings: Settings, beat: Callable[[], None]) -> Iterator[None]:
                 print(f"The registration of devices failed: {error}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=repeat, name="device heartbeat", daemon=True)
-    thread.start()
     try:
+        beat()
+        thread.start()
         yield
-    finally:
+    finally:  # a worker ends by sys.exit
         over.set()
-        thread.join()
+        if thread.ident is not None:
+            thread.join()
+        with suppress(NoRegistryError, DiskFullError), database.transaction(settings) as session:
+            withdraw(session)
 
 
 def _write(settings: Settings, write: Callable[[Session], None]) -> None:

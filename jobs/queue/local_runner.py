@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from engine.device import prepare_process
-from jobs.attempt.retries import retried
+from jobs.attempt.work import call_with_retries
 from jobs.queue.choosing import leasing
-from jobs.queue.device_registration import registered
+from jobs.queue.device_registration import registered_gpus
 from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.tasks import run_most_urgent, stop_runners
 from workbench.answers.cards import JobCard
@@ -35,7 +35,7 @@ def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list
     pause = threading.Event()
     while True:
         began = time.monotonic()
-        cards = retried(settings, lambda: cards_of(ids, settings))
+        cards = call_with_retries(settings, lambda: cards_of(ids, settings))
         seconds = time.monotonic() - began
         yield cards
         if not _unfinished(cards):
@@ -50,27 +50,28 @@ def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[l
     """
     settings = settings or get_settings()
     prepare_process(settings.threads or max(1, (os.cpu_count() or 1) // settings.worker_slots))
-    with registered(settings) as pool, leasing(pool):
-        yield from _run(ids, settings)
-
-
-def _run(ids: Sequence[str], settings: Settings) -> Iterator[list[JobCard]]:
-    over = threading.Event()
-    runners = [threading.Thread(target=_run_all, args=(set(ids), settings, over)) for _ in range(settings.worker_slots)]
-    for runner in runners:
-        runner.start()
-    try:
-        for cards in _reap_meanwhile(watch(ids, settings), settings):
-            yield cards
-            if not any(runner.is_alive() for runner in runners):
-                return
-    except BaseException:
-        stop_runners()
-        raise
-    finally:
-        over.set()
+    over, reaper, reaped_at = threading.Event(), LeaseReaper(settings), time.monotonic()
+    with registered_gpus(settings) as pool, leasing(pool):
+        arguments = set(ids), settings, over
+        runners = [threading.Thread(target=_run_all, args=arguments) for _ in range(settings.worker_slots)]
         for runner in runners:
-            runner.join()
+            runner.start()
+        try:
+            for cards in watch(ids, settings):
+                yield cards
+                if not any(runner.is_alive() for runner in runners):
+                    return
+                if time.monotonic() - reaped_at >= settings.reconcile_seconds:  # no scheduler may be running
+                    with suppress(RegistryUnavailableError):
+                        reaper.reap()
+                    reaped_at = time.monotonic()
+        except BaseException:
+            stop_runners()
+            raise
+        finally:
+            over.set()
+            for runner in runners:
+                runner.join()
 
 
 def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) -> None:
@@ -81,17 +82,6 @@ def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) ->
             has_run = run_most_urgent(settings, ids)
         if not has_run:  # waiting jobs depend on one that runs, here or elsewhere
             over.wait(POLL_SECONDS)
-
-
-def _reap_meanwhile(stream: Iterator[list[JobCard]], settings: Settings) -> Iterator[list[JobCard]]:
-    """Passes the cards on and reaps expired leases, since no scheduler may be running."""
-    reaper, reaped_at = LeaseReaper(settings), time.monotonic()
-    for cards in stream:
-        yield cards
-        if time.monotonic() - reaped_at >= settings.reconcile_seconds:
-            with suppress(RegistryUnavailableError):
-                reaper.reap()
-            reaped_at = time.monotonic()
 
 
 def _unfinished(cards: Sequence[JobCard]) -> list[JobCard]:

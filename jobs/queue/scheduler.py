@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from kombu.exceptions import ChannelError, ConnectionError, KombuError
@@ -64,7 +64,7 @@ class Scheduler:
     def run(self, over: threading.Event) -> None:
         """Runs rounds until `over` is set."""
         while not over.wait(self._settings.reconcile_seconds * random.uniform(1 - JITTER, 1 + JITTER)):
-            with _reported():
+            with _log_problems():
                 self.round()
 
     def round(self) -> None:
@@ -73,33 +73,28 @@ class Scheduler:
         self._reaper.reap()
         send_due(self._settings, self._settings.reconcile_seconds)
         now = time.monotonic()
+        chores: list[Callable[[Settings], object]] = []
         if now - self._cleaned_at >= LEFTOVERS_SECONDS:
             self._cleaned_at = now
-            with _reported():
-                remove_all_leftovers(self._settings)
+            chores.append(remove_all_leftovers)
         if now - self._backed_up_at >= SWEEP_SECONDS:
             self._backed_up_at = now
-            with _reported():
-                back_up_daily(self._settings)
+            chores.append(back_up_daily)
         if now - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = now
-            with _reported():
-                sweep(self._settings)
-                sweep_temporary_files(self._settings)
-            with _reported():
-                sweep_store(self._settings)
-            with _reported():
-                forget_old(self._settings)
+            chores += [sweep, sweep_temporary_files, sweep_store, _forget_old]
+        for chore in chores:
+            with _log_problems():
+                chore(self._settings)
 
 
-def forget_old(settings: Settings) -> None:
-    """Deletes the text of comparisons that is older than `history_days`."""
+def _forget_old(settings: Settings) -> None:
     with database.transaction(settings) as session:
         delete_history(session, older_than_days=settings.history_days)
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
+def _log_problems() -> Iterator[None]:
     """Logs a problem and continues: the next round tries again."""
     try:
         yield

@@ -50,23 +50,33 @@ def submit(
 ) -> str:
     """Submits a job: commits its row, notifies a worker and returns its id. Raises BadSpecError for an invalid spec."""
     settings = settings or get_settings()
-    checked = _validated(spec)
     with database.transaction(settings) as session:
-        checked = without_aliases(session, checked)
-        validate_against_registry(session, checked)
-        job_id = rows.create_job(session, checked, title=title, after=after, priority=priority)
-        _note_upload(session, job_id, checked, settings)
+        job_id, checked = _create(session, spec, title=title, after=after, priority=priority)
+        path = kind_of(checked).reads(checked) if settings.store else ""
+        if path and upload_id(Path(path)) and not is_elsewhere(path, settings):
+            # for machines that share the store but not its home
+            host = host_name()
+            message = f"Its file was uploaded to “{host}”: a worker on that machine runs it."
+            leases.add_event(session, job_id, message, kind=UPLOAD, data={"host": host})
     call_workers(settings, [job_id])
     return job_id
 
 
-def _note_upload(session: Session, job_id: str, spec: Spec, settings: Settings) -> None:
-    """Notes which machine received the files that the job reads, for those that share a store but not its home."""
-    path = kind_of(spec).reads(spec) if settings.store else ""
-    if path and upload_id(Path(path)) and not is_elsewhere(path, settings):
-        host = host_name()
-        message = f"Its file was uploaded to “{host}”: a worker on that machine runs it."
-        leases.add_event(session, job_id, message, kind=UPLOAD, data={"host": host})
+def _create(session: Session, spec: Spec | dict[str, Any], **options: Any) -> tuple[str, Spec]:
+    """The id of a new job, and its spec after all checks. Raises BadSpecError."""
+    if not isinstance(spec, Spec | dict):
+        raise BadSpecError([f"Expected a job spec, got {type(spec).__name__}."])
+    checked = without_aliases(session, spec if isinstance(spec, Spec) else parse_spec(spec))
+    validate_against_registry(session, checked)
+    return rows.create_job(session, checked, **options), checked
+
+
+def _claim(session: Session, job_id: str, settings: Settings) -> Claim:
+    """Claims a job that was just created."""
+    owner = new_owner()
+    fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
+    assert fence is not None, "no other process can see the row yet"
+    return Claim(job_id, fence, 1, owner)
 
 
 def run_now(
@@ -77,14 +87,10 @@ def run_now(
     No broker or worker is involved. See `jobs.attempt.attempt.follow` for the end.
     """
     settings = settings or get_settings()
-    checked, owner = _validated(spec), new_owner()
     with database.transaction(settings) as session:
-        checked = without_aliases(session, checked)
-        validate_against_registry(session, checked)
-        job_id = rows.create_job(session, checked, title=title)
-        fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
-        assert fence is not None, "no other process can see the row yet"
-    return job_id, follow(Claim(job_id, fence, 1, owner), settings)
+        job_id, _ = _create(session, spec, title=title)
+        claim = _claim(session, job_id, settings)
+    return job_id, follow(claim, settings)
 
 
 def keep_done(spec: Spec, result: dict[str, Any], *, settings: Settings | None = None) -> str:
@@ -92,9 +98,7 @@ def keep_done(spec: Spec, result: dict[str, Any], *, settings: Settings | None =
     settings = settings or get_settings()
     with database.transaction(settings) as session:
         job_id = rows.create_job(session, spec)
-        fence = leases.claim(session, job_id, new_owner(), settings.lease_seconds, settings.max_attempts)
-        assert fence is not None, "no other process can see the row yet"
-        leases.finish(session, job_id, fence, "done", result=result)
+        leases.finish(session, job_id, _claim(session, job_id, settings).fence, "done", result=result)
     return job_id
 
 
@@ -155,7 +159,7 @@ def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
     sent = []
     try:
         for job_id in job_ids:
-            send(settings, job_id)
+            make_app(settings).send_task(RUN, args=[job_id], queue=QUEUE, retry=True, retry_policy=ONE_RETRY)
             sent.append(job_id)
     except (KombuError, ChannelError, ConnectionError, OSError):
         return False
@@ -164,18 +168,3 @@ def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
         with suppress(RegistryUnavailableError, DiskFullError), database.transaction(settings) as session:
             rows.mark_sent(session, sent, database_clock.now(session))
     return True
-
-
-def send(settings: Settings, job_id: str) -> None:
-    """Sends one message to the broker; gives up within seconds."""
-    make_app(settings).send_task(RUN, args=[job_id], queue=QUEUE, retry=True, retry_policy=ONE_RETRY)
-
-
-def _validated(spec: Spec | dict[str, Any]) -> Spec:
-    """The spec of JSON; a spec was validated when it was made, and cannot change."""
-    if isinstance(spec, Spec):
-        return spec
-    if not isinstance(spec, dict):
-        raise BadSpecError([f"Expected a job spec, got {type(spec).__name__}."])
-    parsed: Spec = parse_spec(spec)
-    return parsed

@@ -5,15 +5,20 @@ ended starts at once, priorities hold, and one message is enough for a full queu
 
 When the worker stops, it closes the lifelines of its runners: they leave a checkpoint and return their jobs to the
 queue. When it is killed, the kernel closes them.
+
+Until a runner has imported its work, the worker renews the lease for it: a heartbeat is a thread, which stands still
+while Python loads a large library, on a busy machine for longer than a lease.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -27,20 +32,67 @@ from engine.device import process_environment
 from engine.errors import Problem
 from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
-from jobs.attempt.finish import finish
+from jobs.attempt.finish import SMALLER, AttemptOutcome, finish
 from jobs.attempt.job_log import upload_log
-from jobs.attempt.outcomes import SMALLER, Outcome
 from jobs.attempt.work import Claim, log_path
-from jobs.queue import starting
 from jobs.queue.app import RUN, make_app
-from jobs.queue.choosing import chosen, gpu_options
-from jobs.queue.starting import StartSignal, keep_lease_until_started
-from workbench.errors import NoRegistryError, RegistryUnavailableError
+from jobs.queue.choosing import choose_job, gpu_options
+from workbench.errors import DiskFullError, LeaseLostError, NoRegistryError, RegistryUnavailableError
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.registry.database import require_registry
 from workbench.schema.tables import Job
 from workbench.settings import Settings, get_settings
+
+START_SECONDS = 900.0  # after which a process that has not begun its work is ended: it hangs
+
+
+class StartSignal:
+    """A pipe whose end `sink` a process closes once it has imported its work; it is also closed when it dies."""
+
+    def __init__(self) -> None:
+        self._source, self.sink = os.pipe()
+
+    def __enter__(self) -> StartSignal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._source)
+        self.drop_sink()
+
+    def drop_sink(self) -> None:
+        """Closes this process's copy of the sink, after the other process has its own."""
+        if self.sink >= 0:
+            os.close(self.sink)
+            self.sink = -1
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the other process has given the signal, within so many seconds."""
+        return bool(select.select([self._source], [], [], seconds)[0])
+
+
+def keep_lease_until_started(
+    settings: Settings, job_id: str, owner: str, process: subprocess.Popen[bytes], started: StartSignal
+) -> bool:
+    """Renews the lease that a process claims as `owner`, until it has begun its work or is dead; False if it was ended.
+
+    A process that does not begin in START_SECONDS is ended. A job that was asked to stop is not kept: its process stops
+    it, or it is taken back. A registry that is away is tried again later.
+    """
+    started.drop_sink()
+    until = time.monotonic() + START_SECONDS
+    seconds = min(settings.heartbeat_seconds, settings.lease_seconds / 3)
+    while not started.wait(seconds):
+        if time.monotonic() >= until:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return False
+        with suppress(NoRegistryError, DiskFullError, LeaseLostError), database.transaction(settings) as session:
+            job = session.get(Job, job_id)
+            if job and (job.state, job.owner, job.stop_requested) == ("running", owner, ""):  # it has claimed the job
+                leases.renew(session, job_id, job.fence, settings.lease_seconds)
+    return True
+
 
 RUNNER = python_command("jobs.attempt.runner")
 
@@ -62,14 +114,10 @@ def run(job_id: str) -> None:
     except RegistryUnavailableError as away:
         print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the scheduler sends another message
     except NoRegistryError as problem:
-        end_worker(problem)
-
-
-def end_worker(problem: Problem) -> None:
-    """Stops this worker as SIGTERM does; it then ends with the problem, as one that starts would."""
-    _problems.append(problem)
-    if len(_problems) == 1:  # a second signal would not wait for the checkpoints of running jobs
-        os.kill(os.getpid(), signal.SIGTERM)
+        # Ends this worker as SIGTERM does; it then says the problem, as one that starts would.
+        _problems.append(problem)
+        if len(_problems) == 1:  # a second signal would not wait for the checkpoints of running jobs
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def raise_problem() -> None:
@@ -87,7 +135,7 @@ def worker_app(settings: Settings) -> Celery:
 
 def run_most_urgent(settings: Settings, among: Collection[str] | None = None) -> bool:
     """Runs the most urgent job (of `among`, or of all); False when none waits or none can be claimed."""
-    with chosen(settings, among) as job_id:
+    with choose_job(settings, among) as job_id:
         if job_id is None:
             return False
         before = row_of(settings, job_id)
@@ -148,10 +196,7 @@ def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
         return Exit(wait_for(process), last_line(log, start), start, has_started)
 
 
-_OUTPUT = {
-    "PYTHONUNBUFFERED": "1",
-    "PYTHONFAULTHANDLER": "1",
-}  # a crash in C code leaves its traceback in the log
+_OUTPUT = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}  # a crash in C code leaves its traceback in the log
 
 
 @contextmanager
@@ -209,23 +254,21 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
         progressed = leases.has_progressed(session, job_id)
         may_retry = leases.has_attempts_left(session, job_id, settings.max_attempts)
     count = "after a new checkpoint" if progressed else f"in attempt {claim.attempt} of {settings.max_attempts}"
-    hung = f"did not begin its work within {starting.START_SECONDS:g} s and was ended"
-    cause = f"Its process {in_words(end.code) if end.has_started else hung} {count}"
+    hung = f"did not begin its work within {START_SECONDS:g} s and was ended"
+    cause = f"Its process {describe_exit(end.code) if end.has_started else hung} {count}"
     # A process killed by a signal could not print the cause: its last line is something else.
     cause += f": {end.last_line}" if end.code > 0 and end.last_line else "."
     if may_retry:
-        finish(claim, settings, Outcome("queued", cause))
+        finish(claim, settings, AttemptOutcome("queued", cause))
     elif end.has_started and end.code == -signal.SIGKILL:
-        finish(claim, settings, Outcome("paused", cause, SMALLER))
+        finish(claim, settings, AttemptOutcome("paused", cause, SMALLER))
     else:
         finish(
-            claim,
-            settings,
-            Outcome("failed", cause, f"See its log {log_path(settings, job_id)}, then retry."),
+            claim, settings, AttemptOutcome("failed", cause, f"See its log {log_path(settings, job_id)}, then retry.")
         )
 
 
-def in_words(code: int) -> str:
+def describe_exit(code: int) -> str:
     """The end of a process in words: `was ended by SIGKILL (perhaps the memory ran out)`."""
     if code >= 0:
         return f"ended with code {code}"

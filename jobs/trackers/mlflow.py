@@ -25,7 +25,9 @@ class MLflow:
 
         run.folder.mkdir(parents=True, exist_ok=True)
         self._client: Any = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder}/mlflow.db")
-        experiment = self._experiment()
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+        known = self._client.get_experiment_by_name(name)
+        experiment = str(known.experiment_id if known is not None else self._client.create_experiment(name))
         [*present] = self._client.search_runs([experiment], f"tags.`{JOB_TAG}` = '{run.job_id}'")
         if present:
             self._run: str = present[0].info.run_id
@@ -35,26 +37,16 @@ class MLflow:
         for name, value in _flat(run.config):
             self._client.log_param(self._run, name, str(value)[:MOST_LETTERS])
 
-    def _experiment(self) -> str:
-        experiment = self._client.get_experiment_by_name(os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT))
-        if experiment is not None:
-            return str(experiment.experiment_id)
-        return str(self._client.create_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)))
-
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)  # in milliseconds
-        points = [Metric(_allowed(name), value, now, step) for name, value in metrics.items()]
+        # A store of files cannot hold both `loss` and `loss/law`, so a name has no slash.
+        points = [Metric(re.sub(r"[^\w\- :]", ".", name), value, now, step) for name, value in metrics.items()]
         self._client.log_batch(self._run, metrics=points)  # one transaction instead of one for each metric
 
     def end(self, state: str) -> None:
         self._client.set_terminated(self._run, STATES[state])
-
-
-def _allowed(name: str) -> str:
-    """A name that every store of MLflow takes: one of files cannot hold both `loss` and `loss/law`."""
-    return re.sub(r"[^\w\- :]", ".", name)
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,25 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Loss, Place, Resampled
+from engine.statistics.bootstrap import Loss, Place
 from tests.engine.statistics.texts import losses_of
-from workbench_studies.cbtm.evidence import CbtmEvidence
+from workbench_studies.cbtm.measurements import (
+    CbtmMeasurements,
+    Grouping,
+    few_smaller,
+    frozen,
+    in_grid,
+    top_ks,
+)
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
     SEED,
+    SIZES,
+    TEMPERATURES,
     Arm,
     System,
-    averaged,
     balanced,
     single_model,
     smaller,
     sparse,
-    upcycled,
 )
-from workbench_studies.cbtm.paper import TEMPERATURES
-from workbench_studies.cbtm.scored import CbtmMeasured, CbtmSubject, Grouping, few_smaller, frozen, in_grid, top_ks
-from workbench_studies.cbtm.sizes import SIZES
+from workbench_studies.cbtm.spec import ReplicateCbtm
 
 DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)
 SIZE = replace(
@@ -38,7 +43,7 @@ SIZE = replace(
     also_ablated=(2,),
     scaled_otherwise=True,
 )
-SUBJECT = CbtmSubject("rep", 2, DOMAINS, NOVEL, SIZE)
+SUBJECT = ReplicateCbtm(name="rep", seeds=2, domains=list(DOMAINS), novel=list(NOVEL), budget=SIZE)
 MAIN = SUBJECT.main
 UPDATES = {  # seconds of each model of an arm
     (seed, key): [second * (1 + 0.01 * seed) for second in seconds]
@@ -52,7 +57,7 @@ def as_printed() -> dict[System, float]:
     nats = {SEED: 3.6, System(DENSE): 3.0, System(balanced(1, at_less=True)): 3.3}
     nats |= {System(balanced(2)): 2.9, System(MAIN): 2.7, System(balanced(8)): 2.8}
     nats |= {System(balanced(4, at_less=True)): 3.31}
-    nats |= {upcycled(DENSE): 3.1, upcycled(DENSE_AT_LESS): 3.2, averaged(MAIN): 3.05}
+    nats |= {System(DENSE, "moe"): 3.1, System(DENSE_AT_LESS, "moe"): 3.2, System(MAIN, "average"): 3.05}
     nats |= {sparse(balanced(8), top_k): 2.65 for top_k in (1, 2, 4)} | {sparse(balanced(2), 1): 2.95}
     nats |= {in_grid(MAIN, k, t): _soft(k, t) for k in top_ks(MAIN) for t in TEMPERATURES if (k, t) != (4, 0.1)}
     nats |= {sparse(MAIN, 1): 2.8, sparse(MAIN, 2): 2.7, frozen(SUBJECT): 2.69}
@@ -133,9 +138,7 @@ def evidence_of(
     losses: Mapping[Place, Loss],
     result: Mapping[tuple[int, str], Grouping] | None = None,
     shown: Mapping[int, dict[str, Any]] | None = None,
-) -> CbtmEvidence:
+) -> CbtmMeasurements:
     """A replication that measured these."""
-    measured = CbtmMeasured(dict(losses), groupings=dict(result or {}), answers=dict(shown or {}))
-    if losses:
-        measured.updates.update(UPDATES)
-    return CbtmEvidence(SUBJECT, measured, Resampled(measured.losses, num_draws=500))
+    more = {"groupings": dict(result or {}), "answers": dict(shown or {}), "updates": dict(UPDATES if losses else {})}
+    return CbtmMeasurements(SUBJECT, dict(losses), num_draws=500, **more)

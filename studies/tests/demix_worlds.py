@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from engine.analysis.calibration import Calibration
 from engine.mixing.evidence import READINGS, EvidenceRule
-from engine.statistics.bootstrap import Loss, Place, Resampled
+from engine.statistics.bootstrap import Loss, Place
 from engine.statistics.estimates import Estimate, Floats
 from workbench_studies.core.calibration import Fit
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix.claims import judge
-from workbench_studies.demix.evidence import DemixEvidence, Overlap
-from workbench_studies.demix.names import PAPER, Reading
-from workbench_studies.demix.scored import Belief, DemixMeasured, DemixSubject
-from workbench_studies.demix.sizes import SIZES
+from workbench_studies.demix.measurements import Belief, DemixMeasurements, Overlap
+from workbench_studies.demix.names import PAPER, SIZES, Reading
+from workbench_studies.demix.spec import ReplicateDemix
 
 DOMAINS, NOVEL = ("law", "code", "sea", "kitchen"), ("tweets", "poems")
 
@@ -31,11 +29,12 @@ def evidence_of(
     seeds: int = 2,
     domains: Sequence[str] = DOMAINS,
     fits: Mapping[int, Fit] | None = None,
-) -> DemixEvidence:
+) -> DemixMeasurements:
     """A replication of size tiny that measured these."""
-    subject = DemixSubject("rep", seeds, tuple(domains), NOVEL, replace(SIZES["tiny"]), tuple(removed))
-    measured = DemixMeasured(dict(losses), beliefs=dict(beliefs or {}), fits=dict(fits or {}))
-    return DemixEvidence(subject, measured, Resampled(measured.losses, num_draws=500), overlap)
+    texts = {"domains": list(domains), "novel": list(NOVEL), "removed": list(removed)}
+    subject = ReplicateDemix(name="rep", seeds=seeds, budget=SIZES["tiny"], **texts)
+    more = {"beliefs": dict(beliefs or {}), "fits": dict(fits or {}), "overlap": overlap}
+    return DemixMeasurements(subject, dict(losses), num_draws=500, **more)
 
 
 def belief_of(posterior_EN: Floats, num_documents: int | None = None) -> Belief:
@@ -60,6 +59,6 @@ def calibration(*, keeps: bool) -> Calibration:
     )
 
 
-def verdicts_of(evidence: DemixEvidence, reading: Reading = PAPER) -> dict[str, Verdict]:
+def verdicts_of(evidence: DemixMeasurements, reading: Reading = PAPER) -> dict[str, Verdict]:
     """The verdicts on the paper's claims by their ids."""
     return {one.claim.id: one for one in judge(evidence, reading)}

@@ -7,16 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.statistics.bootstrap import Hits, Place, Resampled
+from engine.statistics.bootstrap import Hits, Place
 from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
 from workbench_studies.mode import arms
-from workbench_studies.mode.evidence import ModeEvidence
+from workbench_studies.mode.arms import SIZES
+from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, Arm
-from workbench_studies.mode.scored import ModeMeasured, ModeSubject
-from workbench_studies.mode.sizes import SIZES
+from workbench_studies.mode.spec import ReplicateMode
 
 SIZE = replace(SIZES["tiny"], ranks=(8, 16, 64), sequences=(16, 128), mixed_sequences=(8, 64), rates=(1e-3,))
-SUBJECT = ModeSubject("rep", 2, ("books", "cs", "law", "wiki"), ("tweets",), SIZE, ("cs", "law"), "books")
+DOMAINS = ["books", "cs", "law", "wiki"]
+SUBJECT = ReplicateMode(
+    name="rep", seeds=2, domains=DOMAINS, novel=["tweets"], budget=SIZE, targets=["cs", "law"], retention="books"
+)
 Accuracies = tuple[float, float, float]  # in %: on the first target, the second, what is retained
 ROWS = arms.table_1(SIZE)
 
@@ -37,8 +40,8 @@ def as_printed() -> dict[Arm, Accuracies]:
     for row, by_rate in arms.by_rate(SIZE).items():
         result |= dict.fromkeys(by_rate.values(), result[ROWS[row]])
     result |= dict(zip(arms.by_rank(SIZE).values(), ((42, 42, 47.5), (42, 43, 46.5), (42, 35, 30)), strict=True))
-    result |= {arms.in_ffn(SIZE): (42, 44, 45), arms.in_both(SIZE): (42, 44, 44)}
-    result |= {arms.in_embeddings(SIZE): (42, 42, 45)}
+    more = arms.in_more_layers(SIZE)
+    result |= {more["ffn"]: (42, 44, 45), more["both"]: (42, 44, 44), more["embeddings"]: (42, 42, 45)}
     result |= {arm: (30, 45 + sum(cell), 47) for cell, arm in arms.by_shape(SIZE).items()}
     result |= {arm: (30, 47 + layers, 47) for layers, arm in arms.by_layers(SIZE).items() if layers != 2}
     lora, mode = arms.by_sequences(SIZE).values()
@@ -66,11 +69,10 @@ def hits_of(accuracies: Mapping[Arm, Accuracies], chance: int = 0, *, suits: flo
     return hits
 
 
-def evidence_of(hits: Mapping[Place, Hits]) -> ModeEvidence:
+def evidence_of(hits: Mapping[Place, Hits]) -> ModeMeasurements:
     """A replication that measured these, with a perplexity of every arm."""
     measured_arms = {arm: 3.0 for arm, _, _ in hits}
     losses = losses_of(measured_arms, SUBJECT.judged)
     run = SUBJECT.runs[0]
     parameters = {run.expert(arm, SUBJECT.targets): 1000 * arm.num_parts for arm in measured_arms}
-    measured = ModeMeasured(losses, hits=dict(hits), num_parameters={run.backbone: 9000, **parameters})
-    return ModeEvidence(SUBJECT, measured, Resampled(measured.losses))
+    return ModeMeasurements(SUBJECT, losses, hits=dict(hits), num_parameters={run.backbone: 9000, **parameters})

@@ -22,34 +22,29 @@ from studies.tests.cbtm_worlds import (
     homes,
 )
 from tests.engine.statistics.texts import losses_of
-from workbench_studies.cbtm import clusters, paper
-from workbench_studies.cbtm.budgets import _has_best, _moves, by_clusters, efficiency
 from workbench_studies.cbtm.claims import STUDY, judge
-from workbench_studies.cbtm.evidence import CbtmEvidence
+from workbench_studies.cbtm.divisions import divisions
+from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, frozen, in_grid
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
+    PAPER,
     Arm,
     System,
     arms_of,
-    averaged,
     balanced,
+    printed,
     smaller,
     sparse,
-    upcycled,
 )
-from workbench_studies.cbtm.scored import Grouping, frozen, in_grid
-from workbench_studies.cbtm.shapes import by_shape
+from workbench_studies.cbtm.tables import by_budget, by_clusters, by_shape, by_update, efficiency
 from workbench_studies.cbtm.tasks import by_variant, routes
-from workbench_studies.cbtm.upcycling import by_budget
-from workbench_studies.cbtm.updates import by_update
 from workbench_studies.core.verdicts import (
     CONTRADICTED,
     REPRODUCED,
     UNDECIDED,
     UNTESTABLE,
     WEAKER,
-    Claim,
     Mark,
     Verdict,
 )
@@ -65,7 +60,7 @@ RIGHT: dict[tuple[str, int | None], float] = {
 PARTLY = [[80, 10, 5, 5], [30, 25, 25, 20]]  # law mostly in one cluster, code in none
 
 
-def world(changed: Mapping[System, float] | None = None) -> CbtmEvidence:
+def world(changed: Mapping[System, float] | None = None) -> CbtmMeasurements:
     """Everything as the paper has it, but for these systems."""
     nats = {**as_printed(), **(changed or {})}
     losses = losses_of(nats, DOMAINS, own=0.002) | losses_of(nats, NOVEL) | homes(2.5, 3.0)
@@ -73,9 +68,14 @@ def world(changed: Mapping[System, float] | None = None) -> CbtmEvidence:
 
 
 FAILED = (CONTRADICTED, UNDECIDED)
+MORE = "Figure 12: at the whole budget a mixture of experts has more perplexity than"
 
 
-def marks(evidence: CbtmEvidence) -> dict[str, Mark]:
+def verdict_of(claim: str, evidence: CbtmMeasurements) -> Verdict:
+    return judge(evidence, lambda one: one.id == claim)[0]
+
+
+def marks(evidence: CbtmMeasurements) -> dict[str, Mark]:
     return {f"{one.claim.where}: {one.claim.sentence}": one.mark for one in judge(evidence)}
 
 
@@ -114,10 +114,13 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({in_grid(MAIN, 4, 1.0): 2.9}, "Table 9: with all of 4 clusters, T = 1 has more perplexity than Dense"),
         ({in_grid(MAIN, 2, 1.0): 3.3}, "Table 9: at T = 1 the nearest 2"),
         ({frozen(SUBJECT): 2.75}, "§2.2: weights may stay"),
-        ({averaged(MAIN): 2.6}, "§2.4: the average"),
-        ({upcycled(DENSE_AT_LESS): 3.4}, "Figure 12: at the smaller budget"),
-        ({upcycled(DENSE): 2.6}, "Figure 12: at the whole budget a mixture of experts has more perplexity than 4"),
-        ({upcycled(DENSE): 2.9}, "Figure 12: at the whole budget a mixture of experts has more perplexity than one"),
+        ({System(MAIN, "average"): 2.6}, "§2.4: the average"),
+        ({System(DENSE_AT_LESS, "moe"): 3.4}, "Figure 12: at the smaller budget"),
+        ({System(DENSE, "moe"): 2.6}, f"{MORE} 4 clusters"),
+        (
+            {System(DENSE, "moe"): 2.9},
+            f"{MORE} one",
+        ),
         ({System(Arm("random", 4)): 2.8}, "Figure 13: 4 random clusters have more perplexity than Dense"),
         ({System(Arm("unbalanced", 4)): 2.8}, "§7.2: with 4 clusters balancing has little effect"),
         ({System(Arm("random", 2)): 3.3}, "Figure 13: random clusters do more harm the more there are: 4 against 2"),
@@ -166,16 +169,16 @@ def test_draws_that_show_no_difference_are_undecided(shown: dict[str, Any], why:
 
 def test_table_8_is_not_testable_where_there_are_not_as_many_labels_as_clusters() -> None:
     evidence = world()
-    fewer = replace(evidence, subject=replace(SUBJECT, domains=DOMAINS[:2]))
+    fewer = replace(evidence, subject=SUBJECT.model_copy(update={"domains": DOMAINS[:2]}))
     verdict = next(one for one in judge(fewer) if one.claim.sentence.endswith("than metadata experts"))
     assert verdict.mark == UNTESTABLE
     assert verdict.why.endswith("here there are 2 metadata domains and 4 clusters.")
 
 
 def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None:
-    size = replace(SUBJECT.size, training=replace(SUBJECT.size.training, num_steps=90, sequences_per_domain=8))
-    subject = replace(SUBJECT, domains=DOMAINS[:3], size=size)
-    rows = {row["models"]: row["updates"] for row in clusters.divisions(replace(world(), subject=subject))}
+    size = replace(SUBJECT.budget, training=replace(SUBJECT.budget.training, num_steps=90, sequences_per_domain=8))
+    subject = SUBJECT.model_copy(update={"domains": DOMAINS[:3], "budget": size})
+    rows = {row["models"]: row["updates"] for row in divisions(replace(world(), subject=subject))}
     assert rows == {
         "1 cluster": 90,
         "4 clusters": 90,
@@ -189,14 +192,14 @@ def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None
 
 
 def test_ablations_are_held_against_arms_of_their_own_budget() -> None:
-    less = replace(SUBJECT, size=replace(SUBJECT.size, ablations_at_less=True))
+    less = SUBJECT.model_copy(update={"budget": replace(SUBJECT.budget, ablations_at_less=True)})
     nats = as_printed() | {System(balanced(4, at_less=True)): 3.0, System(DENSE_AT_LESS): 3.3}
     nats |= {System(less.ablated("random")): 3.5, System(less.ablated("unbalanced")): 3.0}
     nats |= {System(less.metadata, "cached"): 3.1, System(Arm("random", 4)): 1.0, System(Arm("unbalanced", 4)): 1.0}
     result = marks(replace(evidence_of(losses_of(nats, DOMAINS, own=0.002)), subject=less))
     judged = [mark for shown, mark in result.items() if shown.startswith(("Figure 13: 4", "§7.2: with", "Table 8"))]
     assert judged == [REPRODUCED] * 5
-    rows = clusters.divisions(replace(evidence_of(losses_of(nats, DOMAINS)), subject=less))
+    rows = divisions(replace(evidence_of(losses_of(nats, DOMAINS)), subject=less))
     assert {row["models"]: row["ours"] is not None for row in rows} == {
         "1 cluster": True,
         "4 clusters": True,
@@ -211,11 +214,11 @@ def test_ablations_are_held_against_arms_of_their_own_budget() -> None:
 
 def test_a_size_of_one_shape_and_one_number_says_what_it_lacks() -> None:
     evidence = world()
-    plain = replace(SUBJECT.size, smaller=None, also_ablated=())
-    result = judge(replace(evidence, subject=replace(SUBJECT, size=plain)))
+    plain = replace(SUBJECT.budget, smaller=None, also_ablated=())
+    result = judge(replace(evidence, subject=SUBJECT.model_copy(update={"budget": plain})))
     lacking = [one for one in result if one.mark == UNTESTABLE and not one.claim.sentence.startswith("“")]
     assert [one.claim.where for one in lacking] == ["Figure 13", "§7.2", "Figure 7", "Figure 7", "Figure 11"]
-    assert by_shape(replace(evidence, subject=replace(SUBJECT, size=plain))) == []
+    assert by_shape(replace(evidence, subject=SUBJECT.model_copy(update={"budget": plain}))) == []
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,7 @@ def test_a_size_of_one_shape_and_one_number_says_what_it_lacks() -> None:
 def test_times_of_updates_turn_their_claims(key: str, seconds: float | None, mark: Mark) -> None:
     evidence = world()
     for seed in range(2):
-        evidence.measured.updates[seed, key] = [] if seconds is None else [0.1, seconds * (1 + 0.01 * seed)]
+        evidence.updates[seed, key] = [] if seconds is None else [0.1, seconds * (1 + 0.01 * seed)]
     result = {one.claim.sentence: one for one in judge(evidence) if one.claim.where == "Figure 8"}
     verdict = next(one for sentence, one in result.items() if ("mixture" in sentence) == (key == "moe"))
     assert verdict.mark == mark
@@ -250,12 +253,8 @@ def test_the_operations_of_both_shapes_stand_beside_their_perplexities() -> None
 
 def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
     """One in forty may look so by chance; with the best chosen in every draw anew it is one in ten here."""
-    result = [
-        _has_best(
-            evidence_of(losses_of({System(balanced(n)): 3.0 for n in SUBJECT.size.clusters}, DOMAINS, chance=one))
-        )
-        for one in range(120)
-    ]
+    alike = {System(balanced(n)): 3.0 for n in SUBJECT.budget.clusters}
+    result = [verdict_of("too-many", evidence_of(losses_of(alike, DOMAINS, chance=one))) for one in range(120)]
     above = sum(verdict.estimate is not None and verdict.estimate.low > 0 for verdict in result)
     assert above <= 5
 
@@ -263,11 +262,11 @@ def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
 def test_equal_numbers_of_clusters_are_seldom_reported_to_grow_with_the_tokens() -> None:
     """One is best at the smaller budget, and at the whole one all are as good: growth would be chance."""
     numbers = (1, 2, 4, 8)
-    subject = replace(SUBJECT, size=replace(SUBJECT.size, clusters_at_less=numbers))
+    subject = SUBJECT.model_copy(update={"budget": replace(SUBJECT.budget, clusters_at_less=numbers)})
     less = {System(balanced(n, at_less=True)): 3.3 + 0.1 * (n > 1) for n in numbers}
     full = {System(balanced(n)): 3.0 for n in numbers}
     result = [
-        _moves(replace(evidence_of(losses_of({**less, **full}, DOMAINS, chance=one)), subject=subject))
+        verdict_of("best-grows", replace(evidence_of(losses_of(less | full, DOMAINS, chance=one)), subject=subject))
         for one in range(120)
     ]
     assert sum(verdict.mark == REPRODUCED for verdict in result) <= 5
@@ -275,7 +274,7 @@ def test_equal_numbers_of_clusters_are_seldom_reported_to_grow_with_the_tokens()
 
 def test_as_many_best_at_both_budgets_is_no_growth_and_decides_nothing_where_they_are_the_most() -> None:
     one, most = ({System(balanced(4, at_less=at_less)): nats for at_less in (True, False)} for nats in (3.4, 2.6))
-    verdicts = [_moves(world(changed)) for changed in (one, most)]
+    verdicts = [verdict_of("best-grows", world(changed)) for changed in (one, most)]
     assert [verdict.mark for verdict in verdicts] == [UNDECIDED, UNTESTABLE]
     assert verdicts[0].why == "Of 1, 4 clusters 1 are best at both budgets."
     assert "4, are best at both budgets" in verdicts[1].why
@@ -283,7 +282,7 @@ def test_as_many_best_at_both_budgets_is_no_growth_and_decides_nothing_where_the
 
 def test_a_family_without_a_mixture_of_experts_says_so() -> None:
     evidence = world()
-    without = replace(evidence, subject=replace(SUBJECT, size=replace(SUBJECT.size, moe=None)))
+    without = replace(evidence, subject=SUBJECT.model_copy(update={"budget": replace(SUBJECT.budget, moe=None)}))
     result = [one for one in judge(without) if one.claim.where == "Figure 12"]
     assert {one.mark for one in result} == {UNTESTABLE}
     assert sum("transformers has no mixture" in one.why for one in result) == 3
@@ -294,9 +293,9 @@ def test_labels_of_texts_that_were_cut_are_drawn_by_full_texts() -> None:
     counts = [[60, 20, 10, 10], [30, 25, 25, 20]]
     full = groupings(counts, [100] * 4, [10, 20, 70, 300])
     cut = {place: replace(one, wholes_D=_wholes(one)) for place, one in full.items()}
-    widths = [_width(judge(evidence_of({}, result)), clusters.OWN) for result in (full, cut)]
+    widths = [_width(evidence_of({}, result), "label-in-one") for result in (full, cut)]
     assert widths[1] > 5 * widths[0]
-    widths = [_width(judge(evidence_of({}, result)), clusters.RANGE) for result in (full, cut)]
+    widths = [_width(evidence_of({}, result), "size-range") for result in (full, cut)]
     assert widths[1] > 2 * widths[0]
 
 
@@ -308,8 +307,8 @@ def _wholes(one: Grouping) -> Ints:
     return wholes_D
 
 
-def _width(verdicts: list[Verdict], claim: Claim) -> float:
-    result = next(one.estimate for one in verdicts if one.claim == claim)
+def _width(evidence: CbtmMeasurements, claim: str) -> float:
+    result = verdict_of(claim, evidence).estimate
     assert result is not None
     return result.high - result.low
 
@@ -325,9 +324,9 @@ def test_accuracies_stand_beside_the_papers_and_tasks_beside_their_clusters() ->
 
 def test_one_out_of_domain_expert_that_wins_in_one_cluster_of_one_seed_breaks_the_diagonal() -> None:
     losses = homes(2.5, 3.0)
-    assert marks(evidence_of(losses))[f"Figure 15: {clusters.DIAGONAL.sentence}"] == REPRODUCED
+    assert verdict_of("own-expert", evidence_of(losses)).mark == REPRODUCED
     broken = {**losses, **{place: one for place, one in homes(2.5, 3.0, {(1, 3): 2.4}).items() if place[1] == 1}}
-    verdict = next(one for one in judge(evidence_of(broken)) if one.claim == clusters.DIAGONAL)
+    verdict = verdict_of("own-expert", evidence_of(broken))
     assert verdict.mark == CONTRADICTED
     assert verdict.ours.startswith("7 of 8 clusters of all seeds")
 
@@ -342,15 +341,14 @@ def test_one_out_of_domain_expert_that_wins_in_one_cluster_of_one_seed_breaks_th
     ids=["partly", "whole", "not at all"],
 )
 def test_labels_go_with_clusters_partly_and_only_then(counts: list[list[int]], own: Mark, spread: Mark) -> None:
-    result = marks(evidence_of({}, groupings(counts, [100] * 4, [100] * 4)))
-    assert result[f"Figure 16: {clusters.OWN.sentence}"] == own
-    assert result[f"Figure 16: {clusters.SPREAD.sentence}"] == spread
+    evidence = evidence_of({}, groupings(counts, [100] * 4, [100] * 4))
+    assert verdict_of("label-in-one", evidence).mark == own
+    assert verdict_of("label-spread", evidence).mark == spread
 
 
 def test_equal_sizes_are_no_effect_of_balancing() -> None:
-    alike = marks(evidence_of({}, groupings(PARTLY, [40, 60, 100, 200], [40, 60, 100, 200])))
-    assert alike[f"Figure 18: {clusters.RANGE.sentence}"] == UNDECIDED
-    assert alike[f"Figure 18: {clusters.MEDIAN.sentence}"] == UNDECIDED
+    alike = evidence_of({}, groupings(PARTLY, [40, 60, 100, 200], [40, 60, 100, 200]))
+    assert verdict_of("size-range", alike).mark == verdict_of("size-median", alike).mark == UNDECIDED
 
 
 def test_the_speed_up_is_interpolated_between_the_budgets() -> None:
@@ -362,15 +360,15 @@ def test_the_speed_up_is_interpolated_between_the_budgets() -> None:
 
 
 def test_the_papers_numbers_stand_beside_the_arms_that_it_has() -> None:
-    assert paper.printed(8, 8) == 13.24
-    assert paper.printed(32, 1, 1.0) == 13.55
-    assert (paper.printed(16, 16), paper.printed(2, 2, 0.01)) == (None, 13.60)
+    assert printed(8, 8) == 13.24
+    assert printed(32, 1, 1.0) == 13.55
+    assert (printed(16, 16), printed(2, 2, 0.01)) == (None, 13.60)
     rows = [row["paper"] for row in by_clusters(world()) if row["budget"] == "whole"]
-    assert rows == [paper.DENSE, 13.50, None, 13.24]
+    assert rows == [PAPER["dense"], 13.50, None, 13.24]
 
 
 def test_every_arm_is_named_once_and_dense_comes_first() -> None:
-    arms = arms_of(SUBJECT.size, 8)
+    arms = arms_of(SUBJECT.budget, 8)
     assert arms[:2] == [DENSE, MAIN]
     assert len({arm.key for arm in arms}) == len(arms)
 

@@ -17,36 +17,30 @@ from engine.inference.scores import mix_scores, perplexity
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
-from engine.statistics.bootstrap import Resampled
-from workbench_studies.cbtm.evidence import CbtmEvidence
+from workbench_studies.cbtm.measurements import (
+    CbtmMeasurements,
+    DistanceKey,
+    frozen,
+    in_grid,
+    top_ks,
+)
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
     SEED,
+    SIZES,
+    TEMPERATURES,
     Arm,
     CbtmRun,
     System,
-    averaged,
     balanced,
-    calibrated,
     single_model,
     sparse,
-    upcycled,
 )
-from workbench_studies.cbtm.paper import TEMPERATURES
-from workbench_studies.cbtm.scored import (
-    CbtmMeasured,
-    CbtmSubject,
-    DistanceKey,
-    frozen,
-    in_grid,
-    measure,
-    top_ks,
-)
-from workbench_studies.cbtm.sizes import SIZES
+from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.calibration import of_its_text
 from workbench_studies.core.findings import text_rows
-from workbench_studies.core.scored import Loaded, ScoreKey, Stored
+from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(
@@ -58,7 +52,7 @@ SIZE = replace(
     num_ablated=4,
     clusters_at_less=(1,),
 )
-SUBJECT = CbtmSubject("rep", 1, ("law", "sea"), ("poems",), SIZE)
+SUBJECT = ReplicateCbtm(name="rep", seeds=1, domains=["law", "sea"], novel=["poems"], budget=SIZE)
 RUN, MAIN = CbtmRun("rep", 0), SUBJECT.main
 
 
@@ -96,9 +90,9 @@ def distances(tmp_path: Path) -> dict[DistanceKey, Stored]:
     return result
 
 
-def measured(scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]) -> CbtmMeasured:
-    into = CbtmMeasured()
-    assert len(list(measure(SUBJECT, scores, distances, into))) == 3 + 4
+def measured(scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]) -> CbtmMeasurements:
+    into = CbtmMeasurements(SUBJECT)
+    assert len(list(into.measure(scores, distances))) == 3 + 4
     return into
 
 
@@ -144,9 +138,9 @@ def test_an_upcycled_model_and_an_average_are_their_own_scores(
 ) -> None:
     losses = measured(scores, distances).losses
     systems = {
-        upcycled(DENSE): RUN.moe_expert(DENSE),
-        upcycled(DENSE_AT_LESS): RUN.moe_expert(DENSE_AT_LESS),
-        averaged(MAIN): RUN.average_expert(MAIN),
+        System(DENSE, "moe"): RUN.moe_expert(DENSE),
+        System(DENSE_AT_LESS, "moe"): RUN.moe_expert(DENSE_AT_LESS),
+        System(MAIN, "average"): RUN.average_expert(MAIN),
     }
     for system, expert in systems.items():
         own = np.load(scores[expert, "law", "test"].kept.folder / "logprobs.npy")
@@ -179,11 +173,10 @@ def test_the_pieces_of_a_document_are_one_and_full_documents_stay_what_they_are(
     cut = {key: replace(one, wholes_D=np.array([0, 1, 0, 0, 1])) for key, one in scores.items()}
     result = measured(cut, distances)
     assert documents(result) == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
-    evidence = CbtmEvidence(SUBJECT, result, Resampled(result.losses))
-    assert [row["test documents"] for row in text_rows(evidence)] == [2, 2, 2]
+    assert [row["test documents"] for row in text_rows(result)] == [2, 2, 2]
 
 
-def documents(result: CbtmMeasured) -> list[int]:
+def documents(result: CbtmMeasurements) -> list[int]:
     return result.losses[System(MAIN), 0, "law"].documents_N.tolist()
 
 
@@ -209,12 +202,12 @@ def test_the_calibrated_reading_is_fitted_on_dev_text_of_the_training_domains(
             np.save(path, np.load(path) + np.float32(0.2))
     first = measured(scores, distances)
     fitted = first.fits[0]
-    assert fitted.domains == SUBJECT.domains
+    assert list(fitted.domains) == SUBJECT.domains
     texts = [rows(scores, domain) for domain in SUBJECT.everywhere]
     for domain, test_EX in zip(SUBJECT.everywhere, texts, strict=True):
         gate = PosteriorGate([1.0] * 4, fitted.rule)
         expected = perplexity(mix_scores(gate, test_EX, BLOCK))
-        assert first.losses[calibrated(MAIN), 0, domain].value == pytest.approx(expected)
+        assert first.losses[System(MAIN, "calibrated"), 0, domain].value == pytest.approx(expected)
     for (_, domain, split), stored in scores.items():
         if split == "test" or domain in SUBJECT.novel:
             path = stored.kept.folder / "logprobs.npy"
@@ -228,7 +221,7 @@ def test_without_dev_scores_there_is_no_calibrated_reading(
     tests = {key: one for key, one in scores.items() if key[2] == "test"}
     result = measured(tests, distances)
     assert result.fits == {}
-    assert not [system for system, _, _ in result.losses if system == calibrated(MAIN)]
+    assert not [system for system, _, _ in result.losses if system == System(MAIN, "calibrated")]
 
 
 def test_the_model_left_out_of_a_domain_is_the_one_that_fits_its_text_best() -> None:

@@ -16,12 +16,12 @@ from ui.cli.app import main
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
 from workbench_studies.core.sizes import SEEDS
+from workbench_studies.core.spec import Replicate
 from workbench_studies.front.replication_jobs import state_words
 from workbench_studies.front.replication_reports import Keeping
-from workbench_studies.kinds.replicate import Replicate
+from workbench_studies.papers.catalog import plan
 from workbench_studies.papers.forecast import forecast
 from workbench_studies.papers.kept import read_kept
-from workbench_studies.papers.plan import plan
 from workbench_studies.running import submission
 from workbench_studies.running.submission import find_replication, replications, spec_for_folder
 

@@ -28,14 +28,14 @@ from workbench_studies.core.verdicts import (
     is_within,
     untestable,
 )
-from workbench_studies.demix import affinity, paper
-from workbench_studies.demix.claims import STUDY, judge_all
-from workbench_studies.demix.evidence import DemixCase, DemixEvidence
-from workbench_studies.demix.interleaving import by_domain
+from workbench_studies.demix.claims import STUDY, case_of, judge_all
+from workbench_studies.demix.measurements import Belief, DemixMeasurements
 from workbench_studies.demix.names import (
     GRID,
     PAPER,
+    PRINTED,
     READINGS,
+    SIZES,
     System,
     Variant,
     demix_dapt,
@@ -43,8 +43,7 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.scored import Belief
-from workbench_studies.demix.sizes import SIZES
+from workbench_studies.demix.tables import SETTLED, by_domain, drift_of
 
 ORDERS = [one for one in STUDY.claims if one.where in ("Table 3", "Table 5")]
 CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
@@ -133,7 +132,7 @@ def printed_world(table: int) -> dict[Place, Loss]:
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: order.id)
 def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order: DeclaredClaim) -> None:
     options = order.options
-    case = DemixCase(evidence_of(printed_world(3 if options["on"] == "training" else 5)), PAPER)
+    case = case_of(evidence_of(printed_world(3 if options["on"] == "training" else 5)), PAPER)
     assert has_less(case, order.claim({}), options).mark == REPRODUCED
     turned = has_less(case, order.claim({}), {**options, "lower": options["higher"], "higher": options["lower"]})
     assert turned.mark == CONTRADICTED
@@ -153,7 +152,7 @@ def test_lambda_is_judged_over_the_full_grid_of_the_paper(nats: tuple[float, ...
 
 def test_the_numbers_of_the_paper_stand_in_every_order_as_it_claims_them() -> None:
     for order in ORDERS:
-        numbers = paper.TABLE_3 if order.options["on"] == "training" else paper.TABLE_5
+        numbers = PRINTED["table_3" if order.options["on"] == "training" else "table_5"]
         lower, higher = (numbers[order.options[one]][0] for one in ("lower", "higher"))
         assert order.paper == f"{lower} < {higher}"
         assert lower < higher
@@ -166,12 +165,12 @@ def test_equal_systems_are_undecided_in_most_worlds() -> None:
     assert marks.count(REPRODUCED) <= 3
 
 
-def without_scores() -> DemixEvidence:
+def without_scores() -> DemixMeasurements:
     return evidence_of({})
 
 
 def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
-    verdicts = judge_all(without_scores(), PAPER)
+    verdicts = judge_all(without_scores())
     assert {verdict.mark for verdict in verdicts} == {UNTESTABLE}
     assert all(verdict.why for verdict in verdicts)
     assert len(verdicts) > len(STUDY.untestable()) + len(ORDERS)
@@ -193,7 +192,7 @@ def at_home(
     return losses
 
 
-def verdict_on(evidence: DemixEvidence, claim: str) -> Mark:
+def verdict_on(evidence: DemixMeasurements, claim: str) -> Mark:
     return verdicts_of(evidence)[claim].mark
 
 
@@ -277,7 +276,7 @@ def test_a_posterior_that_leads_by_one_document_of_three_is_undecided() -> None:
 STEADY = np.tile([[0.6], [0.4], [0.0], [0.0]], 100)
 
 
-def settling(at: int, num_domains: int) -> DemixEvidence:
+def settling(at: int, num_domains: int) -> DemixMeasurements:
     """Posteriors of all domains, of which so many turn round after the block `at`."""
     turning = STEADY.copy()
     turning[:, at:] = [[0.0], [1.0], [0.0], [0.0]]
@@ -287,8 +286,8 @@ def settling(at: int, num_domains: int) -> DemixEvidence:
 
 
 def test_posteriors_are_stable_where_the_next_fifty_blocks_agree_with_the_first() -> None:
-    assert affinity.moved(belief_of(STEADY)) == 0.0
-    assert affinity.moved(belief_of(STEADY[:, :99])) is None
+    assert drift_of(belief_of(STEADY)) == 0.0
+    assert drift_of(belief_of(STEADY[:, :99])) is None
     assert verdict_on(settling(70, 0), "stable") == REPRODUCED
     assert verdict_on(settling(70, 6), "stable") == CONTRADICTED
     assert verdict_on(settling(70, 3), "stable") == UNDECIDED  # half of them is not “usually”
@@ -297,7 +296,7 @@ def test_posteriors_are_stable_where_the_next_fifty_blocks_agree_with_the_first(
 def test_noise_that_never_settles_is_not_stable_though_its_running_mean_is_near_its_end() -> None:
     first_N = np.repeat(np.random.default_rng(1).integers(0, 2, 10), 10).astype(float)  # ten documents, each certain
     belief = belief_of(np.stack([first_N, 1 - first_N]), 10)
-    assert (affinity.moved(belief) or 0) > affinity.SETTLED
+    assert (drift_of(belief) or 0) > SETTLED
 
 
 def test_too_little_held_out_text_cannot_show_that_a_posterior_is_stable() -> None:
@@ -378,17 +377,17 @@ def test_nothing_is_close_to_a_dense_dapt_that_harmed_its_own_target() -> None:
     assert "dense-DAPT ended above the untouched Dense on its own target: tweets" in results["demix-dapt-close"].why
 
 
-def interleaved_world(changed: dict[str, float], overlap: dict[tuple[str, str], float] | None) -> DemixEvidence:
+def interleaved_world(changed: dict[str, float], overlap: dict[tuple[str, str], float] | None) -> DemixMeasurements:
     """Experts in every layer have 3 nats; in some layers so much more on each domain."""
     losses = losses_of({System("naive"): 3.0}, DOMAINS)
     for domain, more in changed.items():
         losses |= losses_of({System("interleaved"): 3.0 + more}, [domain])
     evidence = evidence_of(losses)
-    size = replace(evidence.subject.size, interleaved_every=2)
-    return replace(evidence, subject=replace(evidence.subject, size=size), overlap=overlap)
+    size = replace(evidence.subject.budget, interleaved_every=2)
+    return replace(evidence, subject=evidence.subject.model_copy(update={"budget": size}), overlap=overlap)
 
 
-def interleaving_in(evidence: DemixEvidence) -> list[Verdict]:
+def interleaving_in(evidence: DemixMeasurements) -> list[Verdict]:
     result = verdicts_of(evidence)
     return [result["interleaved-worse"], result["interleaved-distinct"]]
 
@@ -408,7 +407,7 @@ def test_interleaving_is_judged_on_average_and_on_the_most_distinct_domain() -> 
 def test_without_an_arm_or_an_overlap_interleaving_is_not_testable() -> None:
     evidence = interleaved_world(dict.fromkeys(DOMAINS, 0.2), None)
     assert [one.mark for one in interleaving_in(evidence)] == [REPRODUCED, UNTESTABLE]
-    none = replace(evidence, subject=replace(evidence.subject, size=SIZES["smoke"]))
+    none = replace(evidence, subject=evidence.subject.model_copy(update={"budget": SIZES["smoke"]}))
     assert [one.why for one in interleaving_in(none)] == [
         "No arm interleaves shared and expert layers at this size."
     ] * 2

@@ -16,7 +16,6 @@ from tests.engine.statistics.texts import losses_of
 from workbench_studies.core.calibration import Fit, side_of
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.report import not_reproduced
-from workbench_studies.demix.findings import findings_of
 from workbench_studies.demix.names import (
     CALIBRATED,
     CODE,
@@ -28,11 +27,10 @@ from workbench_studies.demix.names import (
     dense_dapt,
     system,
 )
-from workbench_studies.demix.reasons import few_tokens, reasons, tokens_of_a_target
-from workbench_studies.demix.report import sections
-from workbench_studies.papers.charts import charts
+from workbench_studies.demix.report import REPORT, few_tokens, reasons, tokens_of_a_target
+from workbench_studies.papers.catalog import DEMIX
 from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import page
+from workbench_studies.papers.page import charts, page
 from workbench_studies.papers.todays_rule import in_todays_words
 
 BUDGET = {
@@ -56,7 +54,7 @@ def full_budget() -> dict[str, Any]:
 
 def findings(losses: dict[Place, Loss], *curves: Curve, jobs: tuple[JobFacts, ...] = ()) -> dict[str, Any]:
     output = Circumstances("demix", "cpu", {"torch": "2"}, "tiny", full_budget(), jobs)
-    return findings_of(evidence_of(losses), curves, output)
+    return DEMIX.findings(evidence_of(losses), output, curves=curves)
 
 
 def training(system: str, seed: int, *values: float) -> Curve:
@@ -275,8 +273,8 @@ def test_the_paper_has_its_row_where_its_domains_are_not_ours() -> None:
 def test_a_text_with_few_documents_or_blocks_is_named() -> None:
     losses = losses_of({NAIVE: 3.0}, ["law"], num_documents=2) | losses_of({NAIVE: 3.0}, ["sea"])
     evidence = evidence_of(losses, beliefs={(0, "sea"): belief_of(np.full((4, 40), 0.25))})
-    evidence.measured.prior_blocks["sea"] = 40
-    result = findings_of(evidence, (), Circumstances("demix", "cpu", {}, "tiny", full_budget(), ()))
+    evidence.prior_blocks["sea"] = 40
+    result = DEMIX.findings(evidence, Circumstances("demix", "cpu", {}, "tiny", full_budget(), ()))
     rows = {row["text"]: row for row in result["texts"]}
     assert (rows["law"]["test documents"], rows["sea"]["test documents"]) == (2, 60)
     assert (rows["sea"]["blocks behind a cached prior"], rows["law"]["dev documents"]) == (40, None)
@@ -298,7 +296,7 @@ def test_what_the_time_leaves_out_is_reported() -> None:
 def test_every_section_stands_in_markdown_and_on_the_page() -> None:
     result = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), training("demix", 0, 3.0))
     text, html = markdown(result), page(result)
-    for section in sections(result):
+    for section in REPORT.sections(result):
         assert f"## {section.title}" in text
         assert f"<h2>{section.title}</h2>" in html
     assert set(charts(result)) == {"curves"}
@@ -327,7 +325,7 @@ def calibrated(nats: float, novel: float = 4.0, **options: Any) -> dict[str, Any
     losses |= losses_of({DENSE: 4.5} | dict.fromkeys(cached.values(), 4.7) | {cached[CALIBRATED]: novel}, NOVEL)
     fits = {seed: Fit(calibration(keeps=seed == 1), DOMAINS) for seed in range(2)}
     output = Circumstances("demix", "cpu", {}, "tiny", full_budget(), ())
-    return findings_of(evidence_of(losses, fits=fits, **options), (), output)
+    return DEMIX.findings(evidence_of(losses, fits=fits, **options), output)
 
 
 def test_the_calibrated_reading_changes_no_mark_and_is_no_reading_of_the_paper() -> None:
@@ -399,5 +397,5 @@ def test_reports_from_before_the_calibrated_reading_have_no_word_of_it() -> None
         rows = [row for row in result["tables"][table] if row["reading"] != str(CALIBRATED)]
         result["tables"][table] = [{name: row[name] for name in row if name != "reading"} for row in rows]
     result["tables"]["5 by reading"] = []
-    assert "alibrated" not in markdown(result) + "".join(f"{section}" for section in sections(result))
+    assert "alibrated" not in markdown(result) + "".join(f"{section}" for section in REPORT.sections(result))
     assert "calibrated" not in charts(result)

@@ -19,12 +19,14 @@ from engine.mixing.evidence import READINGS
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from studies.tests.demix_worlds import calibration
 from workbench_studies.core.calibration import Fit
-from workbench_studies.core.scored import ScoredText, ScoreKey, Stored
+from workbench_studies.core.measurements import ScoredText, ScoreKey, Stored
+from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import (
     CALIBRATED,
     CODE,
     GRID,
     PAPER,
+    SIZES,
     DemixRun,
     Reading,
     System,
@@ -33,12 +35,12 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.scored import DemixMeasured, DemixSubject, measure
-from workbench_studies.demix.sizes import SIZES
+from workbench_studies.demix.spec import ReplicateDemix
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)
-SUBJECT = DemixSubject("rep", 1, ("law", "sea"), ("poems",), SIZE, ("law",))
+TEXTS = {"domains": ["law", "sea"], "novel": ["poems"], "removed": ["law"]}
+SUBJECT = ReplicateDemix(name="rep", seeds=1, budget=SIZE, **TEXTS)
 RUN = DemixRun("rep", 0)
 MODES: tuple[Variant, ...] = ("average", "uniform", "updating", "cached")
 
@@ -61,9 +63,9 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     return result
 
 
-def measured(scores: dict[ScoreKey, Stored]) -> DemixMeasured:
-    into = DemixMeasured()
-    assert len(list(measure(SUBJECT, scores, into))) == 3
+def measured(scores: dict[ScoreKey, Stored]) -> DemixMeasurements:
+    into = DemixMeasurements(SUBJECT)
+    assert len(list(into.measure(scores))) == 3
     return into
 
 
@@ -160,7 +162,7 @@ def test_a_belief_holds_the_posteriors_of_the_development_text(scores: dict[Scor
 def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counted(
     scores: dict[ScoreKey, Stored],
 ) -> None:
-    text, counted = ScoredText(SUBJECT.size, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
+    text, counted = ScoredText(SUBJECT.budget, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
     assert text.hits(counted) is None
     assert text.hits("nobody") is None
     right = np.random.default_rng(1).random(TEST) < 0.3
@@ -189,7 +191,7 @@ def test_the_calibrated_reading_is_the_engines_fit_of_dev_text_of_the_training_d
     expected = calibrate_from_equal_priors(texts)
     rule = expected.now if expected.keeps else expected.best
     result = measured(scores)
-    assert (result.fits[0].rule, result.fits[0].domains) == (rule, SUBJECT.domains)
+    assert (result.fits[0].rule, result.fits[0].domains) == (rule, tuple(SUBJECT.domains))
     for domain in ("law", "poems"):
         uniform = mix_scores(PosteriorGate([1.0, 1.0], rule), rows(scores, domain, "test"), BLOCK)
         assert result.losses[system("uniform", CALIBRATED), 0, domain].value == pytest.approx(perplexity(uniform))
@@ -223,7 +225,7 @@ def test_dev_text_of_training_domains_is_read_by_the_fit(scores: dict[ScoreKey, 
     assert measured(scores).fits != before.fits
 
 
-def same(one: DemixMeasured, other: DemixMeasured, name: System, domain: str) -> bool:
+def same(one: DemixMeasurements, other: DemixMeasurements, name: System, domain: str) -> bool:
     return one.losses[name, 0, domain].totals_N.tolist() == other.losses[name, 0, domain].totals_N.tolist()
 
 

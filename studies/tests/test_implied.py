@@ -17,10 +17,9 @@ from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, v
 from studies.tests.test_forest import stored
 from tests.engine.statistics.texts import losses_of
 from workbench.kinds.training.train_expert import TrainExpert
-from workbench_studies.core.implied import mark_implied
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, UNTESTABLE, Verdict, is_below
 from workbench_studies.demix.claims import STUDY, judge_all
-from workbench_studies.demix.evidence import DemixEvidence
+from workbench_studies.demix.measurements import Belief, DemixMeasurements
 from workbench_studies.demix.names import (
     CODE,
     GRID,
@@ -31,9 +30,9 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.scored import Belief
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
+from workbench_studies.demix.spec import ReplicateDemix
 from workbench_studies.papers.demix_plan import steps
+from workbench_studies.papers.todays_rule import mark_implied
 
 BLOCKS, BLOCK, SEEDS = 10, 256, 3
 
@@ -53,7 +52,7 @@ def mixed(scores_ENT: torch.Tensor, dev_ENT: torch.Tensor, evidence: Evidence) -
     return Loss(nats_NT.sum(1).numpy(), np.full(BLOCKS, float(BLOCK)), np.arange(BLOCKS))
 
 
-def world(trial: int, added: float, evidence: Evidence) -> DemixEvidence:
+def world(trial: int, added: float, evidence: Evidence) -> DemixMeasurements:
     """A replication with scores by chance, where each domain's own expert is best and one expert is added."""
     chance = np.random.default_rng(trial)
     losses: dict[Place, Loss] = {}
@@ -123,7 +122,7 @@ def by_chance(trial: int) -> Iterator[Verdict]:
     turned = chance.permutation(len(DOMAINS))
     halves = {d: np.repeat(np.stack([p, p[turned]]), 50, axis=0).T for d, p in posteriors.items()}
     beliefs = {(seed, domain): belief_of(half) for seed in range(2) for domain, half in halves.items()}
-    yield from judge_all(evidence_of(losses, beliefs=beliefs, overlap=overlap, removed=DOMAINS), PAPER)
+    yield from judge_all(evidence_of(losses, beliefs=beliefs, overlap=overlap, removed=DOMAINS))
 
 
 def test_every_other_claim_can_come_out_otherwise() -> None:
@@ -142,7 +141,7 @@ def test_each_declared_claim_is_one_of_the_paper_and_says_why() -> None:
     implied = [one for one in declared.values() if one]
     assert len(implied) == 7
     assert all(one.why.endswith(".") and (not one.follows or one.follows in declared) for one in implied)
-    for verdict in judge_all(evidence_of({}), PAPER):
+    for verdict in judge_all(evidence_of({})):
         assert STUDY.id_of(verdict.as_dict()) == (verdict.claim.id if verdict.claim.id in declared else "")
 
 

@@ -128,7 +128,8 @@ def test_the_readme_counts_as_reproduced_what_the_numbers_do() -> None:
 
 
 def test_a_rate_that_is_not_the_papers_stands_beside_its_claims(report: dict[str, Any], tmp_path: Path) -> None:
-    close = stored(is_below, -2.0, -3.0, -1.0) | {"where": "Figure 6", "sentence": "DEMix-DAPT comes close"}
+    sentence = "DEMix-DAPT comes close to dense-DAPT on its target, or is better (at most 10 % more, on every target)"
+    close = stored(is_below, -2.0, -3.0, -1.0) | {"where": "Figure 6", "sentence": sentence}
     own = report | {"claims": [close]}
 
     def adapted_at(rate: float) -> dict[str, Any]:

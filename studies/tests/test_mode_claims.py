@@ -18,25 +18,23 @@ from studies.tests.mode_worlds import (
     hits_of,
 )
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED, UNTESTABLE, Claim, Mark, Verdict
-from workbench_studies.mode import arms, paper
-from workbench_studies.mode.claims import STUDY, judge
-from workbench_studies.mode.evidence import ModeEvidence
-from workbench_studies.mode.multi_domain import by_method, by_steps
+from workbench_studies.mode import arms
+from workbench_studies.mode.claims import STUDY, ModeCase, best_has_more, judge
+from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, Arm
-from workbench_studies.mode.orders import best_has_more
-from workbench_studies.mode.shapes import by_rank
+from workbench_studies.mode.tables import PAPER, by_method, by_rank, by_steps
 
-SHAPES, RANKS = arms.by_shape(SIZE), arms.by_rank(SIZE)
+SHAPES, RANKS, MORE = arms.by_shape(SIZE), arms.by_rank(SIZE), arms.in_more_layers(SIZE)
 LORA, MODE = arms.by_sequences(SIZE).values()
 MIXED = arms.by_mixture(SIZE)
 
 
-def world(changed: Mapping[Arm, Accuracies] | None = None) -> ModeEvidence:
+def world(changed: Mapping[Arm, Accuracies] | None = None) -> ModeMeasurements:
     """Everything as the paper has it, but for these arms."""
     return evidence_of(hits_of({**as_printed(), **(changed or {})}))
 
 
-def marks(evidence: ModeEvidence) -> dict[str, Mark]:
+def marks(evidence: ModeMeasurements) -> dict[str, Mark]:
     return {f"{one.claim.where}: {one.claim.sentence}": one.mark for one in judge(evidence)}
 
 
@@ -93,12 +91,12 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({RANKS[64]: (42, 44, 30)}, "Table 2: LoRA of rank 16 is above LoRA of rank 64"),
         ({RANKS[64]: (42, 35, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 64"),
         ({RANKS[8]: (42, 42, 46)}, "Table 2: LoRA of rank 8 retains more"),
-        ({arms.in_ffn(SIZE): (42, 42, 45)}, "Table 2: LoRA of rank 16 in FFNs, too, is above"),
-        ({arms.in_ffn(SIZE): (42, 44, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in FFNs,"),
-        ({arms.in_embeddings(SIZE): (42, 44, 45)}, "Table 2: LoRA of rank 16 is above LoRA of rank 16 in embeddings"),
-        ({arms.in_both(SIZE): (42, 42, 44)}, "Table 2: LoRA of rank 16 in FFNs and embeddings, too, is above"),
-        ({arms.in_embeddings(SIZE): (42, 42, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in emb"),
-        ({arms.in_both(SIZE): (42, 44, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in FFNs and"),
+        ({MORE["ffn"]: (42, 42, 45)}, "Table 2: LoRA of rank 16 in FFNs, too, is above"),
+        ({MORE["ffn"]: (42, 44, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in FFNs,"),
+        ({MORE["embeddings"]: (42, 44, 45)}, "Table 2: LoRA of rank 16 is above LoRA of rank 16 in embeddings"),
+        ({MORE["both"]: (42, 42, 44)}, "Table 2: LoRA of rank 16 in FFNs and embeddings, too, is above"),
+        ({MORE["embeddings"]: (42, 42, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in emb"),
+        ({MORE["both"]: (42, 44, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in FFNs and"),
         ({SHAPES[2, 2]: (30, 47, 47)}, "Table 3: MoDE of 2 × 2 layers is above MoDE of 2 × 1"),
         ({SHAPES[6, 1]: (30, 49, 47)}, "Table 3: MoDE of 6 × 1 layers is above MoDE of 3 × 2"),
         ({SHAPES[6, 2]: (30, 53, 45)}, "Table 3: MoDE of 6 × 2 layers retains as much"),
@@ -133,6 +131,13 @@ def test_what_turns_round_turns_its_claim(changed: Mapping[Arm, Accuracies], whe
     assert {mark for shown, mark in result.items() if shown.startswith(where)} in ({CONTRADICTED}, {UNDECIDED})
 
 
+def best_of(evidence: ModeMeasurements, better: Mapping[int, Arm], others: Mapping[int, Arm]) -> Verdict:
+    """The verdict on the best of some models against the best of others, on the second target."""
+    groups = {name: {str(key): arm for key, arm in of.items()} for name, of in (("a", better), ("b", others))}
+    case = ModeCase(evidence, groups, {"second": ["law"]})
+    return best_has_more(case, Claim("", "", ""), {"better": "a", "others": "b", "on": "second"})
+
+
 def test_equal_models_seldom_differ_by_the_best_of_several() -> None:
     """One in forty may look so by chance; of many, chosen and judged on the same documents, it is far more."""
     many = {rank: Arm("lora", on="second", lora=replace(SIZE.lora, rank=rank)) for rank in range(1, 25)}
@@ -140,7 +145,7 @@ def test_equal_models_seldom_differ_by_the_best_of_several() -> None:
     ours = naive = 0
     for chance in range(60):
         evidence = evidence_of(hits_of(dict.fromkeys([*many.values(), other], alike), chance, suits=0.05))
-        verdict = best_has_more(evidence, Claim("", "", ""), many, {1: other}, ["law"])
+        verdict = best_of(evidence, many, {1: other})
         ours += verdict.estimate is not None and verdict.estimate.low > 0
         means = {arm: result.value for arm in many.values() if (result := evidence.accuracy(arm, ["law"]))}
         lead = evidence.lead(max(means, key=lambda arm: means[arm]), other, ["law"])
@@ -155,7 +160,7 @@ def test_the_best_of_several_is_chosen_in_the_seeds_that_all_of_them_have() -> N
         hits |= {place: more} if place[0] != RANKS[16] else {}
     del hits[RANKS[16], 1, "law"]
     ranks = {rank: RANKS[rank] for rank in (8, 16)}
-    verdict = best_has_more(evidence_of(hits), Claim("", "", ""), ranks, {1: SHAPES[3, 2]}, ["law"])
+    verdict = best_of(evidence_of(hits), ranks, {1: SHAPES[3, 2]})
     assert verdict.ours.startswith("16 and 1, ")
     assert verdict.estimate is not None
     assert verdict.estimate.value == pytest.approx(3, abs=0.3)
@@ -186,16 +191,16 @@ def test_a_rank_is_no_learning_rate() -> None:
 
 
 def test_the_papers_numbers_agree_with_its_own_averages_but_for_those_named() -> None:
-    for first, second, retained, average in paper.TABLE_1.values():
+    for first, second, retained, average in PAPER["table_1"].values():
         assert average == pytest.approx((first + second + retained) / 3, abs=0.006)
-    composed, full = paper.TABLE_1["composed"], paper.TABLE_1["full"]
+    composed, full = PAPER["table_1"]["composed"], PAPER["table_1"]["full"]
     assert composed[2] - full[2] == pytest.approx(1.55)  # printed: 1.65
-    assert paper.PARAMETERS["composed"] - paper.PARAMETERS["lora"] == pytest.approx(0.791)  # printed: 0.789
+    assert PAPER["parameters"]["composed"] - PAPER["parameters"]["lora"] == pytest.approx(0.791)  # printed: 0.789
 
 
 @pytest.mark.parametrize("size", ["tiny", "smoke", "small"])
 def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
-    from workbench_studies.mode.sizes import SIZES
+    from workbench_studies.mode.arms import SIZES
 
     one = SIZES[size]  # type: ignore[index]
     result = arms.arms_of(one)
@@ -206,9 +211,7 @@ def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
         *arms.by_rank(one).values(),
         *arms.by_shape(one).values(),
         *arms.by_layers(one).values(),
-        arms.in_ffn(one),
-        arms.in_embeddings(one),
-        arms.in_both(one),
+        *arms.in_more_layers(one).values(),
         arms.copied(one),
         *(arm for of in arms.by_rate(one).values() for arm in of.values()),
         *(arm for of in arms.by_sequences(one).values() for arm in of.values()),
@@ -226,18 +229,15 @@ def test_ranks_that_stand_in_for_the_papers_are_called_so() -> None:
 
 
 def test_every_row_of_tables_2_and_3_has_the_columns_of_the_paper() -> None:
-    fewer = replace(SUBJECT, size=replace(SIZE, ranks=(2, 8)))
-    rows = by_rank(ModeEvidence(fewer, world().measured, world().resampled))
+    fewer = SUBJECT.model_copy(update={"budget": replace(SIZE, ranks=(2, 8))})
+    rows = by_rank(replace(world(), subject=fewer))
     assert [row["paper: Code"] for row in rows] == [
         None,
-        *(paper.TABLE_2[rank][0] for rank in (8, 16)),
-        paper.IN_FFN[0],
-        paper.IN_EMBEDDINGS[0],
-        paper.IN_BOTH[0],
+        *(PAPER["table_2"][name][0] for name in ("8", "16", "ffn", "embeddings", "both")),
     ]
 
 
-def verdict_of(evidence: ModeEvidence, start: str) -> Verdict:
+def verdict_of(evidence: ModeMeasurements, start: str) -> Verdict:
     return next(one for one in judge(evidence) if f"{one.claim.where}: {one.claim.sentence}".startswith(start))
 
 

@@ -15,10 +15,10 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.requests import PlanStep
-from workbench_studies.kinds.replicate_mode import ReplicateMode
 from workbench_studies.mode.names import roles
+from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.mode_plan import steps
-from workbench_studies.papers.work import cost_of_token
+from workbench_studies.papers.step_maker import cost_of_token
 
 DOMAINS = ["books", "cs", "law", "wiki"]
 SPEC = ReplicateMode(name="rep", size="smoke", seeds=2, domains=DOMAINS, novel=["tweets"], **roles(DOMAINS))

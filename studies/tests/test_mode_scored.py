@@ -11,15 +11,18 @@ import pytest
 
 from engine.config import TrainingConfig
 from engine.files import ArtifactRef
-from workbench_studies.core.scored import ScoreKey, Stored
-from workbench_studies.mode.arms import table_1
+from workbench_studies.core.measurements import ScoreKey, Stored
+from workbench_studies.mode.arms import SIZES, table_1
+from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, ModeRun
-from workbench_studies.mode.scored import ModeMeasured, ModeSubject, measure
-from workbench_studies.mode.sizes import SIZES
+from workbench_studies.mode.spec import ReplicateMode
 
 BLOCK, TEST = 16, 160
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST)
-SUBJECT = ModeSubject("rep", 1, ("books", "cs", "law", "wiki"), ("sea",), SIZE, ("cs", "law"), "books")
+DOMAINS = ["books", "cs", "law", "wiki"]
+SUBJECT = ReplicateMode(
+    name="rep", seeds=1, domains=DOMAINS, novel=["sea"], budget=SIZE, targets=["cs", "law"], retention="books"
+)
 RUN, ROWS = ModeRun("rep", 0), table_1(SIZE)
 
 
@@ -39,9 +42,9 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     return result
 
 
-def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasured:
-    into = ModeMeasured()
-    assert len(list(measure(SUBJECT, scores, into))) == 5
+def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasurements:
+    into = ModeMeasurements(SUBJECT)
+    assert len(list(into.measure(scores))) == 5
     return into
 
 
@@ -57,9 +60,8 @@ def test_every_arm_has_the_perplexity_and_the_accuracy_of_its_own_expert(scores:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_shared_backbone_has_its_scores_in_every_seed(scores: dict[ScoreKey, Stored], shared: bool) -> None:
-    into = ModeMeasured()
-    subject = replace(SUBJECT, seeds=2, size=replace(SIZE, shared_backbone=shared))
-    assert list(measure(subject, scores, into))
+    into = ModeMeasurements(SUBJECT.model_copy(update={"seeds": 2, "budget": replace(SIZE, shared_backbone=shared)}))
+    assert list(into.measure(scores))
     assert ((BACKBONE, 1, "law") in into.hits) == shared
     assert (ROWS["full"], 1, "law") not in into.hits
     if shared:
@@ -78,6 +80,5 @@ def test_what_has_no_scores_or_no_hits_is_left_out(scores: dict[ScoreKey, Stored
 
 
 def test_the_texts_of_table_1_are_the_targets_and_what_is_retained() -> None:
-    assert SUBJECT.judged == ("cs", "law", "books")
-    assert SUBJECT.single == ("law", "books")
-    assert SUBJECT.others == ("wiki",)
+    assert SUBJECT.judged == ["cs", "law", "books"]
+    assert SUBJECT.others == ["wiki"]

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from engine.clusters.sources import as_ids
 from engine.clusters.sources import first_in_group as wholes_among
-from engine.events import Event
 from engine.files import ArtifactRef, new_folder
 from engine.text.parquet_rows import Table
 from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
-from workbench_studies.core.scored import Stored
-from workbench_studies.demix.names import System
-from workbench_studies.demix.scored import DemixSubject
-from workbench_studies.demix.sizes import SIZES
-from workbench_studies.running.replicate_demix import _measure
-from workbench_studies.running.replication_report import with_wholes
+from workbench_studies.core.measurements import Stored
+from workbench_studies.demix.measurements import DemixMeasurements
+from workbench_studies.demix.names import SIZES, System
+from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.running.replicate import with_wholes
 
 
 def write(folder: Path, groups: dict[str, list[str | None]]) -> list[str]:
@@ -74,10 +71,8 @@ def test_demix_draws_the_pieces_of_a_document_together(tmp_path: Path) -> None:
         np.save(folder / "documents.npy", np.arange(3, dtype=np.int32))
         (folder / "scores.json").write_text(json.dumps({"block_size": size.block_size}), encoding="utf-8")
     scores = {("rep-s0-dense/dense", "law", "test"): Stored(ArtifactRef(tmp_path / "scores"), 3 * size.block_size)}
-    subject, measured = DemixSubject("rep", 1, ("law", "sea"), (), size), []
-
-    def measuring() -> Iterator[Event]:
-        measured.append((yield from _measure(subject, scores, {"law": tmp_path / "law"})))
-
-    assert len(list(measuring())) == 2
-    assert measured[0].losses[System("dense"), 0, "law"].documents_N.tolist() == [0, 1, 0]
+    measured = DemixMeasurements(
+        ReplicateDemix(name="rep", seeds=1, domains=["law", "sea"], novel=["tweets"], budget=size)
+    )
+    assert len(list(measured.measure(with_wholes(scores, {"law": tmp_path / "law"})))) == 3
+    assert measured.losses[System("dense"), 0, "law"].documents_N.tolist() == [0, 1, 0]

@@ -11,7 +11,7 @@ from workbench.job_records import jobs
 from workbench.kinds.analysis import SelfCheck
 from workbench.registry import corpora, experts
 from workbench.schema.tables import Expert
-from workbench_studies.demix.sizes import SIZES
+from workbench_studies.demix.names import SIZES
 from workbench_studies.running.stored_results import stored_scores
 
 if TYPE_CHECKING:

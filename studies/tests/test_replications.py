@@ -19,10 +19,10 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
 from workbench.specs.requests import PlanStep
-from workbench_studies.demix.sizes import SIZES
-from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.papers.plan import plan
-from workbench_studies.running.replication_report import _facts
+from workbench_studies.core.spec import Replicate
+from workbench_studies.demix.names import SIZES
+from workbench_studies.papers.catalog import plan
+from workbench_studies.running.replicate import _facts
 from workbench_studies.running.submission import (
     changed,
     find_replication,

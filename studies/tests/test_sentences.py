@@ -14,7 +14,6 @@ from workbench_studies.core.study import Sentence
 from workbench_studies.core.verdicts import UNTESTABLE, Verdict
 from workbench_studies.demix.claims import STUDY as DEMIX
 from workbench_studies.demix.claims import judge_all as judge_demix
-from workbench_studies.demix.names import PAPER
 from workbench_studies.mode.claims import STUDY as MODE
 from workbench_studies.mode.claims import judge as judge_mode
 
@@ -22,12 +21,11 @@ from workbench_studies.mode.claims import judge as judge_mode
 def verdicts_of(paper: str) -> list[Verdict]:
     """Every verdict of a replication of size tiny, without any scores: which claims there are does not turn on them."""
     if paper == "demix":
-        return judge_demix(demix_worlds.evidence_of({}), PAPER)
+        return judge_demix(demix_worlds.evidence_of({}))
     if paper == "cbtm":
-        few = cbtm_worlds.evidence_of({})
-        many = replace(few, subject=replace(few.subject, size=cbtm_worlds.SIZES["tiny"]))
-        wide = replace(cbtm_worlds.SIZES["tiny"], num_ablated=32)
-        return [*judge_cbtm(few), *judge_cbtm(many), *judge_cbtm(replace(few, subject=replace(few.subject, size=wide)))]
+        few, tiny = cbtm_worlds.evidence_of({}), cbtm_worlds.SIZES["tiny"]
+        subjects = [few.subject.model_copy(update={"budget": one}) for one in (tiny, replace(tiny, num_ablated=32))]
+        return [one for subject in (few.subject, *subjects) for one in judge_cbtm(replace(few, subject=subject))]
     return judge_mode(mode_worlds.evidence_of({}))
 
 

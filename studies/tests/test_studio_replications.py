@@ -16,9 +16,9 @@ from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 from workbench_studies.core.sizes import SEEDS
+from workbench_studies.core.spec import Replicate
 from workbench_studies.front.screens import PAGE
-from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.papers.plan import plan
+from workbench_studies.papers.catalog import plan
 from workbench_studies.running.submission import spec_for_folder, submit_replication
 
 STUDIO = str(Path(__file__).parents[2] / "ui" / "studio" / "app.py")

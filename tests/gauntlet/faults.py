@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from sqlalchemy import select
 
-from jobs.queue.submit import send
+from jobs.queue.submit import call_workers
 from tests.gauntlet.stage import PROGRAMS, Stage
 from workbench.registry.database import reading
 from workbench.schema.tables import Job
@@ -78,7 +78,7 @@ def deliver_again(stage: Stage, chance: random.Random) -> bool:
     with reading() as session:
         ids = list(session.scalars(select(Job.id)))
     for id in ids[-10:] * 5:
-        send(stage.settings, id)
+        call_workers(stage.settings, [id])
     return bool(ids)
 
 

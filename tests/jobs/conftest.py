@@ -15,8 +15,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for tiny_kind, here and in the processes of the tests
 
 from tiny_kind import tiny_evaluate
-from world import RunningWorkbench
+from world import HERE, RunningWorkbench
 
+from jobs.queue import tasks
 from workbench.kinds.kind import known_kinds
 from workbench.settings import get_settings
 
@@ -49,6 +50,15 @@ def servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWork
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@pytest.fixture
+def tiny_runner(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workers and commands start the small runner, which knows the counting kind."""
+    assert servers
+    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
+    yield
+    tasks._stopping.clear()
 
 
 @pytest.fixture

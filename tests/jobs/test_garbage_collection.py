@@ -235,22 +235,16 @@ def lose_registry(settings: Settings) -> None:
     database.migrate(settings)
 
 
-def test_a_sweep_by_a_new_registry_after_the_old_one_was_lost_takes_nothing(servers: RunningWorkbench) -> None:
-    kept = keep_artifacts(servers.settings, 5)
-    lose_registry(servers.settings)
+@pytest.mark.parametrize("which", ["a new one after the old was lost", "that of a second home with the same artifacts"])
+def test_a_sweep_by_another_registry_takes_nothing(servers: RunningWorkbench, tmp_path: Path, which: str) -> None:
+    kept, settings = keep_artifacts(servers.settings, 5), servers.settings
+    if which.startswith("a new one"):
+        lose_registry(settings)
+    else:
+        settings = Settings(home=tmp_path / "second", artifacts=settings.artifacts_folder)
+        database.migrate(settings)
     with pytest.raises(RegistryMismatchError):
-        garbage_collection.sweep(servers.settings)
-    assert all(folder.is_dir() for folder in kept)
-
-
-def test_a_sweep_by_a_second_home_that_shares_only_the_artifacts_takes_nothing(
-    servers: RunningWorkbench, tmp_path: Path
-) -> None:
-    kept = keep_artifacts(servers.settings, 5)
-    second = Settings(home=tmp_path / "second", artifacts=servers.settings.artifacts_folder)
-    database.migrate(second)
-    with pytest.raises(RegistryMismatchError):
-        garbage_collection.sweep(second)
+        garbage_collection.sweep(settings)
     assert all(folder.is_dir() for folder in kept)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine.clusters.documents import load_documents
 from engine.clusters.sources import hex_of
-from jobs.plans.clusterings import Branch, plan_training, submit_training
+from jobs.plans.clusterings import ClusterModel, plan_training, submit_training
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.answers.cards import JobCard
@@ -205,7 +205,7 @@ def test_an_expert_of_several_domains_was_trained_on_the_documents_of_all(cluste
 def test_what_was_trained_on_the_cluster_of_another_clustering_does_not_count_as_there(clustered: Do) -> None:
     done(clustered({**FIND, "name": "other", "num_clusters": 2, "domains": ["court", "sea"]}))
     done(clustered({"kind": "make-cluster-domains", "clustering": "other"}))
-    planned: list[Branch] = plan_training(job_spec("other", "ensemble", "ensemble"))
+    planned: list[ClusterModel] = plan_training(job_spec("other", "ensemble", "ensemble"))
     assert not any(one.is_there for one in planned)
     with pytest.raises(BadSpecError, match="exists already"):
         submit_training(job_spec("other", "ensemble", "ensemble"))

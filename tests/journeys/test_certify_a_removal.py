@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from jobs.kinds.shared import model_loading
+from jobs.kinds.shared import scoring
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates, what_stays
 from workbench.answers.cards import JobCard, ReportCard
@@ -98,7 +98,7 @@ def test_a_certificate_holds_no_text_and_the_same_spec_gives_the_same_result(tra
 
 
 def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = model_loading.load_base
+    host = scoring.load_base
 
     def doctored(base: Any, kept: Any, device: Any) -> Any:
         """A model in which a trace of the first expert seeps into the second as long as it is there."""
@@ -111,7 +111,7 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
                     tensor.lerp_(model.expert_state(first)[name], 1e-3)
         return hosted
 
-    monkeypatch.setattr(model_loading, "load_base", doctored)
+    monkeypatch.setattr(scoring, "load_base", doctored)
     outcome = certified(trained).findings
     assert not outcome["ok"]
     assert outcome["identity"]["num_different"] > 0
@@ -121,7 +121,7 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained(NEVER).state == "done"
-    host, alive, seen = model_loading.load_base, weakref.WeakSet[Any](), []
+    host, alive, seen = scoring.load_base, weakref.WeakSet[Any](), []
 
     def watched(base: Any, kept: Any, device: Any) -> Any:
         gc.collect()
@@ -130,7 +130,7 @@ def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyP
         alive.add(hosted)
         return hosted
 
-    monkeypatch.setattr(model_loading, "load_base", watched)
+    monkeypatch.setattr(scoring, "load_base", watched)
     assert certified(trained, retrained="never").findings["ok"]
     assert len(seen) >= 3  # and what had to be scored before
     assert not any(seen)

@@ -17,7 +17,7 @@ from engine.errors import EngineError, TrainingError
 from engine.text.split import read_split
 from engine.text.split_names import SPLITS
 from jobs.attempt.attempt import run_here
-from jobs.kinds.shared.clusters import text as clustered_text
+from jobs.kinds.clusters import domains
 from jobs.kinds.training import train_joint
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
@@ -139,7 +139,7 @@ def test_text_that_changed_under_a_clustering_is_reported_and_nothing_is_made(to
 
 
 def test_a_missing_document_fails_loudly_with_its_name(topics: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_rows = clustered_text.read_rows
+    read_rows = domains.read_rows
     gone: list[str] = []
 
     def all_but_one(path: Path) -> Any:
@@ -149,7 +149,7 @@ def test_a_missing_document_fails_loudly_with_its_name(topics: Do, monkeypatch: 
             elif row["id"] not in gone:
                 yield row
 
-    monkeypatch.setattr(clustered_text, "read_rows", all_but_one)
+    monkeypatch.setattr(domains, "read_rows", all_but_one)
     job = topics(DOMAINS)
     assert job.state == "failed"
     assert f"1 of 180 documents are missing: {gone[0][:12]}" in job.error

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from engine.methods.registry import method_of
-from jobs.kinds.shared import exports
+from jobs.kinds.training import exports
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import Do, done, work
 from tests.journeys.test_export import LORA, logits_of, our_logits

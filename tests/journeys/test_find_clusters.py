@@ -17,7 +17,7 @@ from engine.clusters.embedders import hidden_states
 from engine.clusters.sources import hex_of
 from engine.device import choose_device
 from jobs.attempt.attempt import run_here
-from jobs.kinds.clusters import cluster_part
+from jobs.kinds.clusters import find_clusters
 from jobs.plans.clusterings import submit_find
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, WORDS, done
@@ -292,11 +292,11 @@ def test_what_was_done_before_a_crash_is_not_done_again(imported: Do, monkeypatc
         placed.append(shard)
         return original(folders, shard, num_shards)
 
-    original = cluster_part.read_shard
+    original = find_clusters.read_shard
     fits: list[Any] = []
-    fit = cluster_part.fit
-    monkeypatch.setattr(cluster_part, "read_shard", read_shard)
-    monkeypatch.setattr(cluster_part, "fit", lambda *args: fits.append(args) or fit(*args))
+    fit = find_clusters.fit
+    monkeypatch.setattr(find_clusters, "read_shard", read_shard)
+    monkeypatch.setattr(find_clusters, "fit", lambda *args: fits.append(args) or fit(*args))
     job = imported({**FIND, "shard_size": 50})
     assert (job.state, placed) == ("failed", [0, 1, 2])
     with transaction() as session:

@@ -30,7 +30,7 @@ from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs
 from jobs.probe import measuring
 from jobs.probe.child import measure
-from jobs.probe.forecast import PROBE, End, Limits, forecast, probes_folder, several
+from jobs.probe.forecast import PROBE, End, FreeBytes, forecast, probes_folder, several
 from jobs.probe.processes import Places, placed, places_of, with_processes
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
@@ -66,7 +66,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "seed": {"kind": "make-seed", "name": "other", "domains": ["sea"], "vocab_size": 320, "shape": SHAPE},
     "average": {"kind": "average-experts", "name": "mean", "experts": ["small/court", "small/kitchen"]},
 }
-PLENTY = Limits(memory_bytes=1 << 42, disk_bytes=1 << 42)
+PLENTY = FreeBytes(memory_bytes=1 << 42, disk_bytes=1 << 42)
 
 
 @pytest.fixture
@@ -75,13 +75,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def probe(spec: Any, settings: Any, _limits: Any, _until: float) -> Generator[str, None, End]:
         yield "starting"
-        with runs.place_for_a_probe(settings) as place:
+        with runs.folder_for_a_probe(settings) as place:
             return End(measured=measure(spec, place))
 
     monkeypatch.setattr(runs, "run_probe", probe)
 
 
-def measured(spec: dict[str, Any], limits: Limits = PLENTY) -> Forecast:
+def measured(spec: dict[str, Any], limits: FreeBytes = PLENTY) -> Forecast:
     return ended(forecast(parse_spec(spec), limits=limits))
 
 
@@ -195,14 +195,14 @@ def test_what_does_not_fit_names_the_nearest_that_does(trained: Do, monkeypatch:
 
     monkeypatch.setattr(runs, "run_probe", probe)
     spec = {**SPECS["lora"], "training": {**TRAINING, "sequences_per_domain": 64}}
-    outcome = measured(spec, Limits(130_000_000, 1 << 42))
+    outcome = measured(spec, FreeBytes(130_000_000, 1 << 42))
     assert outcome.problem == "It takes 164 MB of memory, and 130 MB are free."
     assert (outcome.fits, outcome.nearest) == (False, {"sequences_per_domain": 16, "accumulate": 4})
     assert outcome.next_step == "It fits with sequences_per_domain 16, accumulate 4."
     # 32 sequences cannot fit, even if the rest were activations alone.
     assert probed == [(64, False), (64, True), (16, False)]
-    assert measured(spec, Limits(90_000_000, 1 << 42)).nearest == {}
-    outcome = measured(spec, Limits(150_000_000, 1 << 42))
+    assert measured(spec, FreeBytes(90_000_000, 1 << 42)).nearest == {}
+    outcome = measured(spec, FreeBytes(150_000_000, 1 << 42))
     assert outcome.nearest == {"activation_checkpointing": True}  # which changes no number
     assert outcome.next_step == "It fits with activation_checkpointing."
     assert nearest_options_text(outcome, TrainJoint) == "It fits with --activation-checkpointing."
@@ -220,7 +220,7 @@ def test_a_model_that_cannot_compute_activations_again_is_offered_fewer_sequence
     assert trained
     monkeypatch.setattr(runs, "run_probe", probe)
     spec = {**SPECS["lora"], "training": {**TRAINING, "sequences_per_domain": 64}}
-    assert measured(spec, Limits(150_000_000, 1 << 42)).nearest == {"sequences_per_domain": 32, "accumulate": 2}
+    assert measured(spec, FreeBytes(150_000_000, 1 << 42)).nearest == {"sequences_per_domain": 32, "accumulate": 2}
 
 
 def imagined(num_sequences: int) -> Measured:
@@ -243,7 +243,7 @@ def imagined(num_sequences: int) -> Measured:
 @pytest.mark.usefixtures("here")
 def test_a_disk_that_is_too_small_is_named(trained: Do) -> None:
     assert trained
-    outcome = measured(SPECS["joint"], Limits(1 << 42, 100_000))
+    outcome = measured(SPECS["joint"], FreeBytes(1 << 42, 100_000))
     assert (outcome.fits, outcome.nearest) == (False, {})
     assert "disk" in outcome.problem
     assert "Free some space" in outcome.next_step
@@ -251,7 +251,7 @@ def test_a_disk_that_is_too_small_is_named(trained: Do) -> None:
 
 def test_a_probe_that_takes_more_than_there_is_ends_immediately(trained: Do) -> None:
     assert trained
-    outcome = measured(SPECS["joint"], Limits(50_000_000, 1 << 42))
+    outcome = measured(SPECS["joint"], FreeBytes(50_000_000, 1 << 42))
     assert (outcome.fits, outcome.measured, outcome.nearest) == (False, None, {})
     assert outcome.problem == "It takes more memory than the 50 MB that are free."
 
@@ -524,14 +524,14 @@ def test_what_the_undivided_model_takes_refuses_a_training_that_divides_it_only_
 ) -> None:
     assert trained
     probed_as(monkeypatch, End(measured=imagined(20)))
-    divided, small = {**SHARDED, "num_gpus": 2}, Limits(110_000_000, 1 << 42)
+    divided, small = {**SHARDED, "num_gpus": 2}, FreeBytes(110_000_000, 1 << 42)
     assert measured({**divided, "training": TRAINING}, small).fits is False
     outcome = measured(divided, small)
     assert (outcome.fits, outcome.nearest, outcome.measured is None) == (None, {}, False)
     assert outcome.problem.startswith("It takes 120 MB of memory, and 110 MB are free. That is the whole model")
     assert several(outcome, 3, 2, "ensemble").fits is None
     assert measured(divided).fits is True
-    full = measured(divided, Limits(110_000_000, 1))
+    full = measured(divided, FreeBytes(110_000_000, 1))
     assert (full.fits, full.problem) == (False, "It takes 0 MB of disk, and 0 MB are free.")
     assert full.next_step.startswith("Free some space")
 
@@ -559,19 +559,19 @@ def test_the_memory_of_other_machines_is_named_and_not_compared_with_that_of_thi
     rows = dict(rows_of(outcome))
     assert rows["Each node"].endswith("of memory, for 2 processes")
     assert "on this machine" in rows["Memory"]
-    small = Limits((outcome.measured.peak_bytes + outcome.measured.node_bytes) // 2, 1 << 42)
+    small = FreeBytes((outcome.measured.peak_bytes + outcome.measured.node_bytes) // 2, 1 << 42)
     assert (measured(wide, small).fits, measured(wide, small).problem) == (None, "")
-    lacking = measured(wide, Limits(outcome.measured.peak_bytes // 2, 1 << 42))
+    lacking = measured(wide, FreeBytes(outcome.measured.peak_bytes // 2, 1 << 42))
     assert (lacking.fits, lacking.problem.startswith("It takes ")) == (False, True)
 
 
 @pytest.mark.usefixtures("hostfile")
 def test_a_probe_that_lacks_memory_here_refuses_nothing_of_other_machines(trained: Do) -> None:
     assert trained
-    outcome = measured({**JOINT, "name": "m", "num_gpus": 2}, Limits(50_000_000, 1 << 42))
+    outcome = measured({**JOINT, "name": "m", "num_gpus": 2}, FreeBytes(50_000_000, 1 << 42))
     assert (outcome.fits, outcome.measured, outcome.nearest) == (None, None, {})
     assert outcome.problem.startswith("It takes more memory than the 50 MB that are free. Its nodes may have more")
-    assert measured(JOINT | {"name": "m"}, Limits(50_000_000, 1 << 42)).fits is False  # no other machine takes it
+    assert measured(JOINT | {"name": "m"}, FreeBytes(50_000_000, 1 << 42)).fits is False  # no other machine takes it
 
 
 def test_the_processes_of_a_job_are_on_the_machines_of_its_launcher(hostfile: Path) -> None:

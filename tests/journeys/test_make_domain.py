@@ -13,7 +13,7 @@ from engine.clusters.documents import load_documents
 from engine.clusters.sources import hex_of
 from engine.text.split import read_split
 from engine.text.split_names import SPLITS
-from jobs.kinds.data import make_domain
+from jobs.kinds.clusters import domains
 from ui.cli.app import main
 from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
@@ -120,7 +120,7 @@ def test_an_invalid_area_is_refused_immediately(areas: list[str], words: str) ->
 
 
 def test_a_taken_name_is_reported_before_any_text_is_read(topics: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make_domain, "read_documents", None)
+    monkeypatch.setattr(domains, "load_documents", None)
     with pytest.raises(BadSpecError, match="sea"):
         topics({**SPEC, "name": "sea", "clusters": ["0"]})
 

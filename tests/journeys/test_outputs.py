@@ -16,7 +16,7 @@ from engine.events import Progress
 from engine.files import verify_folder
 from engine.packed_file import open_packed
 from jobs.attempt.attempt import run_here
-from jobs.kinds.shared import exports
+from jobs.kinds.training import exports
 from jobs.queue.submit import resume, run_now
 from tests.journeys.conftest import Do, done
 from tests.journeys.test_export import LORA

@@ -159,7 +159,7 @@ def test_another_seed_of_the_same_name_is_named(trained: Do, tmp_path: Path, the
     done(work({"kind": "make-seed", "name": "seed", "domains": ["court"], "vocab_size": 320, "shape": SHAPE}, there))
     card = unpack(file, there)
     assert card.state == "failed"
-    assert "which is not here: the one of that name is another one (SHA-256" in card.error
+    assert "which is not here: the one of that name is a different model (SHA-256" in card.error
     done(unpack(pack(trained, "thin/court", tmp_path / "both", with_seed=True), there))
     assert card_of("thin/court", there).seed == "seed-2"
 

@@ -19,7 +19,7 @@ import torch
 from huggingface_hub import ModelCard, constants
 from transformers import AutoModelForCausalLM
 
-from jobs.kinds.shared import exports
+from jobs.kinds.training import exports
 from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done
 from tests.journeys.test_export import LORA, logits_of, our_logits

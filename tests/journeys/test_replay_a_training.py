@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from sqlalchemy import select
 
 from engine.files import sha256_of, write_manifest
-from jobs.attempt.replay_inputs import REPLAY
+from jobs.attempt.leftovers import REPLAY
 from jobs.kinds.training import train_joint
 from jobs.replay import replay as replays
 from ui.cli.app import main

@@ -219,7 +219,7 @@ def test_a_resumed_job_keeps_the_parent_it_began_from_whatever_was_renamed_or_jo
     with transaction() as session:
         experts.rename(session, "small/court", "small/assizes")
         jobs.resume(session, job_id)
-    monkeypatch.setattr(resume_guard, "_versions", lambda: {"torch": "9.9"})  # as a worker that was set up anew
+    monkeypatch.setattr(resume_guard, "library_versions", lambda: {"torch": "9.9"})  # as a worker that was set up again
     notes = [event.sentence for event in run_here(job_id) if isinstance(event, Note)]
     assert any(re.search(r"other versions than it began with.*: torch \S+, now 9\.9", note) for note in notes)
     with reading() as session:

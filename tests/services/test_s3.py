@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.files import MANIFEST, sha256_of, verify_folder, write_manifest
-from jobs.attempt.outcomes import outcome_of
+from jobs.attempt.finish import outcome_of
 from tests.services.s3_server import BUCKET, S3, SECRET, moto, use
 from workbench.errors import BadSettingsError, StorageError, StoreFailedError
 from workbench.schema.tables import Artifact

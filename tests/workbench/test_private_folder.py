@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.queue import worker
-from jobs.queue.app import make_app
-from jobs.queue.folder_queue import Channel
+from jobs.queue.app import Channel, make_app
 from workbench.errors import BadSettingsError, StorageError
 from workbench.registry import database
 from workbench.settings import Settings, read_settings

@@ -20,11 +20,10 @@ from workbench.kinds.kind import Kind, kind_named
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED
-from workbench.schema.names import ALIAS_SIGN, not_a_cli_name
+from workbench.schema.names import ALIAS_SIGN, Named, ensure_free, not_a_cli_name
 from workbench.schema.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
 from workbench.specs.base import RegistryObject, Spec, What
 
-Named = type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Clustering] | type[Prior]
 TABLES: dict[What, Named] = {
     "corpus": Corpus,
     "domain": Domain,
@@ -39,6 +38,17 @@ TABLES: dict[What, Named] = {
 def validate_against_registry(session: Session, spec: Spec) -> None:
     """Raises BadSpecError with every name that is taken, unknown or invalid on the command line, and a missing path."""
     RegistryForecast(session).validate(spec)
+
+
+def require_free_names(session: Session, spec: Spec) -> None:
+    """Raises NameTakenError when a row has the name of what a job will create, BadSpecError for an invalid one.
+
+    Names of domains are checked when they are registered: the job may have been asked for those that are there already.
+    """
+    kind = kind_of(spec)
+    for what, name in [] if kind.may_replace(spec) else kind.creates(spec):
+        if what != "domain":
+            ensure_free(session, TABLES[what], name)
 
 
 class RegistryForecast:

@@ -127,6 +127,7 @@ CLUSTER_PART = Kind(
     reads=no_path,
     uses_gpu=embeds_with_model,
     sentence=_cluster_part_sentence,
+    runner="jobs.kinds.clusters.find_clusters:run_part",
 )
 
 
@@ -149,6 +150,7 @@ MAKE_CLUSTER_DOMAINS = Kind(
     creates_unnamed_domains=lambda _: True,
     command="cluster domains CLUSTERING",
     link=clusters_link("Train on them", "Train on them"),
+    runner="jobs.kinds.clusters.domains:make_cluster_domains",
 )
 
 
@@ -168,6 +170,7 @@ MERGE_CLUSTERS = Kind(
     reads=no_path,
     command="cluster merge CLUSTERING",
     link=clusters_link("See the clusters", "Words & documents"),
+    runner="jobs.kinds.clusters.edits:merge",
 )
 
 
@@ -206,6 +209,7 @@ SPLIT_CLUSTER = Kind(
     uses_gpu=_embeds_with_model,
     command="cluster split CLUSTERING CLUSTER",
     link=clusters_link("See the clusters", "Words & documents"),
+    runner="jobs.kinds.clusters.edits:split",
 )
 
 
@@ -227,6 +231,7 @@ PIN_DOCUMENTS = Kind(
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
     command="cluster pin CLUSTERING CLUSTER",
+    runner="jobs.kinds.clusters.edits:pin",
 )
 
 

@@ -193,6 +193,7 @@ MAKE_DOMAIN = Kind(
     reads=no_path,
     command="cluster choose CLUSTERING NAME",
     link=ResultLink("train", "Train on it", _dense_training),
+    runner="jobs.kinds.clusters.domains:make_domain",
 )
 
 

@@ -49,8 +49,8 @@ class Kind(Generic[SpecType]):
     """A kind of job. Its name is the default of the field `kind` of its spec.
 
     `creates`, `requires` and `reads` have no default: use `nothing` and `no_path` for a kind that touches nothing.
-    The built-in kinds are run by the module of their name in `jobs.kinds`; those with a form on the page Train have it
-    in `ui.kinds`. Other packages name both.
+    The built-in kinds are run by the module of their name in `jobs.kinds`, or by the function that `runner` names;
+    those with a form on the page Train have it in `ui.kinds`. Other packages name both.
     """
 
     spec: type[SpecType]

@@ -38,6 +38,7 @@ _name: TypeAdapter[str] = TypeAdapter(Name)
 
 
 Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clustering, Alias, SavedView, User)
+Named = type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Prior] | type[Clustering]
 RowWithId = TypeVar("RowWithId", Report, Comparison)
 Listed = ColumnElement[bool] | InstrumentedAttribute[bool]
 
@@ -81,7 +82,7 @@ def aliased_row(session: Session, table: type[Row], name: str) -> Row | None:
     return row if isinstance(row, table) else None
 
 
-def ensure_free(session: Session, table: type[Row], name: str) -> None:
+def ensure_free(session: Session, table: type[Row] | Named, name: str) -> None:
     """Raises NameTakenError when a row has this name, BadSpecError for a name that the command line would misread."""
     if problem := not_a_cli_name(table.noun, name):
         raise BadSpecError([problem])

@@ -173,8 +173,8 @@ class Locator:
             if stripped and all(_content(one) == _content(one).strip() for one in messages if one["role"] in stripped):
                 continue
             shown = self.render([_with_mark(one, stripped) for one in messages], False)
-            found = enumerate(_ANY_MARK.finditer(shown))
-            marks = [(_MARKS[mark.group()], mark.start() - number) for number, mark in found]
+            matches = enumerate(_ANY_MARK.finditer(shown))
+            marks = [(_MARKS[mark.group()], mark.start() - number) for number, mark in matches]
             if _ANY_MARK.sub("", shown) == text and [role for role, _ in marks if role] == roles:
                 return marks
         raise self._refusal(len(messages) - 1, "it does not show every message once and in order")

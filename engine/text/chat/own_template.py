@@ -65,7 +65,8 @@ def copy_template(expert: Path, target: Path) -> None:
         return
     (target / TEMPLATE).write_text(template.source, encoding="utf-8")
     config = _read(target / _CONFIG)
-    changed = {name: text for name, text in template.special_tokens.items() if _text(config.get(name)) != text}
+    written = {name: one.get("content") if isinstance(one, dict) else one for name, one in config.items()}
+    changed = {name: text for name, text in template.special_tokens.items() if written.get(name) != text}
     changed |= {"chat_template": template.source} if "chat_template" in config else {}
     _write(target / _CONFIG, config | changed)
     add_turn_ends(target)
@@ -81,10 +82,6 @@ def add_turn_ends(folder: Path) -> None:
     more = sorted(_own_stop_ids(load_tokenizer(folder), folder) - {*ids})
     if more:
         _write(folder / _GENERATION, config | {"eos_token_id": [*ids, *more]})
-
-
-def _text(token: Any) -> Any:
-    return token.get("content") if isinstance(token, dict) else token
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.analysis.removal import add_and_compare
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.files import faults_in
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.distances import measure_missing
-from jobs.kinds.shared.environment import report_reproducible_from
-from jobs.kinds.shared.scoring import register_scores, score_missing
+from jobs.attempt.work import Events, JobRun, Work
+from jobs.kinds.shared.resume_guard import report_reproducible_from
+from jobs.kinds.shared.scoring import measure_missing, register_scores, score_missing
 from workbench.analysis.changes.additions import (
     KIND,
     Addition,
@@ -37,20 +35,10 @@ class _CheckedFolder:
 
     recorded: Recorded
     num_files: int
-    faults: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The folder as JSON. The hash is that of the manifest, which holds the hashes of all files."""
-        return {
-            "what": self.recorded.what,
-            "num_files": self.num_files,
-            "sha256": str(self.recorded.kept.sha256)[:12],
-            "recorded_before": self.recorded.before,
-            "faults": list(self.faults),
-        }
+    faults: list[str]
 
 
-def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
+def run(work: Work, spec: CertifyAddition) -> JobRun:
     """Hashes the existing files, then scores what is missing. The report is written whatever the result.
 
     Only files recorded before the addition are judged. A changed file is a finding, not a failure of the job, which
@@ -58,79 +46,71 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
     """
     with work.reading() as session:
         added = addition_of(session, work.storage, spec.mixture, spec.expert, spec.split)
-        measure = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
+        block_size, max_tokens = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
+    measure: dict[str, Any] = {"split": spec.split, "block_size": block_size, "max_tokens": max_tokens}
     checked = yield from _check_folders(added)
-    older = [one for one in checked if one.recorded.before]
-    faults = [fault for one in older for fault in one.faults]
-    later = [fault for one in checked if not one.recorded.before for fault in one.faults]
+    older = [folder for folder in checked if folder.recorded.before]
+    faults = [fault for folder in older for fault in folder.faults]
+    later = [fault for folder in checked if not folder.recorded.before for fault in folder.faults]
     num_tensors = 0
     measured: list[MeasuredChange] = []
     beside: list[BesideParent] = []
     if not faults:
-        existing = {one.id: one.kept for one in added.others if one.before}
+        existing = {expert.id: expert.kept for expert in added.others if expert.before}
         untouched = add_and_compare(added.base.kept, existing, added.expert_id, added.newcomer)
         num_tensors, faults = untouched.num_tensors, [f"The tensor {name} has changed." for name in untouched.changed]
     if not faults and not later:
-        yield from _score(work, spec, added, measure)
-        measured, beside = _measure(work, spec, measure)
-    sentence = verdict(faults, sum(one.num_files for one in older), num_tensors, measured, later, added.outcome)
-    return _register(
-        work,
-        spec,
-        added,
-        {
-            "expert": spec.expert,
-            "mixture": spec.mixture,
-            "ok": not faults,
-            "sentence": sentence,
-            "base_sha256": str(added.base.kept.sha256)[:12],
-            "num_tensors": num_tensors,
-            "folders": [one.to_json() for one in checked],
-            "split": spec.split,
-            "block_size": measure[0],
-            "domains": [_change_json(one) for one in measured],
-            "alone": [one.model_dump() for one in beside],
-            "reproducible_from": report_reproducible_from(work),
-        },
-    )
+        scores = yield from score_missing(work, spec.mixture, added.domains, **measure)
+        yield from measure_missing(work, spec.mixture, added.domains, **measure)
+        with work.transaction() as session:
+            register_scores(session, work, scores)
+        with work.reading() as session:
+            measured = changes(session, work.storage, spec.mixture, spec.expert, **measure)
+            beside = beside_parent(session, spec.expert, **measure)
+    num_files = sum(folder.num_files for folder in older)
+    summary = {
+        "expert": spec.expert,
+        "mixture": spec.mixture,
+        "ok": not faults,
+        "sentence": verdict(faults, num_files, num_tensors, measured, later, added.outcome),
+    }
+    findings = {
+        **summary,
+        "base_sha256": str(added.base.kept.sha256)[:12],
+        "num_tensors": num_tensors,
+        "folders": [_folder_json(folder) for folder in checked],
+        "split": spec.split,
+        "block_size": block_size,
+        "domains": [{**asdict(change), "change_percent": change.percent} for change in measured],
+        "alone": [pair.model_dump() for pair in beside],
+        "reproducible_from": report_reproducible_from(work),
+    }
 
-
-def _check_folders(added: Addition) -> Generator[Event, None, list[_CheckedFolder]]:
-    """Hashes every folder again and compares it with its manifest and the registry."""
-    checked, folders = [], [added.base, *added.others, *added.beside]
-    for number, one in enumerate(folders):
-        faults = tuple(f"{name} of {one.what} {fault}" for name, fault in faults_in(one.kept.folder, one.kept.sha256))
-        checked.append(_CheckedFolder(one, 0 if faults else one.kept.num_files(), faults))
-        yield Progress(number + 1, len(folders), "folders", "hashing existing files", is_first=True)
-    return checked
-
-
-def _score(
-    work: Work, spec: CertifyAddition, added: Addition, measure: tuple[int, int]
-) -> Generator[Event, None, None]:
-    scores = yield from score_missing(work, spec.mixture, added.domains, spec.split, *measure)
-    yield from measure_missing(work, spec.mixture, added.domains, spec.split, *measure)
-    with work.transaction() as session:
-        register_scores(session, work, scores)
-
-
-def _measure(
-    work: Work, spec: CertifyAddition, measure: tuple[int, int]
-) -> tuple[list[MeasuredChange], list[BesideParent]]:
-    measure_args: dict[str, Any] = {"split": spec.split, "block_size": measure[0], "max_tokens": measure[1]}
-    with work.reading() as session:
-        measured = changes(session, work.storage, spec.mixture, spec.expert, **measure_args)
-        return measured, beside_parent(session, spec.expert, **measure_args)
-
-
-def _change_json(one: MeasuredChange) -> dict[str, Any]:
-    return {**asdict(one), "change_percent": one.percent}
-
-
-def _register(work: Work, spec: CertifyAddition, added: Addition, findings: dict[str, Any]) -> Register:
     def register(session: Session) -> dict[str, Any]:
         title = f"Addition of {spec.expert} to {spec.mixture}"
         report = register_report(session, KIND, title, findings, about_id=added.expert_id, job_id=work.job_id)
-        return {key: findings[key] for key in ("expert", "mixture", "ok", "sentence")} | {"report": report.id}
+        return {**summary, "report": report.id}
 
     return register
+
+
+def _check_folders(added: Addition) -> Events[list[_CheckedFolder]]:
+    """Hashes every folder again and compares it with its manifest and the registry."""
+    checked, folders = [], [added.base, *added.others, *added.beside]
+    for number, folder in enumerate(folders, 1):
+        faults_by_name = faults_in(folder.kept.folder, folder.kept.sha256)
+        faults = [f"{name} of {folder.what} {fault}" for name, fault in faults_by_name]
+        checked.append(_CheckedFolder(folder, 0 if faults else folder.kept.num_files(), faults))
+        yield Progress(number, len(folders), "folders", "hashing existing files", is_first=True)
+    return checked
+
+
+def _folder_json(folder: _CheckedFolder) -> dict[str, Any]:
+    """A checked folder as JSON. The hash is that of the manifest, which holds the hashes of all files."""
+    return {
+        "what": folder.recorded.what,
+        "num_files": folder.num_files,
+        "sha256": str(folder.recorded.kept.sha256)[:12],
+        "recorded_before": folder.recorded.before,
+        "faults": folder.faults,
+    }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
-from engine.events import Event
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.distances import measure_missing
-from jobs.kinds.shared.scoring import Scored, register_scores, score_missing
+from jobs.attempt.work import JobRun, Work
+from jobs.kinds.shared.scoring import measure_missing, register_scores, score_missing
 from workbench.analysis.perplexity_tables import is_scored, measure_for
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import EvidenceCalibration
@@ -23,8 +20,12 @@ from workbench.questions.calibration import calibrate_evidence
 from workbench.registry.mixtures import get_mixture, save_calibration
 
 
-def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
-    """Writes one folder of scores per expert and domain, for those without scores or for all."""
+def run(work: Work, spec: Evaluate) -> JobRun:
+    """Writes one folder of scores per expert and domain, for those without scores or for all.
+
+    With `calibrate` it also fits the evidence, while nobody waits: the scores are registered before, so that an attempt
+    that ends in between leaves them, and the result is saved after it.
+    """
     with work.reading() as session:
         measure = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
     scores = yield from score_missing(
@@ -32,15 +33,24 @@ def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     )
     yield from measure_missing(work, spec.mixture, spec.domains, spec.split, *measure)
 
-    if spec.calibrate:
-        return _calibrated(work, spec, measure[0], scores)
-
     def register(session: Session) -> dict[str, Any]:
         num_scored = register_scores(session, work, scores)
         sentence = _sentence(session, spec, measure[0], len(scores), num_scored)
         return {"mixture": spec.mixture, "scored": num_scored, "sentence": sentence}
 
-    return register
+    if not spec.calibrate:
+        return register
+    with work.transaction() as session:
+        scored = register(session)
+    with work.reading() as session:
+        before, fitted = get_mixture(session, spec.mixture), _fit(session, work, spec.mixture)
+
+    def save(session: Session) -> dict[str, Any]:
+        calibration = _save(session, before, fitted)
+        sentence = f"{scored['sentence']} {calibration}".strip()
+        return {**scored, "calibration": calibration, "sentence": sentence}
+
+    return save
 
 
 def _sentence(session: Session, spec: Evaluate, block_size: int, num_missing: int, num_scored: int) -> str:
@@ -57,25 +67,6 @@ def _sentence(session: Session, spec: Evaluate, block_size: int, num_missing: in
         f"of {block_size} tokens. See them: {command}. "
         "With --again they are computed again."
     )
-
-
-def _calibrated(work: Work, spec: Evaluate, block_size: int, scores: Sequence[Scored]) -> Register:
-    """Fits the evidence while nobody waits: the scores are registered before, and the result is saved after it.
-
-    An attempt that ends in between leaves the scores, which the next one does not compute again.
-    """
-    with work.transaction() as session:
-        num_scored = register_scores(session, work, scores)
-        made = _sentence(session, spec, block_size, len(scores), num_scored)
-    with work.reading() as session:
-        before, fitted = get_mixture(session, spec.mixture), _fit(session, work, spec.mixture)
-
-    def register(session: Session) -> dict[str, Any]:
-        calibration = _save(session, before, fitted)
-        sentence = f"{made} {calibration}".strip()
-        return {"mixture": spec.mixture, "scored": num_scored, "calibration": calibration, "sentence": sentence}
-
-    return register
 
 
 def _fit(session: Session, work: Work, mixture: str) -> EvidenceCalibration | str:

@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import CorpusError
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.text.overlap import NUM_BIGRAMS, SAMPLE_BYTES, Bigrams, domain_bigrams, overlap_matrix
-from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from jobs.attempt.work import JobRun, Work
+from jobs.kinds.shared.tokens import read_domains
 from workbench.kinds.analysis import MeasureOverlap
 from workbench.registry.reports import register_report
-from workbench.schema.tables import Domain
 
 
-def run(work: Work, spec: MeasureOverlap) -> Generator[Event, None, Register]:
+def run(work: Work, spec: MeasureOverlap) -> JobRun:
     """Counts the bigrams of each domain once, then compares all pairs. Each domain is one step of progress."""
     with work.reading() as session:
-        domains = _read(session, work, spec)
+        domains = read_domains(session, work.storage, spec.domains)
+    if len(domains) < 2:
+        raise CorpusError(f"Overlap needs at least two domains; there are {len(domains)}.", "Import more text.")
     bigrams: list[Bigrams] = []
     for domain in domains:
         yield Progress(len(bigrams), len(domains), "domains", f"counting the bigrams of {domain.name}")
         bigrams.append(domain_bigrams(domain.documents()))
     yield Progress(len(domains), len(domains), "domains")
-    return _register(work, domains, bigrams)
-
-
-def _read(session: Session, work: Work, spec: MeasureOverlap) -> list[DomainFiles]:
-    names = spec.domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
-    if len(names) < 2:
-        raise CorpusError(f"Overlap needs at least two domains; there are {len(names)}.", "Import more text.")
-    return [domain_files(session, work.storage, name) for name in names]
-
-
-def _register(work: Work, domains: list[DomainFiles], bigrams: list[Bigrams]) -> Register:
     findings = {
         "domains": [domain.name for domain in domains],
         "data_sha256": [domain.data_sha256 for domain in domains],
         "overlap": overlap_matrix(bigrams, bigrams).tolist(),
-        "num_bigrams": [len(one) for one in bigrams],
+        "num_bigrams": [len(of_domain) for of_domain in bigrams],
         "most_bigrams": NUM_BIGRAMS,
         "sample_bytes": SAMPLE_BYTES,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.errors import CorpusError
-from engine.events import Event
 from engine.text.corpus import Document, ReadOptions, read_dataset, read_documents
 from engine.text.dataset_source import DatasetSource
 from engine.text.import_report import Report
@@ -19,24 +18,19 @@ from engine.text.local_sources import SOURCES, local_documents
 from engine.text.plain_text import document_characters
 from engine.text.split import store_documents
 from engine.text.streams import TextFile, find_files, size_on_disk
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import JobRun, Work
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.data import ImportCorpus
 from workbench.registry.corpora import register_corpus
-from workbench.schema.names import ensure_free
-from workbench.schema.tables import Corpus
 from workbench.store import artifact_kinds
-from workbench.store.artifacts import register_artifact
 
 
-def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
+def run(work: Work, spec: ImportCorpus) -> JobRun:
     """Writes one artifact with the documents of all domains. An error leaves neither row nor file."""
-    with work.reading() as session:
-        ensure_free(session, Corpus, spec.name)
     report = Report()
     dataset = DatasetSource.parse(spec.dataset, spec.dataset_split).pinned() if spec.dataset else None
     documents, total_bytes = _source(spec, dataset, report)
-    artifact_id = stable_id(work.job_id, "documents")
+    artifact_id = work.stable_id("documents")
     with work.storage.new(artifact_id) as folder:
         try:
             yield from store_documents(
@@ -49,19 +43,24 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
             raise error if error.path else report.with_reasons(error) from None
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
-    cut = _cut_words(spec)
+    cut = _cut_sentences(spec)
+    source = f"data set {dataset.name}, split {dataset.split}" if dataset else spec.path
+    if spec.local_source:
+        source = f"found on this machine: {SOURCES[spec.local_source].title}"
+    kept = [report.kept_text(), report.fields_text(), *report.notes[:5]]
+    if report.refused or len(report.notes) > 5:
+        kept.append(f"List it: `{shell_command('corpus', 'report', spec.name)}`.")
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.DOCUMENTS, job_id=work.job_id)
         card = register_corpus(
             session,
             name=spec.name,
             role=spec.role,
-            source=_source_name(spec, dataset),
-            artifact=artifact,
+            source=source,
+            artifact=work.register_artifact(session, artifact_id, artifact_kinds.DOCUMENTS),
             summary=summary,
             report=asdict(report),
-            licence=spec.licence or _licence(spec),
+            licence=spec.licence or (SOURCES[spec.local_source].licence if spec.local_source else ""),
             job_id=work.job_id,
         )
         return {
@@ -71,18 +70,10 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
             "num_left_out": report.num_left_out,
             "reasons": report.reasons,
             "cut": cut,
-            "kept": _kept_text(spec.name, report),
+            "kept": " ".join(filter(None, kept)),
         }
 
     return register
-
-
-def _kept_text(name: str, report: Report) -> str:
-    """What was kept and left out, what was recognised, and the command that lists it."""
-    sentences = [report.kept_text(), report.fields_text(), *report.notes[:5]]
-    if report.refused or len(report.notes) > 5:
-        sentences.append(f"List it: `{shell_command('corpus', 'report', name)}`.")
-    return " ".join(filter(None, sentences))
 
 
 def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -> tuple[Iterator[Document], int | None]:
@@ -105,15 +96,15 @@ def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -
         return local_documents(spec.local_source, options, report), None
     path = Path(spec.path)
     if not path.exists():
-        raise CorpusError("There is no such file or folder.", "Check the path.", path=path)
+        raise CorpusError("This file or folder does not exist.", "Check the path.", path=path)
     return read_documents(path, options, report), size_on_disk(path, spec.dataset_split)
 
 
-def _cut_words(spec: ImportCorpus) -> str:
+def _cut_sentences(spec: ImportCorpus) -> str:
     """How texts were cut into documents, where they were."""
     sentences = []
     files = find_files(Path(spec.path), spec.dataset_split) if spec.path else ()
-    if plain := next((one for one in files if isinstance(one, TextFile) and one.kind == "text"), None):
+    if plain := next((file for file in files if isinstance(file, TextFile) and file.kind == "text"), None):
         length = document_characters(plain)
         sentences.append(
             f"Plain text was cut into documents, each at the first empty line after {length:,} characters."
@@ -121,13 +112,3 @@ def _cut_words(spec: ImportCorpus) -> str:
     if spec.piece_length:
         sentences.append(f"Longer documents were cut into pieces of at most {spec.piece_length:,} characters.")
     return " ".join(sentences)
-
-
-def _source_name(spec: ImportCorpus, dataset: DatasetSource | None) -> str:
-    if spec.local_source:
-        return f"found on this machine: {SOURCES[spec.local_source].title}"
-    return f"data set {dataset.name}, split {dataset.split}" if dataset else spec.path
-
-
-def _licence(spec: ImportCorpus) -> str:
-    return SOURCES[spec.local_source].licence if spec.local_source else ""

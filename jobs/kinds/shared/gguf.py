@@ -34,7 +34,7 @@ def find_converter(settings: Settings) -> Path:
     given = settings.gguf_converter
     path = Path(given).expanduser() if given else Path(shutil.which(_PROGRAM) or "")
     if not path.is_file():
-        missing = f"There is no program {given}" if given else f"llama.cpp's {_PROGRAM} is not in the PATH"
+        missing = f"The program {given} does not exist" if given else f"llama.cpp's {_PROGRAM} is not in the PATH"
         raise ModelError(
             f"{missing}, so no GGUF can be written.",
             "Install llama.cpp and set WORKBENCH_GGUF_CONVERTER to its convert_hf_to_gguf.py, or export as hf.",
@@ -48,11 +48,18 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
     Says first what of the tokenizer a GGUF cannot hold. Raises ModelError with the converter's last line.
     """
     yield from map(Note, lost_in_gguf(model))
+    dtype = str(json.loads((model / "config.json").read_text(encoding="utf-8")).get("dtype"))
+    program = [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
     log = model.with_name(f"{model.name}.log")
     with new_file(target) as unfinished:
-        yield from _run(_command(converter, model, unfinished), log)
-        if not _is_gguf(unfinished):
-            raise _failed(log)
+        options = ["--outfile", str(unfinished), "--outtype", _OUTTYPES.get(dtype, "f32")]
+        code = yield from _run([*program, str(model), *options], log)
+        if code or not _is_gguf(unfinished):
+            lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+            last_line = next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it wrote no message.")
+            raise ModelError(
+                f"llama.cpp's converter could not convert the model: {last_line}", "Update llama.cpp, or export as hf."
+            )
 
 
 def lost_in_gguf(model: Path) -> Iterator[str]:
@@ -91,12 +98,8 @@ def _normalizers(normalizer: Any) -> list[str]:
     return [str(normalizer.get("type")), *inner]
 
 
-def _command(converter: Path, model: Path, target: Path) -> list[str]:
-    program = [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
-    return [*program, str(model), "--outfile", str(target), "--outtype", _outtype(model)]
-
-
-def _run(command: list[str], log: Path) -> Generator[Event, None, None]:
+def _run(command: list[str], log: Path) -> Generator[Event, None, int]:
+    """Runs the converter with its output in a log; returns its exit code. Closing it ends the converter."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -105,18 +108,11 @@ def _run(command: list[str], log: Path) -> Generator[Event, None, None]:
                     process.wait(_PERIOD_SECONDS)
                 except subprocess.TimeoutExpired:
                     yield Progress(0, 1, "folders", "converting")
+            return process.returncode
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    if process.returncode:
-        raise _failed(log)
-
-
-def _failed(log: Path) -> ModelError:
-    return ModelError(
-        f"llama.cpp's converter could not convert the model: {_last_line(log)}", "Update llama.cpp, or export as hf."
-    )
 
 
 def _is_gguf(file: Path) -> bool:
@@ -124,14 +120,3 @@ def _is_gguf(file: Path) -> bool:
         return False
     with file.open("rb") as opened:
         return opened.read(len(_MAGIC)) == _MAGIC
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else "it wrote no GGUF file and no message."
-
-
-def _outtype(model: Path) -> str:
-    """The converter's name of the precision in which a model folder is stored."""
-    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    return _OUTTYPES.get(str(config.get("dtype")), "f32")

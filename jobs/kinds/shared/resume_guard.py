@@ -1,25 +1,21 @@
-"""Resume guard: the inputs of a job's first attempt, written into its folder and checked by later attempts."""
+"""The inputs and the environment of a job's attempts: later attempts, and replays, must have those of the first."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.environment import differences, library_versions
-from engine.errors import TrainingError
 from engine.events import Note
 from engine.files import new_file
 from engine.text.blocks import MASK_RULE
 from engine.text.chat.answers import OLD_RULE
 from jobs.attempt.work import Work
-from workbench.registry.reproducible import ROW_ORDER
+from workbench.registry.reproducible import ROW_ORDER, describe_environment
 
-if TYPE_CHECKING:
-    from jobs.kinds.shared.tokens import DomainFiles
-
-MASKS, _SOURCES = "masks", "sources"
+MASKS, SOURCES = "masks", "sources"
 
 
 def read_inputs(work: Work, what: str) -> Any:
@@ -42,27 +38,10 @@ def order_of_rows(work: Work) -> str:
     """
     order: str | None = read_inputs(work, ROW_ORDER)
     if order is None:
-        has_started = read_inputs(work, _SOURCES) is not None or any(work.folder.rglob("step-*"))
+        has_started = read_inputs(work, SOURCES) is not None or any(work.folder.rglob("step-*"))
         order = "ids" if has_started else "spec"
         write_inputs(work, ROW_ORDER, order)
     return order
-
-
-def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str, str] | None = None) -> None:
-    """Raises TrainingError if the text, or another input by SHA-256, differs from that of the first attempt.
-
-    A failed job does not protect its inputs: they may be deleted and made again under the same name, while its
-    checkpoints belong to the old ones.
-    """
-    now = {f"domain “{domain.name}”": domain.data_sha256 for domain in domains} | dict(others or {})
-    stored = read_inputs(work, _SOURCES)
-    if stored is None:
-        write_mask_rule(work, MASK_RULE)
-        write_inputs(work, _SOURCES, now)
-        return
-    for what, sha256 in now.items():
-        if stored.get(what) != sha256:
-            raise TrainingError(f"The {what} has changed since this training started.", "Start a new job.")
 
 
 def write_mask_rule(work: Work, rule: int) -> None:
@@ -74,12 +53,13 @@ def mask_rule(work: Work) -> int:
     """The rule by which a job masks conversations: that of its beginning. Earlier versions wrote none."""
     if (stored := read_inputs(work, MASKS)) is not None:
         return int(stored["rule"])
-    return MASK_RULE if read_inputs(work, _SOURCES) is None else OLD_RULE
+    return MASK_RULE if read_inputs(work, SOURCES) is None else OLD_RULE
 
 
 def note_versions(work: Work) -> Iterator[Note]:
     """Writes the versions that a training begins with. A later attempt that has others yields which, as a note."""
-    now, before = _versions(), read_inputs(work, "versions")
+    now = {**library_versions(), "expert-workbench": version("expert-workbench")}
+    before = read_inputs(work, "versions")
     if before is None:
         write_inputs(work, "versions", now)
     elif changes := differences(before, now):
@@ -87,5 +67,6 @@ def note_versions(work: Work) -> Iterator[Note]:
         yield Note(f"The training goes on with other versions than it began with, so its bits may differ: {what}.")
 
 
-def _versions() -> dict[str, str]:
-    return {**library_versions(), "expert-workbench": version("expert-workbench")}
+def report_reproducible_from(work: Work) -> str:
+    """What the numbers of a report are reproducible from, in words."""
+    return f"The spec of its job, the same experts and text, {describe_environment(work.environment)}."

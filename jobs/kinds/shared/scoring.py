@@ -1,48 +1,94 @@
-"""Scores of a mixture's experts on held-out text, stored per token. Existing scores are not computed again."""
+"""Loads models for a job; scores experts of a mixture on held-out text, and measures the distances that its gate needs.
+
+Both are stored per token, and not computed again where they exist.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.clusters.artifact import open_clustering
+from engine.clusters.distances import measure_distances
+from engine.device import choose_device
 from engine.errors import MixtureError
-from engine.events import Event, Note, Progress
+from engine.events import Note, Progress
 from engine.files import ArtifactRef
+from engine.inference.ensemble import Ensemble, Group
 from engine.inference.scores import counted_tokens, score_card, score_tokens, token_hits
-from engine.models.expert_model import ExpertModel
+from engine.loading.loaded_base import load_base
+from engine.methods.multi_expert_files import read_limits
+from engine.models.expert_model import ExpertModel, require_context
 from engine.text.blocks import EvalSample, Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Work, stable_id
-from jobs.kinds.shared.model_loading import Experts, load_experts
-from jobs.kinds.shared.tokens import DomainFiles, can_show, domain_files, pack
+from jobs.attempt.work import Events, Work
+from jobs.kinds.shared.tokens import DomainFiles, can_show, pack, read_domains
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.errors import StorageError
+from workbench.registry.clusters.cluster_routing import distances_key, find_route
 from workbench.registry.experts import expert_row
-from workbench.registry.mixtures import mixture_row
+from workbench.registry.mixtures import members_of, mixture_row
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store import artifact_kinds
-from workbench.store.artifacts import register_artifact
+from workbench.store.storage import Storage
 
-_Measure = tuple[str, str, int, int]  # expert, domain, block size, tokens
+Experts = Mapping[ArtifactRef, Mapping[str, ArtifactRef]]  # by base, then by id
+
+
+def load_experts(work: Work, base: ArtifactRef, experts: Mapping[str, ArtifactRef], block_size: int) -> ExpertModel:
+    """Loads experts of one base on the job's device. Raises TrainingError if its context is shorter than a block."""
+    require_context(read_limits(base.folder), block_size)
+    return load_base(base, experts, choose_device(work.settings.device)).view(list(experts))
+
+
+def load_in_turn(work: Work, experts: Experts, block_size: int) -> Ensemble:
+    """Loads each base when it is used and frees it when nothing refers to it. Raises as `load_experts` does."""
+    return _ensemble(experts, block_size, lambda base: lambda: load_experts(work, base, experts[base], block_size))
+
+
+def load_all(work: Work, experts: Experts, block_size: int) -> Ensemble:
+    """Loads all bases into memory."""
+    loaded = {base: load_experts(work, base, kept, block_size) for base, kept in experts.items()}
+    return _ensemble(experts, block_size, lambda base: lambda: loaded[base])
+
+
+def files_by_base(storage: Storage, rows: Iterable[Expert]) -> dict[ArtifactRef, dict[str, ArtifactRef]]:
+    """The files of these experts."""
+    files: dict[ArtifactRef, dict[str, ArtifactRef]] = {}
+    for row in rows:
+        files.setdefault(storage.kept(row.base), {})[row.id] = storage.kept(row.artifact)
+    return files
+
+
+def _ensemble(
+    experts: Experts, block_size: int, loader: Callable[[ArtifactRef], Callable[[], ExpertModel]]
+) -> Ensemble:
+    groups = []
+    for base, kept in experts.items():
+        limits = read_limits(base.folder)
+        require_context(limits, block_size)
+        groups.append(Group(tuple(kept), loader(base), limits.max_positions, limits.vocab_size))
+    return Ensemble(tuple(groups))
 
 
 @dataclass(frozen=True)
-class Scored:
+class NewScores:
     """One expert's scores on one domain: written to a folder, not yet registered."""
 
+    artifact_id: str
     expert_id: str
     domain_id: str
     split: HeldOutSplit
     block_size: int
-    artifact_id: str
     num_tokens: int
     log_likelihood: float  # of all its tokens that count, nats
     num_correct: int | None  # of these the most probable ones
@@ -59,7 +105,7 @@ def score_missing(
     *,
     more_experts: Sequence[str] = (),
     again: bool = False,
-) -> Generator[Event, None, list[Scored]]:
+) -> Events[list[NewScores]]:
     """Computes the missing scores of every expert on every domain (None: all domains).
 
     `more_experts` names further ones with the same tokenizer; `again` computes existing scores again. One base is in
@@ -67,29 +113,39 @@ def score_missing(
     `register_scores`.
     """
     with work.reading() as session:
-        inputs = _read(session, work, mixture, domains, more_experts)
-    first = next(iter(inputs.experts))
+        rows = [member.expert for member in mixture_row(session, mixture).members]
+        rows += [expert_row(session, name) for name in more_experts]
+        experts, texts = files_by_base(work.storage, rows), read_domains(session, work.storage, domains)
+    first = next(iter(experts))
     first.check()
     tokenizer = load_tokenizer(first.folder)  # that of all
-    texts = {}
-    template = next(iter(_template_folders(inputs.experts)))  # that of all, where conversations are read
-    shown = [domain for domain in inputs.domains if domains or can_show(template, domain)]
-    if left := sorted({domain.name for domain in inputs.domains} - {domain.name for domain in shown}):
+    template = next(iter(_template_folders(experts)))  # that of all, where conversations are read
+    shown = [domain for domain in texts if domains or can_show(template, domain)]
+    if left := sorted({domain.name for domain in texts} - {domain.name for domain in shown}):
         yield Note(f"Without scores, since the base has no chat template: {', '.join(left)}.")
     if any(domain.is_chat for domain in shown):
-        _require_one_template(inputs.experts)
+        _require_one_template(experts)
+    samples = {}
     for domain in shown:
         folder = yield from pack(work, domain, tokenizer, template, block_size)
-        texts[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
+        samples[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
-        done: Collection[_Measure] = () if again else _done(session, work, split, texts)
-    todo = _missing(work, inputs, texts, split, done)
-    yield from _score_all(work, inputs.experts, todo, block_size)
-    return [_scored(work, one, split) for one in todo]
+        done = set() if again else _scored_before(session, work, split, samples)
+    measure = f"{split} {block_size}"  # one job may score a domain more than once
+    missing = [
+        _Missing(
+            work.stable_id(f"scores {expert_id} {domain.id} {measure} {sample.num_tokens}"), expert_id, domain, sample
+        )
+        for kept in experts.values()
+        for domain, sample in samples.items()
+        for expert_id in kept
+        if (expert_id, domain.id, sample.block_size, sample.num_tokens) not in done
+    ]
+    yield from _score_all(work, experts, missing, block_size)
+    return [_read_scores(work, pair, split) for pair in missing]
 
 
 def _template_folders(experts: Experts) -> Iterator[Path]:
-    """The folder of each expert's chat template."""
     for base, kept in experts.items():
         yield from (template_folder(base.folder, one.folder) for one in kept.values())
 
@@ -105,62 +161,32 @@ def _require_one_template(experts: Experts) -> None:
         )
 
 
-def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> int:
+def register_scores(session: Session, work: Work, scores: Sequence[NewScores]) -> int:
     """Registers the results of `score_missing`. Returns their number without those deleted meanwhile."""
-    kept = [one for one in scores if _is_there(session, one)]
-    for one in kept:
-        artifact = register_artifact(session, work.storage, one.artifact_id, artifact_kinds.SCORES, job_id=work.job_id)
-        register_evaluation(
-            session,
-            expert_id=one.expert_id,
-            domain_id=one.domain_id,
-            split=one.split,
-            block_size=one.block_size,
-            num_tokens=one.num_tokens,
-            log_likelihood=one.log_likelihood,
-            num_correct=one.num_correct,
-            num_counted=one.num_counted,
-            artifact=artifact,
-            job_id=work.job_id,
-        )
-    return len(kept)
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    experts: Experts
-    domains: tuple[DomainFiles, ...]
+    num_registered = 0
+    for score in scores:
+        if session.get(Expert, score.expert_id) is not None and session.get(Domain, score.domain_id) is not None:
+            measured = asdict(score)
+            artifact = work.register_artifact(session, measured.pop("artifact_id"), artifact_kinds.SCORES)
+            register_evaluation(session, **measured, artifact=artifact, job_id=work.job_id)
+            num_registered += 1
+    return num_registered
 
 
 @dataclass(frozen=True)
 class _Missing:
-    """One expert on one domain: the text to score and the artifact to write."""
+    """One expert on one domain: the text to score, and the artifact to write."""
 
+    artifact_id: str
     expert_id: str
     domain: DomainFiles
     text: EvalSample
-    artifact_id: str
 
 
-def _read(
-    session: Session, work: Work, mixture: str, domains: Sequence[str] | None, more_experts: Sequence[str]
-) -> _Inputs:
-    experts = [member.expert for member in mixture_row(session, mixture).members]
-    experts += [expert_row(session, name) for name in more_experts]
-    by_base: dict[ArtifactRef, dict[str, ArtifactRef]] = {}
-    for expert in experts:
-        by_base.setdefault(work.storage.kept(expert.base), {})[expert.id] = work.storage.kept(expert.artifact)
-    names = domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
-    return _Inputs(
-        experts=by_base,
-        domains=tuple(domain_files(session, work.storage, name) for name in names),
-    )
-
-
-def _done(
+def _scored_before(
     session: Session, work: Work, split: HeldOutSplit, texts: Mapping[DomainFiles, EvalSample]
-) -> Collection[_Measure]:
-    """What is scored already. Conversations that were masked by an earlier rule are scored again."""
+) -> set[tuple[str, str, int, int]]:
+    """Expert, domain, block size and tokens of what is scored. Conversations masked by an earlier rule are not."""
     rows = session.scalars(select(Evaluation).where(Evaluation.split == split))
     hashes = {domain.id: text.sha256 for domain, text in texts.items() if domain.is_chat}
     return {
@@ -178,53 +204,35 @@ def _scored_text(work: Work, row: Evaluation) -> str:
         return ""
 
 
-def _missing(
-    work: Work, inputs: _Inputs, texts: dict[DomainFiles, EvalSample], split: HeldOutSplit, done: Collection[_Measure]
-) -> list[_Missing]:
-    def measure(text: EvalSample) -> str:  # one job may score a domain more than once
-        return f"{split} {text.block_size} {text.num_tokens}"
-
-    return [
-        _Missing(expert_id, domain, text, stable_id(work.job_id, f"scores {expert_id} {domain.id} {measure(text)}"))
-        for experts in inputs.experts.values()
-        for domain, text in texts.items()
-        for expert_id in experts
-        if (expert_id, domain.id, text.block_size, text.num_tokens) not in done
-    ]
-
-
-def _score_all(work: Work, experts: Experts, todo: Sequence[_Missing], block_size: int) -> Generator[Event, None, None]:
-    total, before = sum(one.text.num_tokens for one in todo), 0
+def _score_all(work: Work, experts: Experts, missing: Sequence[_Missing], block_size: int) -> Events[None]:
+    """Loads one base after another, and writes the missing scores of its experts."""
+    total, before = sum(pair.text.num_tokens for pair in missing), 0
     for base, kept in experts.items():
-        of_base = [one for one in todo if one.expert_id in kept]
-        if of_base:
-            yield from _score_base(load_experts(work, base, kept, block_size), work, of_base, before, total)
-        before += sum(one.text.num_tokens for one in of_base)
+        of_base = [pair for pair in missing if pair.expert_id in kept]
+        if not of_base:
+            continue
+        model = load_experts(work, base, kept, block_size)
+        for pair in of_base:
+            if not work.storage.path(pair.artifact_id).exists():
+                with work.storage.new(pair.artifact_id) as folder:
+                    for progress in score_tokens(model, pair.expert_id, pair.text, folder):
+                        yield Progress(before + progress.done, total, "tokens", f"scoring {pair.domain.name}")
+            before += pair.text.num_tokens
+        del model  # before the next one is loaded
 
 
-def _score_base(
-    model: ExpertModel, work: Work, todo: Sequence[_Missing], before: int, total: int
-) -> Generator[Event, None, None]:
-    for one in todo:
-        if not work.storage.path(one.artifact_id).exists():
-            with work.storage.new(one.artifact_id) as folder:
-                for progress in score_tokens(model, one.expert_id, one.text, folder):
-                    yield Progress(before + progress.done, total, "tokens", f"scoring {one.domain.name}")
-        before += one.text.num_tokens
-
-
-def _scored(work: Work, one: _Missing, split: HeldOutSplit) -> Scored:
-    folder = work.storage.path(one.artifact_id)
+def _read_scores(work: Work, pair: _Missing, split: HeldOutSplit) -> NewScores:
+    folder = work.storage.path(pair.artifact_id)
     logprobs = np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False)
     hits = token_hits(folder)  # None in the folder of a job that began before hits were kept
     counted = counted_tokens(folder)
     is_counted = slice(None) if counted is None else counted.numpy()
-    return Scored(
-        one.expert_id,
-        one.domain.id,
+    return NewScores(
+        pair.artifact_id,
+        pair.expert_id,
+        pair.domain.id,
         split,
-        one.text.block_size,
-        one.artifact_id,
+        pair.text.block_size,
         len(logprobs),
         log_likelihood=float(logprobs[is_counted].sum(dtype=np.float64)),
         num_correct=None if hits is None else int(np.count_nonzero(hits[is_counted])),
@@ -232,6 +240,27 @@ def _scored(work: Work, one: _Missing, split: HeldOutSplit) -> Scored:
     )
 
 
-def _is_there(session: Session, one: Scored) -> bool:
-    """Whether the expert and the domain still exist."""
-    return session.get(Expert, one.expert_id) is not None and session.get(Domain, one.domain_id) is not None
+def measure_missing(
+    work: Work, mixture: str, domains: Sequence[str] | None, split: HeldOutSplit, block_size: int, max_tokens: int
+) -> Events[None]:
+    """Measures missing distances on the domains (None: all); does nothing for a gate without clusters.
+
+    They cover the tokens that `score_missing` scores, including dev text and the clusters' own domains, since pages mix
+    everything that was scored. Each is registered as soon as it is complete.
+    """
+    with work.reading() as session:
+        experts, gate = members_of(session, mixture)
+        route, base = find_route(session, work.storage, gate, experts), work.storage.kept(experts[0].base)
+        template = template_folder(base.folder, work.storage.path(experts[0].artifact_id))
+        texts = read_domains(session, work.storage, domains)
+    if route is None:
+        return
+    base.check()
+    tokenizer = load_tokenizer(base.folder)
+    clustering = open_clustering(route.clustering, route.seed, work.settings.device)
+    for domain in texts if domains else [domain for domain in texts if can_show(template, domain)]:
+        packed = yield from pack(work, domain, tokenizer, template, block_size)
+        text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
+        key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
+        fill = partial(measure_distances, clustering, tokenizer, text)
+        yield from work.cached_artifact(key, artifact_kinds.DISTANCES, fill)

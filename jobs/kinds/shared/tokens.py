@@ -8,29 +8,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
-from engine.events import Event, Note, Progress
+from engine.events import Event, Note
 from engine.files import ArtifactRef
-from engine.text.blocks import pack_domain
+from engine.text.blocks import MASK_RULE, pack_domain
 from engine.text.chat.blocks import ChatEncoder, pack_conversations
 from engine.text.chat.conversations import Conversation
 from engine.text.chat.own_template import stop_ids
 from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer
-from jobs.attempt.work import Work
-from jobs.kinds.shared.artifact_cache import cached_artifact
-from jobs.kinds.shared.resume_guard import mask_rule
+from jobs.attempt.work import Events, Work
+from jobs.kinds.shared.resume_guard import SOURCES, mask_rule, read_inputs, write_inputs, write_mask_rule
 from workbench.formatting.number_format import pluralize
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import chat_tokens_key, tokens_key
+from workbench.schema.tables import Domain
 from workbench.store import artifact_kinds
 from workbench.store.storage import Storage
 
@@ -64,39 +65,61 @@ def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
     return DomainFiles(row.id, row.name, row.data_sha256, storage.kept(row.artifact), row.folder, row.format == "chat")
 
 
+def read_domains(session: Session, storage: Storage, names: Sequence[str] | None) -> tuple[DomainFiles, ...]:
+    """Reads domains by name; without names all of them."""
+    chosen = names or session.scalars(select(Domain.name).order_by(Domain.name)).all()
+    return tuple(domain_files(session, storage, name) for name in chosen)
+
+
+def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str, str] | None = None) -> None:
+    """Raises TrainingError if the text, or another input by SHA-256, differs from that of the first attempt.
+
+    A failed job does not protect its inputs: they may be deleted and made again under the same name, while its
+    checkpoints belong to the old ones.
+    """
+    now = {f"domain “{domain.name}”": domain.data_sha256 for domain in domains} | dict(others or {})
+    stored = read_inputs(work, SOURCES)
+    if stored is None:
+        write_mask_rule(work, MASK_RULE)
+        write_inputs(work, SOURCES, now)
+        return
+    for what, sha256 in now.items():
+        if stored.get(what) != sha256:
+            raise TrainingError(f"The {what} has changed since this training started.", "Start a new job.")
+
+
 def can_show(base: Path, domain: DomainFiles) -> bool:
     """Whether a base can show a domain's documents: conversations need a chat template."""
     return not domain.is_chat or load_chat_template(base) is not None
 
 
-def pack(
-    work: Work, domain: DomainFiles, tokenizer: Tokenizer, template: Path, block_size: int
-) -> Generator[Event, None, Path]:
+def pack(work: Work, domain: DomainFiles, tokenizer: Tokenizer, template: Path, block_size: int) -> Events[Path]:
     """Returns the folder of a domain's tokens, and packs them if no job has done so yet.
 
     Conversations are packed in blocks of this size, with the chat template in the folder `template`: that of the
     tokenizer's base, or of an expert of it. Notes say how many tokens are of answers, and what of the conversations
-    cannot be learned. Raises TrainingError when there is no template.
+    cannot be learned. Raises TrainingError without a template.
     """
     if domain.is_chat:
         encoder = _encoder(domain, tokenizer, template, mask_rule(work))
-        return (yield from _pack_chat(work, domain, encoder, block_size))
+        key = chat_tokens_key(domain.id, tokenizer.sha256, encoder.template_sha256, block_size, encoder.mask_rule)
+    else:
+        encoder, key = None, tokens_key(domain.id, tokenizer.sha256)
 
     def fill(folder: Path) -> Iterator[Event]:
-        yield from _named(domain, pack_domain(domain.documents(), tokenizer, folder))
+        documents = domain.documents()
+        for event in (
+            pack_conversations(documents, encoder, folder, block_size)
+            if encoder
+            else pack_domain(documents, tokenizer, folder)
+        ):
+            yield replace(event, note=f"tokenizing {domain.name} ({event.note})")
 
-    return (yield from cached_artifact(work, tokens_key(domain.id, tokenizer.sha256), artifact_kinds.TOKENS, fill))
-
-
-def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size: int) -> Generator[Event, None, Path]:
-    def fill(folder: Path) -> Iterator[Event]:
-        yield from _named(domain, pack_conversations(domain.documents(), encoder, folder, block_size))
-
-    key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size, encoder.mask_rule)
-    folder = yield from cached_artifact(work, key, artifact_kinds.TOKENS, fill)
-    facts = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
-    for sentence in (*_chat_sentences(facts["splits"], block_size), *facts.get("limits", ())):
-        yield Note(f"“{domain.name}”: {sentence}")
+    folder = yield from work.cached_artifact(key, artifact_kinds.TOKENS, fill)
+    if encoder:
+        facts = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
+        for sentence in (*_chat_sentences(facts["splits"], block_size), *facts.get("limits", ())):
+            yield Note(f"“{domain.name}”: {sentence}")
     return folder
 
 
@@ -121,12 +144,6 @@ def _chat_sentences(splits: Mapping[str, Mapping[str, int]], block_size: int) ->
             )
 
 
-def _named(domain: DomainFiles, events: Iterator[Progress]) -> Iterator[Progress]:
-    """The progress of one split after another, each with what is done to which domain."""
-    for event in events:
-        yield replace(event, note=f"tokenizing {domain.name} ({event.note})")
-
-
 def _encoder(domain: DomainFiles, tokenizer: Tokenizer, folder: Path, rule: int) -> ChatEncoder:
     template = load_chat_template(folder, "the seed model")
     if template is None:
@@ -143,11 +160,12 @@ def _encoder(domain: DomainFiles, tokenizer: Tokenizer, folder: Path, rule: int)
 
     def limits() -> list[str]:
         stops = stop_ids(tokenizer, tokenizer.folder or folder, folder)
-        return [*template.limits(tokenizer, stops), *map(_unread_sentence, unread.items())]
+        return [
+            *template.limits(tokenizer, stops),
+            *(
+                f"The chat template does not read “{name}”, which {pluralize(number, 'conversation')} set."
+                for name, number in unread.items()
+            ),
+        ]
 
     return ChatEncoder(tokenizer, template.sha256, encode, rule, limits)
-
-
-def _unread_sentence(count: tuple[str, int]) -> str:
-    name, number = count
-    return f"The chat template does not read “{name}”, which {pluralize(number, 'conversation')} set."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -10,42 +10,40 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.events import Event, Note, Progress
+from engine.events import Note, Progress
 from engine.methods.base import SeedOrigin
 from engine.methods.export import set_special_tokens
-from engine.methods.imports import ImportedExpert, import_expert
+from engine.methods.imports import import_expert
 from engine.models.imported_model import download_model
 from engine.text.chat.own_template import save_template
-from jobs.attempt.work import Register, Work, stable_id
-from jobs.kinds.shared.expert_files import store_base
+from jobs.attempt.work import JobRun, Work
+from jobs.kinds.shared.expert_files import base_artifact, store_base
 from workbench.analysis.changes.retrained_baselines import OWN, sources_of
 from workbench.kinds.training.exchange import ImportExpert
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.seeds import CHANGES, seed_row
-from workbench.schema.names import ensure_free
-from workbench.schema.tables import Artifact, Expert
 from workbench.specs.base import HUB, hub_name, hub_origin, hub_source
-from workbench.store import artifact_kinds
-from workbench.store.artifacts import register_artifact
 
 
-def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
+def run(work: Work, spec: ImportExpert) -> JobRun:
     """Stores the expert, and its base where the seed model is not its base."""
     with work.reading() as session:
-        ensure_free(session, Expert, spec.expert)
         row = seed_row(session, spec.seed_model)
         seed_id, seed, origin = row.id, work.storage.kept(row.artifact), SeedOrigin(*hub_origin(row.source))
         seed_artifact_id = row.artifact_id
     yield Progress(0, 2, "parts", "reading")
     folder, source = _find(spec)
-    id = stable_id(work.job_id, "expert")
+    id = work.stable_id("expert")
     method_name = "" if spec.method == "auto" else spec.method
     imported = import_expert(seed, folder, id, method=method_name, origin=origin)
     yield Note(f"{spec.expert} is an expert of the method {imported.reason}.")
     yield from map(Note, imported.changes)
     yield Progress(1, 2, "parts", "saving")
-    base_id = seed_artifact_id if imported.is_on_seed else _store_base(work, imported)
+    base_id = seed_artifact_id
+    if not imported.is_on_seed:
+        set_special_tokens(imported.model.lm, imported.tokenizer)
+        base_id = store_base(work, imported.method, imported.model, imported.tokenizer)
     base_sha256, _ = work.storage.describe(base_id)
     tokenizer_sha256 = imported.tokenizer.sha256
     with work.storage.new(id) as target:
@@ -57,14 +55,10 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
     facts = {"reason": imported.reason, "source": source}
     if imported.changes:
         facts[CHANGES] = " ".join(imported.changes)
-    num_parameters = sum(one.numel() for one in imported.model.expert_parameters(id).values())
+    num_parameters = sum(parameter.numel() for parameter in imported.model.expert_parameters(id).values())
     yield Progress(2, 2, "parts", "done")
 
     def register(session: Session) -> dict[str, Any]:
-        base = session.get(Artifact, base_id) or register_artifact(
-            session, work.storage, base_id, artifact_kinds.BASE, job_id=work.job_id
-        )
-        kind = imported.method.artifact_kind
         domain_ids = [domain_row(session, name).id for name in spec.domains]
         register_expert(
             session,
@@ -74,8 +68,8 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
             domain_id=domain_ids[0] if len(domain_ids) == 1 else None,
             seed_id=seed_id,
             parent_id=None,
-            base=base,
-            artifact=register_artifact(session, work.storage, id, kind, job_id=work.job_id),
+            base=base_artifact(session, work, base_id),
+            artifact=work.register_artifact(session, id, imported.method.artifact_kind),
             tokenizer_sha256=tokenizer_sha256,
             data_sha256="",
             num_parameters=num_parameters,
@@ -103,8 +97,3 @@ def _find(spec: ImportExpert) -> tuple[Path, str]:
     name, revision = hub_name(spec.source)
     folder = download_model(name, revision, or_adapter=True)
     return folder, hub_source(name, folder.name)
-
-
-def _store_base(work: Work, imported: ImportedExpert) -> str:
-    set_special_tokens(imported.model.lm, imported.tokenizer)
-    return store_base(work, imported.method, imported.model, imported.tokenizer)

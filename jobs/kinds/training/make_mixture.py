@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.mixing.gates.cluster import ClusterGateConfig
-from jobs.attempt.work import Register, Work
+from jobs.attempt.work import JobRun, Work
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.mixtures import compose_mixture
@@ -17,7 +16,7 @@ from workbench.specs.gates import changed_gate
 from workbench.specs.requests import MixtureSpec
 
 
-def run(_: Work, spec: MakeMixture) -> Generator[Event, None, Register]:
+def run(_: Work, spec: MakeMixture) -> JobRun:
     """Registers the mixture. Nothing is computed."""
     yield Progress(0, 1, "mixtures", "composing")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import DamagedFileError, ModelError
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.files import EXPERT_CARD, ArtifactRef, sha256_of, write_manifest
 from engine.loading.loaded_base import load_base
 from engine.methods.base import Method
@@ -26,7 +26,7 @@ from engine.models.imported_model import import_model
 from engine.models.rows import Rows
 from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
-from jobs.attempt.work import Register, Work, stable_id
+from jobs.attempt.work import JobRun, Work
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, TrainingText
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.exchange import UnpackExpert
@@ -38,7 +38,6 @@ from workbench.schema.tables import Artifact, Domain, Expert, SeedModel
 from workbench.specs.base import HUB
 from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
-from workbench.store.artifacts import register_artifact
 
 _AGAIN = "Get the file again from whoever packed it."
 _BASE, _EXPERT, _SEED = "base", "expert", "seed"
@@ -46,15 +45,15 @@ _BASE, _EXPERT, _SEED = "base", "expert", "seed"
 
 @dataclass(frozen=True)
 class _Stored:
-    """An artifact of this workbench, or None for one that the file brings."""
+    """What this workbench has of an expert's origins; None for what the file must bring."""
 
     seed: ArtifactRef | None
     base: ArtifactRef | None
 
 
 @dataclass(frozen=True)
-class _Checked:
-    """An expert that computed on its base, and what its own files show of it: what the list says is no proof."""
+class _CheckedExpert:
+    """An expert that computed on its base, and what its own files show of it: the list itself proves nothing."""
 
     method: Method
     num_parameters: int
@@ -69,11 +68,11 @@ class _New:
     name: str
     source: str
     described: PackedExpert
-    checked: _Checked
+    checked: _CheckedExpert
     ids: dict[str, str]
 
 
-def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
+def run(work: Work, spec: UnpackExpert) -> JobRun:
     """Registers the expert, and its base and seed model where they are new."""
     packed = open_packed(Path(spec.file))
     described = read_packed(packed.about)
@@ -88,7 +87,10 @@ def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
         folders = _unpack(packed, described, stored, aside)
         checked = _check(folders, described, stored)
         yield Progress(1, 2, "parts", "saving")
-        ids = {part: _store(work, part, folder) for part, folder in folders.items()}
+        ids = {part: work.stable_id(part) for part in folders}
+        for part, folder in folders.items():
+            with work.storage.new(ids[part]) as target:
+                shutil.copytree(folder, target, dirs_exist_ok=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     source = f"packed:{sha256_of(packed.path)}"
@@ -98,14 +100,11 @@ def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
 
 def _find_stored(session: Session, work: Work, described: PackedExpert, packed: Packed) -> _Stored:
     """The seed model and the base that are here; raises ModelError where the base is neither here nor packed."""
-    seed, base = _find_seed(session, described.seed), _find_base(session, described)
+    seed, base = _find_seed(session, described.seed), _find_artifact(session, described.base_sha256)
     is_packed = packed.names_in(_BASE) or (packed.names_in(_SEED) and _is_on_seed(described))
     if base is None and not is_packed:
         raise _missing_base(session, described)
-    return _Stored(
-        work.storage.kept(seed.artifact) if seed else None,
-        work.storage.kept(base) if base else None,
-    )
+    return _Stored(work.storage.kept(seed.artifact) if seed else None, work.storage.kept(base) if base else None)
 
 
 def _find_seed(session: Session, seed: PackedSeed | None) -> SeedModel | None:
@@ -114,8 +113,8 @@ def _find_seed(session: Session, seed: PackedSeed | None) -> SeedModel | None:
     return session.scalar(select(SeedModel).join(Artifact).where(Artifact.sha256 == seed.sha256).limit(1))
 
 
-def _find_base(session: Session, described: PackedExpert) -> Artifact | None:
-    return session.scalar(select(Artifact).where(Artifact.sha256 == described.base_sha256).limit(1))
+def _find_artifact(session: Session, sha256: str) -> Artifact | None:
+    return session.scalar(select(Artifact).where(Artifact.sha256 == sha256).limit(1))
 
 
 def _is_on_seed(described: PackedExpert) -> bool:
@@ -128,7 +127,7 @@ def _missing_base(session: Session, described: PackedExpert) -> ModelError:
     if seed is None or not _is_on_seed(described):
         return ModelError("The packed expert comes without its base.", _AGAIN)
     named = session.scalar(select(SeedModel).where(SeedModel.name == seed.name))
-    other = f": the one of that name is another one (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
+    other = f": the one of that name is a different model (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
     free = free_name(seed.name, "-", session.scalars(select(SeedModel.name)).all())
     add = shell_command("seed", "add", free, "--hub", seed.source.removeprefix(HUB))
     where = f"Add it with `{add}`, or have" if seed.source.startswith(HUB) else "Have"
@@ -148,19 +147,17 @@ def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Pat
         hashes[_BASE] = described.base_sha256
     if stored.seed is None and described.seed is not None and packed.names_in(_SEED):
         hashes[_SEED] = described.seed.sha256
-    return {part: _unpack_part(packed, part, aside / part, sha256) for part, sha256 in hashes.items()}
-
-
-def _unpack_part(packed: Packed, part: str, folder: Path, sha256: str) -> Path:
-    folder.mkdir(parents=True)
-    packed.unpack(part, folder)
-    if write_manifest(folder) != sha256:
-        raise DamagedFileError(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
-    return folder
+    folders = {part: aside / part for part in hashes}
+    for part, folder in folders.items():
+        folder.mkdir(parents=True)
+        packed.unpack(part, folder)
+        if write_manifest(folder) != hashes[part]:
+            raise DamagedFileError(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
+    return folders
 
 
 @torch.no_grad()
-def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored) -> _Checked:
+def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored) -> _CheckedExpert:
     """Loads the expert on its base and computes with it; raises ModelError for one that does not fit."""
     expert = ArtifactRef(folders[_EXPERT], described.sha256)
     base = stored.base or ArtifactRef(folders.get(_BASE) or folders[_SEED], described.base_sha256)
@@ -174,20 +171,12 @@ def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored
     tokenizer = load_tokenizer(base.folder)
     if _SEED in folders:
         tokenizer.try_out()
-    return _Checked(
+    return _CheckedExpert(
         method,
         loaded.num_parameters("expert"),
         tokenizer.sha256,
         num_parameters(import_model(folders[_SEED]).lm) if _SEED in folders else 0,
     )
-
-
-def _store(work: Work, part: str, folder: Path) -> str:
-    """Copies a folder into an artifact of the job and returns its id."""
-    id = stable_id(work.job_id, part)
-    with work.storage.new(id) as target:
-        shutil.copytree(folder, target, dirs_exist_ok=True)
-    return id
 
 
 # registered ---------------------------------------------------------------------------------------
@@ -197,7 +186,9 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
     described, checked, ids = new.described, new.checked, new.ids
     new_seed = _register_seed(session, work, new) if _SEED in ids else None
     seed = new_seed or _find_seed(session, described.seed)
-    domain = _same_domain(session, described.data_sha256)
+    # The domain of this workbench whose text trained the expert; a name proves nothing.
+    same = select(Domain).where(Domain.data_sha256 == described.data_sha256).limit(1)
+    domain = session.scalar(same) if described.data_sha256 else None
     register_expert(
         session,
         id=ids[_EXPERT],
@@ -207,14 +198,12 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
         seed_id=seed.id if seed else None,
         parent_id=None,
         base=_base(session, work, new),
-        artifact=register_artifact(
-            session, work.storage, ids[_EXPERT], checked.method.artifact_kind, job_id=work.job_id
-        ),
+        artifact=work.register_artifact(session, ids[_EXPERT], checked.method.artifact_kind),
         tokenizer_sha256=checked.tokenizer_sha256,
         data_sha256=described.data_sha256,
         num_parameters=checked.num_parameters,
         config={
-            **_config(work.storage.path(ids[_EXPERT]), checked.method),
+            **_config_of_files(work.storage.path(ids[_EXPERT]), checked.method),
             **_training_texts(domain, described, has_new_base=_BASE in ids),
             IMPORTED: {"source": new.source, **described.model_dump(mode="json")},
         },
@@ -228,8 +217,8 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
 def _base(session: Session, work: Work, new: _New) -> Artifact:
     """The base of the expert; raises ModelError where it was deleted since it was checked."""
     if _BASE in new.ids:
-        return register_artifact(session, work.storage, new.ids[_BASE], artifact_kinds.BASE, job_id=work.job_id)
-    if (base := _find_base(session, new.described)) is None:
+        return work.register_artifact(session, new.ids[_BASE], artifact_kinds.BASE)
+    if (base := _find_artifact(session, new.described.base_sha256)) is None:
         raise _missing_base(session, new.described)
     return base
 
@@ -247,26 +236,19 @@ def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
         config=config,
         num_parameters=new.checked.seed_parameters,
         tokenizer_sha256=load_tokenizer(work.storage.path(id)).sha256,
-        artifact=register_artifact(session, work.storage, id, artifact_kinds.SEED, job_id=work.job_id),
+        artifact=work.register_artifact(session, id, artifact_kinds.SEED),
         job_id=work.job_id,
     )
     return session.get_one(SeedModel, card.id)
 
 
-def _config(folder: Path, method: Method) -> Mapping[str, Any]:
-    """What the expert's own files say of its parts; the config in the packed file is for people alone."""
+def _config_of_files(folder: Path, method: Method) -> Mapping[str, Any]:
+    """What the expert's own files say of its parts; the config in the packed file is only for people."""
     return config_of_card(json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8")) if method.has_parts else {})
 
 
-def _same_domain(session: Session, data_sha256: str) -> Domain | None:
-    """The domain of this workbench whose text trained the expert; names alone prove nothing."""
-    if not data_sha256:
-        return None
-    return session.scalar(select(Domain).where(Domain.data_sha256 == data_sha256).limit(1))
-
-
 def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_base: bool) -> dict[str, Any]:
-    """The training texts of an expert and its base: unknown ones, where the other workbench alone knows them."""
+    """The training texts of an expert and its base: unknown ones, where only the other workbench knows them."""
     texts: dict[str, Any] = {OF_BASE: [asdict(TrainingText())]} if has_new_base else {}
     if described.has_parents:
         texts[OWN] = [asdict(source) for source in ([TrainingText.of(domain)] if domain else []) + [TrainingText()]]

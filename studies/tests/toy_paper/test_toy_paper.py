@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
-from engine.statistics.bootstrap import Resampled
 from tests.engine.statistics.texts import losses_of
-from workbench_studies.core.evidence import Evidence
-from workbench_studies.core.scored import Measured, Subject
+from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.shapes import SHAPES
-from workbench_studies.core.study import read_study
+from workbench_studies.core.study import Case, read_study
 from workbench_studies.core.verdicts import REPRODUCED, UNTESTABLE, Verdict
-from workbench_studies.demix.sizes import SIZES
+from workbench_studies.demix.spec import ReplicateDemix
 
 DOMAINS = ("law", "sea")
 STUDY = read_study(__file__)
-
-
-@dataclass(frozen=True)
-class ToyCase:
-    """The arms of the paper: models are called by their size."""
-
-    evidence: Evidence
-    systems: Mapping[str, str]
-    words: Mapping[str, object] = field(default_factory=dict)
-
-    def system(self, name: str) -> str:
-        return self.systems[name]
-
-    def texts(self, name: str) -> Sequence[str]:
-        return {"training": DOMAINS}[name]
+SPEC = ReplicateDemix(name="toy", size="smoke", seeds=2, domains=list(DOMAINS), novel=["tweets"])
 
 
 def judged(nats: Mapping[str, float]) -> list[Verdict]:
-    losses = losses_of(nats, DOMAINS)
-    evidence = Evidence(Subject("toy", 2, DOMAINS, (), SIZES["smoke"]), Measured(losses), Resampled(losses))
-    names = {"small": "1M", "large": "2M"}
-    steps = [ToyCase(evidence, {"before": "1M", "after": "1.5M"}), ToyCase(evidence, {"before": "1.5M", "after": "2M"})]
-    cases = {"": [ToyCase(evidence, names, names)], "step": steps}
-    return [*STUDY.judge(SHAPES, cases.__getitem__), *STUDY.untestable()]
+    measured = Measurements(SPEC, losses_of(nats, DOMAINS))
+    names = {"small": "1M", "large": "2M"}  # models are called by their size
+    main = Case(measured, names, {"training": DOMAINS}, names, ["gpu"])
+    steps = [main.also({"before": one, "after": two}, {}) for one, two in (("1M", "1.5M"), ("1.5M", "2M"))]
+    return [*STUDY.judge(SHAPES, {"": [main], "step": steps}), *STUDY.untestable()]
 
 
 def test_each_claim_is_judged_in_each_case_that_it_is_stated_for() -> None:
-    larger, *steps, faster = judged({"1M": 4.0, "1.5M": 3.9, "2M": 3.0})
+    larger, *steps, _, _, faster = judged({"1M": 4.0, "1.5M": 3.9, "2M": 3.0})
     assert (larger.mark, larger.claim.sentence) == (REPRODUCED, "the 2M model has less perplexity than the 1M one")
     assert [(one.claim.id, one.claim.sentence) for one in steps] == [("close", "a step costs less than 1 %")] * 2
     assert (faster.mark, faster.why) == (UNTESTABLE, "Needs a GPU.")
+
+
+def test_claims_that_differ_by_a_value_are_rows_and_need_an_arm_that_a_replication_may_lack() -> None:
+    rows = [one for one in judged({}) if one.claim.where == "Table 2"]
+    assert [one.claim.id for one in rows] == ["faster-on-gpu", "better-on-gpu"]
+    assert [one.claim.sentence for one in rows] == [
+        "on a GPU the 2M model is quicker",
+        "on a GPU the 2M model is better",
+    ]
+    assert {(one.mark, one.why) for one in rows} == {(UNTESTABLE, "Needs a GPU.")}
 
 
 def test_a_sentence_has_the_marks_of_the_claims_that_it_names_whatever_their_words() -> None:

@@ -7,16 +7,60 @@ An arm is one way to divide the text among expert language models (ELMs). Names 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.clusters.config import ClusterMethod, Scaling
-from workbench_studies.cbtm.paper import T
-from workbench_studies.cbtm.sizes import CbtmSize
-from workbench_studies.core.sizes import Run
+from engine.config import PAPER_TEMPERATURE, ModelConfig, MoeConfig, TrainingConfig
+from workbench_studies.core.sizes import Run, Size, read_sizes
+from workbench_studies.core.study import read_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class CbtmSize(Size):
+    """Clusters are balanced by documents, so long ones are cut (`piece_length`).
+
+    `training` is that of the dense model: all models of a clustering together see as many tokens in as many
+    updates. What `tiny` leaves at less than the full budget, and the time that this saves, is in
+    docs/replication/README.md. The fields with a default were added later: a replication that was started before keeps
+    what it had.
+    """
+
+    seeding: TrainingConfig  # of the seed model, on all training text
+    clusters: tuple[int, ...]  # how many to compare; 1 is the dense model
+    less: float  # share of the updates in the smaller budget
+    clusters_at_less: tuple[int, ...]
+    num_ablated: int  # clusters where they are random, unbalanced, or scaled in another way
+    moe: MoeConfig | None = MoeConfig()  # figure 12; None: no mixture of experts can be made of this family
+    moe_seeds: int | None = None  # how many seeds have one; None: all
+    ablations_at_less: bool = False  # other ways to divide the text see the smaller budget; they once saw the full one
+    also_ablated: tuple[int, ...] = ()  # other numbers of clusters that are random and unbalanced (figures 13 and 14)
+    scaled_otherwise: bool = True  # whether vectors are also scaled in the other way, which no claim is about
+    smaller: ModelConfig | None = None  # shape of the smaller experts of figures 7 and 11; None: there are none
+    extra_seeds: int | None = None  # how many seeds have these numbers and that shape; None: all
+
+
+SIZES = read_sizes(__file__, CbtmSize)
+
+
+def shared(training: TrainingConfig, num_models: int, share: float = 1.0) -> TrainingConfig:
+    """The training of one of several models that together see a share of the tokens of the dense one.
+
+    Batches are divided among the models; where they do not divide, updates make up for it.
+    """
+    sequences = max(1, training.sequences_per_domain // num_models)
+    total = share * training.num_steps * training.sequences_per_domain
+    num_steps = max(1, round(total / (num_models * sequences)))
+    return replace(training, sequences_per_domain=sequences, num_steps=num_steps)
+
 
 Division = ClusterMethod | Literal["metadata"]
+# Nearness to clusters; a posterior with equal or cached priors; one model alone; the average of all parameters; a
+# mixture of experts in the place of an arm's one model (figure 12); a posterior with calibrated evidence (ours).
 Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe", "calibrated"]
+PAPER = read_table(__file__, "paper")
+TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
+T = PAPER_TEMPERATURE
 MOE = "moe"  # the key of a mixture of experts
 HEADLINE: Scaling = "unit_rows"  # the only reading in which T = 0.1 is the soft choice of table 9 (decision 16)
 OTHER: Scaling = "standardise"  # the paper's text
@@ -163,33 +207,26 @@ SEED = System(None, "alone")
 
 
 def single_model(arm: Arm, number: int) -> System:
-    """One model of an arm by itself (figure 15)."""
+    """One model of an arm on its own (figure 15)."""
     return System(arm, "alone", expert=number)
 
 
-def upcycled(arm: Arm) -> System:
-    """A mixture of experts in the place of an arm's one model (figure 12)."""
-    return System(arm, "moe")
-
-
-def calibrated(arm: Arm) -> System:
-    """The models of an arm by a posterior with equal priors and calibrated evidence: ours, not the paper's."""
-    return System(arm, "calibrated")
-
-
-def averaged(arm: Arm) -> System:
-    """One model, whose parameters are the average of those of an arm's models."""
-    return System(arm, "average")
-
-
 def sparse(arm: Arm, top_k: int) -> System:
-    """An arm of which so many models have weight at each token; all of them where there are no more."""
+    """An arm with so many models in use at each token; all of them where there are not more."""
     return System(arm, top_k=top_k) if top_k < arm.num_models else System(arm)
 
 
 def smaller(arm: Arm, top_k: int | None = None) -> System:
     """An arm whose models are of the smaller shape."""
     return System(arm, top_k=top_k, is_smaller=True)
+
+
+def printed(num_clusters: int, top_k: int, temperature: float = T) -> float | None:
+    """A cell of the paper's table 9; None where the paper prints none. T does not matter for one expert."""
+    if num_clusters == 1:
+        return float(PAPER["dense"])
+    row = PAPER["table_9"].get(str(num_clusters), {}).get(str(top_k))
+    return row and float(row[0 if top_k == 1 else TEMPERATURES.index(temperature)])
 
 
 def ablated(size: CbtmSize, division: Division, num_models: int) -> Arm:
@@ -213,5 +250,5 @@ def arms_of(size: CbtmSize, num_domains: int) -> list[Arm]:
 
 
 def smaller_arms(size: CbtmSize) -> list[Arm]:
-    """The arms that are trained in the smaller shape, too: the dense model and the main one, at the smaller budget."""
+    """The arms that are also trained in the smaller shape: the dense model and the main one, at the smaller budget."""
     return [balanced(number, at_less=True) for number in (1, size.num_ablated)] if size.smaller else []

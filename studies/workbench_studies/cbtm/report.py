@@ -1,4 +1,4 @@
-"""The sections of C-BTM's report."""
+"""What only code can say in C-BTM's report; its paragraphs and tables are declared in `report.toml`."""
 
 from __future__ import annotations
 
@@ -6,52 +6,13 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from workbench_studies.cbtm.calibrated import against_rows
-from workbench_studies.cbtm.names import HEADLINE, OTHER
-from workbench_studies.cbtm.paper import T
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import (
-    Section,
-    amount,
-    circumstances,
-    failed,
-    headline,
-    in_short,
-    intervals,
-    the_claims,
-    training_words,
-)
-from workbench_studies.core.study import read_texts
-
-TEXTS = read_texts(__file__)
-
-
-def sections(findings: Findings) -> list[Section]:
-    """All sections of the report, in order."""
-    return [
-        in_short(findings, headline(findings), best_words(findings)),
-        the_claims(findings, _MARKS),
-        *_budgets(findings),
-        *_weighing(findings),
-        *_upcycled(findings),
-        *_clusters(findings),
-        *_shapes(findings),
-        *_tasks(findings),
-        failed(findings, reasons),
-        intervals(findings, TEXTS["how"]),
-        circumstances(findings, _trainings(findings)),
-    ]
-
-
-_MARKS = (
-    "Perplexities are averages over the training domains; the paper's are those of one corpus (C4), from table 9 where "
-    f"it prints any. Nearness at T = {T:g} over all models, unless stated otherwise. “Comparable” is a rise "
-    "of less than 1 %."
-)
+from workbench_studies.core.report import Report, Rows, amount
+from workbench_studies.core.study import read_table
 
 
 def best_words(findings: Findings) -> str:
-    """The best number of clusters at the full budget, beside the dense model."""
+    """The best number of clusters at the full budget, with the dense model."""
     rows = [row for row in findings["tables"]["clusters"] if row["budget"] == "whole" and row["ours"] is not None]
     dense = next((row["ours"] for row in rows if row["clusters"] == 1), None)
     if dense is None or len(rows) < 2:
@@ -62,111 +23,23 @@ def best_words(findings: Findings) -> str:
     return f"{best['clusters']} clusters are best at equal tokens: perplexity {best['ours']:.2f}, Dense {dense:.2f}."
 
 
-# tables, pictures ---------------------------------------------------------------------------------
+def _moe_seeds(findings: Findings) -> str:
+    seeds = findings["budget"].get("moe_seeds")
+    words = " It is trained in {} of the seeds, since it takes several times as long as Dense."
+    return words.format(seeds) if seeds else ""
 
 
-def _budgets(findings: Findings) -> Iterator[Section]:
-    tables = findings["tables"]
-    yield Section(
-        "Figures 5 and 6: more clusters at equal tokens",
-        (best_words(findings), TEXTS["equal"]),
-        tables["clusters"],
-        "clusters",
-    )
-    if rows := tables.get("updates"):
-        yield Section("Figure 8: seconds of an update", (TEXTS["updates"],), rows, "updates")
-    yield Section("Each domain", ("Perplexity at the full budget.",), tables.get("domains", []))
-    yield Section("What it costs (§A.2, §A.3)", (TEXTS["costs"],), tables["efficiency"])
+def _cut(findings: Findings) -> str:
+    length = findings["budget"]["piece_length"]
+    return f" Documents of at most {length:,} characters." if length else ""
 
 
-def _weighing(findings: Findings) -> Iterator[Section]:
-    tables = findings["tables"]
-    yield Section("Figures 9 and 10: few models at each token", (_ACTIVE,), tables["active"], "active")
-    yield Section("Table 9: temperature and top-k", (), tables["9"], "temperature")
-    if tables["scaling"]:
-        yield Section("Two readings of the embedding", (_READINGS,), tables["scaling"])
-    yield Section("Other ways to weigh the same models (§2.4)", (TEXTS["rules"],), tables["rules"])
-    yield from _calibrated(findings)
+def _tokens_at_less(findings: Findings) -> str:
+    return amount(findings["budget"]["less"] * findings["budget"]["training_tokens"])
 
 
-def _calibrated(findings: Findings) -> Iterator[Section]:
-    """The reading that is ours; nothing in reports from before there was one, and where dev text was not scored."""
-    if not findings.get("calibrated", {}).get("against"):
-        return
-    yield Section(
-        "A reading of ours: a posterior calibrated on dev text", (TEXTS["ours"], TEXTS["limit"]), against_rows(findings)
-    )
-    yield Section("Calibrated (ours): the fit of each seed", (TEXTS["fits"],), findings["calibrated"]["fits"])
-
-
-_ACTIVE = "Read down a number of models used: as many parameters at each token, of more models on disk."
-_READINGS = (
-    f"Vectors of documents are scaled to length 1 (“{HEADLINE}”, the released code), or to no mean and unit variance "
-    f"in each dimension (“{OTHER}”, the paper's text). There squared distances are some hundred times larger, so T = "
-    f"{T:g} is hardly a choice; the paper's own table 9 can only be of the first. Each has its own clusters and models."
-)
-
-
-def _upcycled(findings: Findings) -> Iterator[Section]:
-    """Nothing where there is no mixture of experts, as in reports from before there was one."""
-    if rows := findings["tables"].get("upcycled"):
-        moe = findings["budget"]["moe"]
-        sentence = (
-            f"Every feed-forward network of the seed model becomes {moe['num_experts']} copies and a fresh router, "
-            f"which sends each token through {moe['active_experts']} of them. It reads what Dense reads, in the same "
-            "batches: tokens are equal, operations are not. The paper has 32 networks in every other layer, and keeps "
-            "the optimizer of the seed's training; here it starts from zero, at Dense's rate, as for all models."
-        )
-        if seeds := findings["budget"].get("moe_seeds"):
-            sentence += f" It is trained in {seeds} of the seeds, since it takes several times as long as Dense."
-        yield Section("Figure 12: a sparsely upcycled mixture of experts (§6)", (sentence,), rows, "upcycled")
-
-
-def _clusters(findings: Findings) -> Iterator[Section]:
-    tables, pictures = findings["tables"], findings["pictures"]
-    divided = (TEXTS["divided"], *_divided_words(findings))
-    yield Section("Figures 13 and 14, table 8: other ways to divide the text", divided, tables["divisions"])
-    if rows := tables.get("numbers"):
-        yield Section("Figures 13 and 14: by the number of clusters", (TEXTS["numbers"],), rows, "numbers")
-    yield Section("What the clusters are about (tables 2 to 7)", ("Of the first seed.",), tables["terms"])
-    yield Section("Figure 15: specialization", (TEXTS["ratios"],), _ratio_rows(pictures["ratios"]), "ratios")
-    yield Section(
-        "Figure 16: clusters and labels",
-        (_labels_words(pictures["labels"]),),
-        _label_rows(pictures["labels"]),
-        "labels",
-    )
-    yield Section("Figure 18: cluster sizes on held-out documents", (), _size_rows(pictures["sizes"]), "sizes")
-
-
-def _divided_words(findings: Findings) -> Iterator[str]:
-    """How many tokens these arms saw, where that is not the full budget; findings were once without that."""
-    if findings["budget"].get("ablations_at_less"):
-        tokens = amount(findings["budget"]["less"] * findings["budget"]["training_tokens"])
-        yield f"All of these saw {tokens} tokens after branching, and are compared with each other only."
-
-
-def _shapes(findings: Findings) -> Iterator[Section]:
-    """Nothing where all experts are of one shape, as in reports from before there were two."""
-    if rows := findings["tables"].get("shapes"):
-        yield Section("Figures 7 and 11: experts of two shapes", (TEXTS["shapes"],), rows, "shapes")
-
-
-def _tasks(findings: Findings) -> Iterator[Section]:
-    tables = findings["tables"]
-    if tables["tasks"]:
-        yield Section("Tables 1 and 11: few-shot classification", (TEXTS["answers"],), tables["tasks"])
-        yield Section("Table 10: the clusters behind each task", ("Of the first seed.",), tables["routes"])
-
-
-def _ratio_rows(table: list[list[float]] | None) -> list[dict[str, Any]]:
-    return [
-        {"expert": str(expert), **{str(cluster): cell for cluster, cell in enumerate(row)}}
-        for expert, row in enumerate(table or [])
-    ]
-
-
-def _labels_words(labels: Mapping[str, Any] | None) -> str:
+def _labels(findings: Findings) -> str:
+    labels = findings["pictures"]["labels"]
     if labels is None:
         return "The clusters do not exist yet."
     sentence = ", ".join(f"{one:.2f}" for one in labels["information"])
@@ -176,16 +49,48 @@ def _labels_words(labels: Mapping[str, Any] | None) -> str:
     )
 
 
-def _label_rows(labels: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    if labels is None:
-        return []
+# tables -------------------------------------------------------------------------------------------
+
+
+def _against_rows(findings: Findings) -> Rows:
+    """How the calibrated reading compares; reports from before there was one have none."""
+    return [
+        {
+            "text": row["text"],
+            "against": row["against"],
+            "calibrated": row["calibrated"],
+            "other": row["other"],
+            "change, %": row["change"]["value"],
+            "low": row["change"]["low"],
+            "high": row["change"]["high"],
+            "perplexity": row["side"],
+        }
+        for row in findings.get("calibrated", {}).get("against", ())
+    ]
+
+
+def _fit_rows(findings: Findings) -> Rows:
+    """The fit of each seed, if it was compared."""
+    ours = findings.get("calibrated", {})
+    return ours["fits"] if ours.get("against") else []
+
+
+def _ratio_rows(findings: Findings) -> Rows:
+    return [
+        {"expert": str(expert), **{str(cluster): cell for cluster, cell in enumerate(row)}}
+        for expert, row in enumerate(findings["pictures"]["ratios"] or [])
+    ]
+
+
+def _label_rows(findings: Findings) -> Rows:
+    labels = findings["pictures"]["labels"] or {"labels": [], "shares": []}
     return [
         {"label": label, **{str(cluster): share for cluster, share in enumerate(row)}}
         for label, row in zip(labels["labels"], labels["shares"], strict=True)
     ]
 
 
-def _size_rows(sizes: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _size_rows(findings: Findings) -> Rows:
     return [
         {
             "clusters": name,
@@ -195,12 +100,12 @@ def _size_rows(sizes: Mapping[str, Any]) -> list[dict[str, Any]]:
             "largest": max(one),
             "sizes": ", ".join(map(str, sorted(one))),
         }
-        for name, seeds in sizes.items()
+        for name, seeds in findings["pictures"]["sizes"].items()
         for seed, one in enumerate(seeds)
     ]
 
 
-# what did not come out, and where it ran ------------------------------------------------------------
+# what did not come out, and where our reading holds -----------------------------------------------
 
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
@@ -214,24 +119,44 @@ def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
 
 def _leads(findings: Findings) -> str:
     """The lead of the main number of clusters over Dense at each budget; empty where one is missing."""
-    rows = {(row["clusters"], row["budget"]): row for row in findings["tables"]["clusters"]}
-    budgets = [row["budget"] for row in findings["tables"]["clusters"] if row["clusters"] == 1]
+    rows = {(row["clusters"], row["budget"]): row for row in findings["tables"]["clusters"] if row["ours"] is not None}
+    parts = [
+        f"{dense['ours'] - main['ours']:+.2f} after {amount(main['tokens after branching'])} tokens"
+        for (number, budget), dense in rows.items()
+        if number == 1 and (main := rows.get((findings["clusters"], budget)))
+    ]
+    return f"the lead of {findings['clusters']} clusters over one is {' and '.join(parts)}" if len(parts) > 1 else ""
+
+
+def where_it_holds(findings: Findings) -> str:
+    """On which text our reading has surely less or more perplexity than what; empty of reports without it."""
+    rows: list[dict[str, Any]] = findings.get("calibrated", {}).get("against", [])
+    words = {"less": "less perplexity than", "more": "more perplexity than", "undecided": "no sure difference from"}
     parts = []
-    for budget in budgets:
-        dense, main = (rows.get((number, budget)) for number in (1, findings["clusters"]))
-        if dense and main and dense["ours"] is not None and main["ours"] is not None:
-            lead = dense["ours"] - main["ours"]
-            parts.append(f"{lead:+.2f} after {amount(main['tokens after branching'])} tokens")
-    if len(parts) < 2:
-        return ""
-    return f"the lead of {findings['clusters']} clusters over one is {' and '.join(parts)}"
+    for text in ("training domains", "novel domains"):
+        own = [row for row in rows if row["text"] == text]
+        named = {side: [row["against"] for row in own if row["side"] == side] for side in words}
+        compared = [f"{words[side]} {', '.join(names)}" for side, names in named.items() if names]
+        if compared:
+            parts.append(f"On the {text} it has {'; '.join(compared)}.")
+    return " ".join(parts)
 
 
-def _trainings(findings: Findings) -> str:
-    budget = findings["budget"]
-    seeding, training = (training_words(budget[name]) for name in ("seeding", "training"))
-    cut = f" Documents of at most {budget['piece_length']:,} characters." if budget["piece_length"] else ""
-    return (
-        f"Seed model: {seeding}; {findings['seeding_tokens']:,} tokens. After branching, Dense: {training}; "
-        f"{budget['training_tokens']:,} tokens; the models of an arm share its batches.{cut}"
-    )
+REPORT = Report(
+    read_table(__file__, "report"),
+    reasons,
+    {
+        "best": best_words,
+        "moe_seeds": _moe_seeds,
+        "cut": _cut,
+        "tokens_at_less": _tokens_at_less,
+        "labels": _labels,
+    },
+    {
+        "against": _against_rows,
+        "fits": _fit_rows,
+        "ratios": _ratio_rows,
+        "labels": _label_rows,
+        "sizes": _size_rows,
+    },
+)

@@ -1,4 +1,4 @@
-"""Our own reading of the posterior: evidence fitted on dev text of the training domains alone. Not in the paper.
+"""Our own reading of the posterior: evidence fitted on dev text of the training domains only. Not in the paper.
 
 What is fitted and why is in `engine/analysis/calibration.py`. Each seed has a fit of its own, of one mixture's experts;
 mixtures with further or fewer experts keep the paper's readings.
@@ -14,7 +14,7 @@ from engine.mixing.evidence import EvidenceRule
 from engine.statistics.bootstrap import Change, Resampled
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.scored import Loaded
+from workbench_studies.core.measurements import Loaded
 
 if TYPE_CHECKING:
     from engine.analysis.calibration import Calibration
@@ -42,7 +42,7 @@ def of_its_place(place: int, _: Loaded) -> frozenset[int]:
 
 
 def of_its_text(_: int, dev: Loaded) -> frozenset[int]:
-    """The expert that fits a domain's dev text best, where none was trained on that domain alone."""
+    """The expert that fits a domain's dev text best, where none was trained on that domain only."""
     return frozenset({int(dev.logprobs_EX.sum(1).argmax())})
 
 

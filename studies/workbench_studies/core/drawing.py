@@ -25,8 +25,8 @@ class Chart:
 
     figure: go.Figure
     title: str
-    words: str
     rows: Rows
+    words: str = ""  # declared in the `report.toml` of a paper
 
 
 Draw = Callable[[Mapping[str, Any]], Chart | None]  # from findings; None without data
@@ -55,20 +55,29 @@ def heatmap(cells: Sequence[Sequence[float]], across: Iterable[str], down: Itera
     return drawn
 
 
-def ratio_heatmap(
-    cells: Sequence[Sequence[float]], across: Iterable[str], down: Iterable[str], *titles: str
-) -> go.Figure:
-    """A heatmap coloured by the logarithm of its ratios (above 0), so that no column takes all colours."""
-    drawn = heatmap(cells, across, down, *titles, "ratio")
-    low, high = (edge(cell for row in cells for cell in row) for edge in (min, max))
+def ratio_heatmap(table: Sequence[Sequence[float]], names: Sequence[str], titles: tuple[str, str], own: str) -> Chart:
+    """Each expert's perplexity on each text over that of the text's own: `titles` are those of texts and experts.
+
+    It is coloured by the logarithm of its ratios (above 0), so that no column takes all colours.
+    """
+    drawn = heatmap(table, names, names, *titles, "ratio")
+    low, high = (edge(cell for row in table for cell in row) for edge in (min, max))
     scale = colour_bar(min(low, 1.0), max(high, 1.05))
-    return drawn.update_traces(
-        z=logs(cells),
-        text=as_text(cells),
+    drawn.update_traces(
+        z=logs(table),
+        text=as_text(table),
         texttemplate="%{text}",
         colorbar=asdict(scale),
         colorscale=heat_scale(is_low_better=True),
     )
+    better = sum(cell < 1 for row in table for cell in row)
+    found = f"in {better} cells another expert is better" if better else "no other expert is better"
+    rows = [
+        {"expert": one, titles[0].partition(" ")[0]: other, "ratio": table[i][j]}
+        for i, one in enumerate(names)
+        for j, other in enumerate(names)
+    ]
+    return Chart(drawn, f"Read a column: 1.0 is {own}; {found}", rows)
 
 
 def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:
@@ -94,6 +103,33 @@ def add_line(drawn: go.Figure, line: Rows, name: str, style: Mapping[str, Any]) 
         name=label(name, 60),
         mode="lines",
         line=dict(style),
+    )
+
+
+def double(drawn: go.Figure) -> go.Figure:
+    """Sets an x axis on which each tick doubles."""
+    return drawn.update_xaxes(type="log", dtick=0.30103)
+
+
+def error_bars(rows: Rows, y: str) -> dict[str, Any]:
+    """The intervals of a column."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [row["high"] - row[y] for row in rows],
+        "arrayminus": [row[y] - row["low"] for row in rows],
+    }
+
+
+def add_interval_line(drawn: go.Figure, line: Rows, x: str, name: str, colour: str) -> None:
+    """Our numbers by a column, with their intervals."""
+    drawn.add_scatter(
+        x=[row[x] for row in line],
+        y=[row["ours"] for row in line],
+        name=name,
+        mode="lines+markers",
+        line={"color": colour},
+        error_y=error_bars(line, "ours"),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.statistics.bootstrap import Ints
 from engine.statistics.estimates import Estimate
-from workbench_studies.core.evidence import Evidence
+from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict
 
@@ -50,11 +50,13 @@ class Circumstances:
     samples: Sequence[Mapping[str, Any]] = ()  # the size of each domain, and some lines of it
 
 
-def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances, study: Study) -> Row:
+def common_findings(
+    measured: Measurements, verdicts: Sequence[Verdict], circumstances: Circumstances, study: Study
+) -> Row:
     """The findings common to all papers; a paper adds its tables and charts."""
     claims = [verdict.as_dict() for verdict in verdicts]
     counted = Counter(claim["mark"] for claim in claims)
-    subject = evidence.subject
+    subject = measured.subject
     return {
         "paper": circumstances.paper,
         "name": subject.name,
@@ -70,24 +72,24 @@ def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstanc
         "versions": dict(circumstances.versions),
         "budget": dict(circumstances.budget),
         "jobs": [asdict(job) for job in circumstances.jobs],
-        "texts": text_rows(evidence),
+        "texts": text_rows(measured),
         "claims": claims,
         "sentences": study.listed(verdicts),
         "marks": {mark: counted[mark] for mark in MARKS},
     }
 
 
-def text_rows(evidence: Evidence) -> list[Row]:
+def text_rows(measured: Measurements) -> list[Row]:
     """How much of each domain's text was scored, and of how many documents."""
     rows: list[Row] = []
-    for domain in evidence.subject.everywhere:
-        tests = [loss for (_, _, text), loss in evidence.measured.losses.items() if text == domain]
+    for domain in measured.subject.everywhere:
+        tests = [loss for (_, _, text), loss in measured.losses.items() if text == domain]
         rows.append(
             {
                 "text": domain,
                 "test tokens": max((int(loss.tokens_N.sum()) for loss in tests), default=None),
                 "test documents": max((num_documents(loss.documents_N) for loss in tests), default=None),
-                "blocks behind a cached prior": evidence.measured.prior_blocks.get(domain),
+                "blocks behind a cached prior": measured.prior_blocks.get(domain),
             }
         )
     return rows

@@ -111,14 +111,14 @@ def forest(findings: Findings) -> Chart | None:
         "Forest plot: each claim a row, its 95 % interval on a relative scale, the paper's direction to the right; "
         "the mark by colour and symbol."
     )
-    return Chart(drawn, "All claims: right of the middle the paper's claim holds here", words, list(_table(rows)))
+    return Chart(drawn, "All claims: right of the middle the paper's claim holds here", list(_table(rows)), words)
 
 
 Rows = list[tuple[int, Mapping[str, Any], Place | None]]
 
 
 def _frame(rows: Rows) -> go.Figure:
-    """Axes without marks, with a claim's words over its row: beside it they would take half of a narrow page."""
+    """Axes without marks, with a claim's words over its row: next to it they would take half of a narrow page."""
     drawn = new_figure("", "", _AXIS_PIXELS + _ROW_PIXELS * len(rows))
     drawn.update_layout(
         margin={"l": 8, "r": 8, "t": 8, "b": 60},

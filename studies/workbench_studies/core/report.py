@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
 from workbench_studies.core.findings import Findings, cautions, not_done, summary
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SMOKE
-from workbench_studies.core.study import read_texts
+from workbench_studies.core.study import read_table
 from workbench_studies.core.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
 
-TEXTS = read_texts(__file__)
+TEXTS = read_table(__file__, "texts")
 Rows = Sequence[Mapping[str, Any]]
 Claims = Sequence[Mapping[str, Any]]
 Reasons = Callable[[Findings, Mapping[str, Any]], Iterable[str]]  # why a claim may have failed
@@ -42,6 +43,63 @@ class Cell:
     is_quoted: bool = False
 
 
+@dataclass(frozen=True)
+class Report:
+    """A paper's report: what its `report.toml` declares, and what only code can say.
+
+    Declared are titles, paragraphs, tables and charts. `{name}` in a paragraph is one of `values`, or of the findings;
+    a paragraph may depend on a field of the budget (`if`), and a section on its rows, its paragraphs, or whether the
+    findings have its table (`if_rows`, `if_words`, `if_table`).
+    """
+
+    declared: Mapping[str, Any]
+    reasons: Reasons
+    values: Mapping[str, Callable[[Findings], object]] = field(default_factory=dict)
+    rows: Mapping[str, Callable[[Findings], Rows]] = field(default_factory=dict)  # of tables that are not stored so
+    shared: Callable[[Findings], Iterable[str]] = lambda _: ()  # reasons of several claims
+
+    def sections(self, findings: Findings) -> list[Section]:
+        """All sections of the report, in order."""
+        return [
+            in_short(findings, headline(findings), *self._words(findings, "summary")),
+            the_claims(findings, *self._words(findings, "claims")),
+            *self._sections(findings, "section"),
+            failed(findings, self.reasons, *self.shared(findings)),
+            *self._sections(findings, "last_section"),
+            intervals(findings, *self._words(findings, "intervals")),
+            circumstances(findings, *self._words(findings, "trainings")),
+        ]
+
+    def _sections(self, findings: Findings, kind: str) -> Iterator[Section]:
+        for one in self.declared.get(kind, ()):
+            table = one.get("table", "")
+            rows = self.rows[table](findings) if table in self.rows else findings["tables"].get(table, [])
+            words = findings[one["listed"]] if "listed" in one else self._filled(findings, one.get("words", ()))
+            has = {"if_rows": rows, "if_words": words, "if_table": table in findings["tables"]}
+            if all(has[needed] for needed in has if one.get(needed)):
+                yield Section(one["title"], tuple(words), rows, one.get("chart", ""))
+
+    def _words(self, findings: Findings, name: str) -> tuple[str, ...]:
+        return self._filled(findings, self.declared.get(name, ()))
+
+    def _filled(self, findings: Findings, words: Iterable[str | Mapping[str, str]]) -> tuple[str, ...]:
+        """Paragraphs with their values; those that come to nothing are left out."""
+        values, budget = _Values(self, findings), findings["budget"]
+        texts = [one if isinstance(one, str) else one["text"] if budget.get(one["if"]) else "" for one in words]
+        return tuple(filled for text in texts if (filled := text.format_map(values)))
+
+
+class _Values(dict[str, object]):
+    """What the names in paragraphs stand for."""
+
+    def __init__(self, report: Report, findings: Findings) -> None:
+        super().__init__({**report.declared.get("texts", {}), **findings})
+        self._values, self._findings = {**_TRAININGS, **report.values}, findings
+
+    def __missing__(self, name: str) -> object:
+        return self._values[name](self._findings)
+
+
 def in_short(findings: Findings, *words: str) -> Section:
     """The summary: a warning for size “smoke”, the marks of claims, unfinished jobs, and later notes on the report."""
     warnings = [TEXTS["smoke"]] if findings["size"] == SMOKE else []
@@ -69,25 +127,12 @@ def intervals(findings: Findings, *words: str) -> Section:
         (f"Intervals over fewer than {_FEW} documents are too narrow: {', '.join(few)}.", few),
         (f"Cached priors of fewer than {wanted} blocks, because the text is too short: {', '.join(short)}.", short),
     )
-    sentences = (_HOW, *words, *(sentence for sentence, domains in summary_texts if domains))
+    how = TEXTS["how"].format(draws=NUM_DRAWS, level=LEVEL)
+    sentences = (how, *words, *(sentence for sentence, domains in summary_texts if domains))
     return Section("How intervals are computed", sentences, findings["texts"])
 
 
 _FEW = 5
-
-
-_HOW = (
-    f"Text: a paired bootstrap of {NUM_DRAWS:,} draws. Each draw takes test documents with replacement (one fewer than "
-    "there are, or the interval would be too narrow), within each domain and the same documents for both systems and "
-    "all seeds, since they read the same text. A block belongs to the document in which it begins. Of each draw the "
-    "perplexity of every domain is computed, averaged over domains as in the paper, then over seeds. To the variance "
-    "over draws is added that between seeds, estimated without bias (n − 1) and divided by their number. The interval "
-    f"is Student's at {LEVEL:.0%}, with Satterthwaite's degrees of freedom, and never narrower than Student's over the "
-    "seeds alone. The value of each seed must lie on the "
-    "claim's side as well. With one seed the variance between seeds is unknown, and the mark says so. Where a claim is "
-    "about domains, domains are the sample. What a mode chooses on the text itself (the best single expert on novel "
-    "text) and priors estimated on the development text are not drawn again."
-)
 
 
 def _missing(findings: Findings) -> Iterator[str]:
@@ -104,7 +149,7 @@ _NAMED = 12
 
 
 def claim_rows(claims: Rows) -> Rows:
-    """Claims as a table: the paper's number beside ours, the difference with its interval, the mark."""
+    """Claims as a table: the paper's number next to ours, the difference with its interval, the mark."""
     return [
         {
             "where": claim["where"],
@@ -225,10 +270,16 @@ def circumstances(findings: Findings, *words: str) -> Section:
 _PRIORS = "; cached priors from at most {} blocks of development text"
 
 
-def training_words(training: Mapping[str, Any]) -> str:
+def _describe_training(findings: Findings, name: str) -> str:
     """The settings of a training that determine its result."""
     names = ("num_steps", "sequences_per_domain", "accumulate", "learning_rate", "clip", "precision")
+    training = findings["budget"][name]
     return ", ".join(f"{name.removeprefix('num_').replace('_', ' ')} {training[name]}" for name in names)
+
+
+_TRAININGS: Mapping[str, Callable[[Findings], object]] = {
+    f"{name}_settings": partial(_describe_training, name=name) for name in ("training", "seeding", "adapting")
+}
 
 
 def _time_words(findings: Findings) -> str:

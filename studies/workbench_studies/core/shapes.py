@@ -7,36 +7,46 @@ from typing import Any
 
 from engine.statistics.bootstrap import Change
 from engine.statistics.estimates import Estimate, share
+from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.study import Case, Options, Test
 from workbench_studies.core.verdicts import Claim, Verdict, is_above, is_below, is_within, untestable
 
 
-def has_less(case: Case, claim: Claim, options: Options) -> Verdict:
-    """One system has less perplexity than another, averaged over domains."""
-    lower, higher, domains = _pair(case, options)
-    difference = case.evidence.resampled.difference(lower, higher, domains)
-    return is_below(claim, difference, ours=case.evidence.against(lower, higher, domains), unit="perplexity")
+def has_less(case: Case[Any], claim: Claim, options: Options) -> Verdict:
+    """One system has less perplexity than another, averaged over domains; `about` ends what is said of ours."""
+    lower, higher, domains = systems_of(case, options)
+    ours = case.measured.against(lower, higher, domains) + options.get("about", "").format_map(case.words)
+    return is_below(claim, case.measured.resampled.difference(lower, higher, domains), ours=ours, unit="perplexity")
 
 
-def rises_less(case: Case, claim: Claim, options: Options) -> Verdict:
+def has_more(case: Case[Any], claim: Claim, options: Options) -> Verdict:
+    """The same, stated of the system with more."""
+    lower, higher, domains = systems_of(case, options)
+    difference = case.measured.resampled.difference(higher, lower, domains)
+    return is_above(claim, difference, ours=case.measured.against(higher, lower, domains), unit="perplexity")
+
+
+def rises_less(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """From one system to another perplexity changes by less than a border in %, averaged over domains."""
-    own, other, domains = _pair(case, options)
-    changes = case.evidence.resampled.changes([Change(own, other, domain) for domain in domains])
-    return is_below(claim, changes, options.get("border", 0.0), unit="%")
+    return is_below(claim, _change(case, options), options.get("border", 0.0), unit="%")
 
 
-def is_alike(case: Case, claim: Claim, options: Options) -> Verdict:
+def is_alike(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """The change from one system to another is within a border in %, whichever way."""
-    own, other, domains = _pair(case, options)
-    changes = case.evidence.resampled.changes([Change(own, other, domain) for domain in domains])
-    return is_within(claim, changes, options["border"], unit="%")
+    return is_within(claim, _change(case, options), options["border"], unit="%")
 
 
-def has_less_on_each(case: Case, claim: Claim, options: Options) -> Verdict:
+def _change(case: Case[Any], options: Options) -> Estimate | None:
+    own, other, domains = systems_of(case, options)
+    change: Estimate | None = case.measured.resampled.changes([Change(own, other, domain) for domain in domains])
+    return change
+
+
+def has_less_on_each(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """On every domain: the least certain one is judged."""
-    lower, higher, domains = _pair(case, options)
+    lower, higher, domains = systems_of(case, options)
     border = options.get("border", 0.0)
-    known = changes_by_domain(case, lower, higher, domains)
+    known = changes_by_domain(case.measured, lower, higher, domains)
     if len(known) < len(domains) or not known:
         return untestable(claim)
     least = max(known, key=lambda domain: known[domain].high)
@@ -45,10 +55,10 @@ def has_less_on_each(case: Case, claim: Claim, options: Options) -> Verdict:
     return is_below(claim, known[least], border, ours=ours, unit="%")
 
 
-def has_less_on_most(case: Case, claim: Claim, options: Options) -> Verdict:
+def has_less_on_most(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """On more than half of the domains, which are the sample."""
-    lower, higher, domains = _pair(case, options)
-    known = changes_by_domain(case, lower, higher, domains)
+    lower, higher, domains = systems_of(case, options)
+    known = changes_by_domain(case.measured, lower, higher, domains)
     if len(known) < len(domains):
         return untestable(claim)
     return holds_on_most(claim, [[one] for one in known.values()], 0.0)
@@ -63,28 +73,63 @@ def holds_on_most(claim: Claim, changes: Sequence[Sequence[Estimate]], border: f
     return is_above(claim, share(holds), 0.5, ours=ours, unit="of the domains", num_domains=len(changes))
 
 
-def lead_grows(case: Case, claim: Claim, options: Options) -> Verdict:
+def lead_grows(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """From the first of four systems to the second it falls by more than from the third to the fourth."""
-    systems = [case.system(one) for one in options["leads"]]
-    estimate = case.evidence.resampled.estimate(
-        systems, case.texts("training"), lambda one, two, three, four: (one - two) - (three - four)
+    systems = [case.systems[one] for one in options["leads"]]
+    estimate = case.measured.resampled.estimate(
+        systems, case.texts["training"], lambda one, two, three, four: (one - two) - (three - four)
     )
     return is_above(claim, estimate, unit="perplexity")
 
 
-def _pair(case: Case, options: Options) -> tuple[Hashable, Hashable, Sequence[str]]:
+def leads_everywhere(
+    measured: Measurements, claim: Claim, pairs: Iterable[tuple[Hashable, Sequence[Hashable], str]], places: str
+) -> Verdict:
+    """Each system against all others on its domain: the least certain lead of all is judged; None is unknown."""
+    leads = [_least_lead(measured, own, others, domain) for own, others, domain in pairs]
+    known = [lead for lead in leads if lead is not None]
+    if not leads or len(known) < len(leads):
+        return untestable(claim)
+    ahead = sum(lead.high < 0 for lead in known)
+    ours = f"{ahead} of {len(known)} {places}; the least certain lead is shown"
+    return is_below(claim, max(known, key=lambda lead: lead.high), ours=ours, unit="% against another expert")
+
+
+def _least_lead(measured: Measurements, own: Hashable, others: Sequence[Hashable], domain: str) -> Estimate | None:
+    """How much less perplexity a system has than the one against which that is least certain, in %."""
+    changes = [measured.resampled.changes([Change(own, one, domain)]) for one in others]
+    known = [one for one in changes if one is not None]
+    return max(known, key=lambda one: one.high) if known and len(known) == len(changes) else None
+
+
+def ratios_of(
+    measured: Measurements, seed: int, systems: Sequence[Hashable], domains: Sequence[str]
+) -> list[list[float]] | None:
+    """The perplexity of each system [row] on each domain over that of the domain's own; None if one is missing."""
+    losses = measured.losses
+    if any((system, seed, domain) not in losses for system in systems for domain in domains):
+        return None
+    table = [[losses[system, seed, domain].value for domain in domains] for system in systems]
+    return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
+
+
+def systems_of(case: Case[Any], options: Options) -> tuple[Hashable, Hashable, Sequence[str]]:
     """The two systems that a claim compares, and the domains on which it does."""
-    return case.system(options["lower"]), case.system(options["higher"]), case.texts(options.get("on", "training"))
+    lower, higher = (case.systems[options[one]] for one in ("lower", "higher"))
+    return lower, higher, case.texts[options.get("on", "training")]
 
 
-def changes_by_domain(case: Case, own: Hashable, other: Hashable, domains: Iterable[str]) -> Mapping[str, Estimate]:
+def changes_by_domain(
+    measured: Measurements, own: Hashable, other: Hashable, domains: Iterable[str]
+) -> Mapping[str, Estimate]:
     """The change from one system to another on each domain where both were scored."""
-    changes = {domain: case.evidence.resampled.changes([Change(own, other, domain)]) for domain in domains}
+    changes = {domain: measured.resampled.changes([Change(own, other, domain)]) for domain in domains}
     return {domain: one for domain, one in changes.items() if one is not None}
 
 
-SHAPES: Mapping[str, Test[Any]] = {
+SHAPES: Mapping[str, Test] = {
     "less": has_less,
+    "more": has_more,
     "rises-less": rises_less,
     "alike": is_alike,
     "less-on-each": has_less_on_each,

@@ -48,7 +48,7 @@ SizeType = TypeVar("SizeType", bound=Size)
 def read_sizes(module: str, kind: type[SizeType]) -> Mapping[SizeName, SizeType]:
     """The sizes of the paper whose module this is, from the `sizes.toml` next to it.
 
-    A size may begin with another (`base`), of which it changes some values; `without` names the fields that are None.
+    A size may begin with another (`base`) and change some of its values; `without` names the fields that are None.
     """
     tables = tomllib.loads(Path(module).with_name("sizes.toml").read_text(encoding="utf-8"))
     adapter, names = TypeAdapter(kind), get_args(SizeName)

@@ -1,23 +1,28 @@
 """A paper as data: its claims with their tests, and its sentences, from the `study.toml` in its folder.
 
-A claim names the test that judges it and what the test is about. Its words may name values of a replication in braces.
-A sentence of the paper names the claims that judge it by their ids, or says why nothing can. Quotations are short, in
-the paper's own words; a sentence that the paper repeats in the same sense stands once.
+A claim names the test that judges it and what the test is about. Claims that differ by a few values are the `rows` of
+one table. `{name}` in the words of a claim is filled from the file's `words`, if one of its options has this name and
+a value listed there, else from the replication. A sentence of the paper names the claims that judge it by their ids, or
+says why nothing can. Quotations are short, in the paper's own words; a sentence that the paper repeats in the same
+sense stands once.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
+from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.verdicts import Claim, Verdict, untestable
 
 Options = Mapping[str, Any]
-_VALUE = re.compile(r"\\\{.*?\\\}")  # the name of a value in escaped words
+_NAME = re.compile(r"\{(.*?)\}")  # of a value in words
+_HOLE = re.compile(r"\{.*?\}")
+_FILLED = ("where", "sentence", "paper", "weaker", "model")
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class DeclaredClaim:
     topics: tuple[str, ...] = ()
     model: str = ""
     each: str = ""  # what it is stated for one by one, such as each number of clusters; empty: it stands once
+    needs: str = ""  # an arm that not every replication has; `reasons` says what is missing without it
+    is_main: bool = False  # whether the paper is known for it
     is_read: bool = False  # whether it depends on how a posterior is read
     implied: Implied | None = None
     options: Options = field(default_factory=dict)
@@ -61,48 +68,52 @@ class DeclaredClaim:
     def states(self, row: Mapping[str, Any]) -> bool:
         """Whether a claim of a report is this one, whatever values stand in its words."""
         texts = ((self.where, row["where"]), (self.sentence, row["sentence"]))
-        return all(re.fullmatch(_VALUE.sub(".+", re.escape(own)), text) for own, text in texts)
+        return all(re.fullmatch(".*".join(map(re.escape, _HOLE.split(own))), text) for own, text in texts)
 
     def claim(self, words: Mapping[str, object]) -> Claim:
         """The claim of a replication, with these values in the place of their names."""
-        words = {**self.options, **words}
-        texts = (self.where, self.sentence, self.paper, self.weaker, self.model)
-        where, sentence, paper, weaker, model = (one.format_map(words) for one in texts)
-        return Claim(where, sentence, paper, weaker, self.topics, model, self.id)
+        named = {name: words.get(one, one) if isinstance(one, str) else one for name, one in self.options.items()}
+        words = {**named, **words}
+        filled = {name: getattr(self, name).format_map(words) for name in _FILLED}
+        return Claim(**filled, topics=self.topics, id=self.id)
 
 
-class Case(Protocol):
-    """What the names in a claim stand for in one replication."""
-
-    @property
-    def evidence(self) -> Any:
-        """The measurements."""
-
-    @property
-    def words(self) -> Mapping[str, object]:
-        """The values in a claim's words."""
-
-    def system(self, name: str) -> Hashable:
-        """A system by its name in a claim."""
-
-    def texts(self, name: str) -> Sequence[str]:
-        """Domains by their name in a claim."""
+AnyMeasurements = TypeVar("AnyMeasurements", bound=Measurements)
 
 
-AnyCase = TypeVar("AnyCase", bound=Case)
-Test = Callable[[AnyCase, Claim, Options], Verdict]
+@dataclass(frozen=True)
+class Case(Generic[AnyMeasurements]):
+    """What the names in a claim stand for in one replication: systems, domains and words, and what it lacks."""
+
+    measured: AnyMeasurements
+    systems: Mapping[str, Any]
+    texts: Mapping[str, Sequence[str]]
+    words: Mapping[str, object] = field(default_factory=dict)
+    lacks: Collection[str] = ()
+
+    def also(self, systems: Mapping[str, Any], words: Mapping[str, object]) -> Case[AnyMeasurements]:
+        """With further systems and words."""
+        return replace(self, systems={**self.systems, **systems}, words={**self.words, **words})
+
+
+Test = Callable[[Case[Any], Claim, Options], Verdict]
 
 
 @dataclass(frozen=True)
 class Study:
-    """The claims and sentences of a paper, in its order."""
+    """The claims and sentences of a paper, in its order, and the reasons why something cannot be tested."""
 
     claims: tuple[DeclaredClaim, ...]
     sentences: tuple[Sentence, ...]
+    reasons: Mapping[str, str]
 
     def declared(self, row: Mapping[str, Any]) -> DeclaredClaim | None:
-        """How a claim of a report is declared; None for sentences and for claims of an earlier version."""
-        return next((one for one in self.claims if one.states(row)), None)
+        """How a claim of a report is declared, the one with the most words of its own if several have its form.
+
+        None for sentences and for claims of an earlier version.
+        """
+        stating = (one for one in self.claims if one.states(row))
+        return max(stating, key=lambda one: len(_NAME.sub("", one.sentence)), default=None)
 
     def id_of(self, row: Mapping[str, Any]) -> str:
         """The id of a claim of a report; empty for one that is not declared."""
@@ -111,16 +122,19 @@ class Study:
 
     def judge(
         self,
-        tests: Mapping[str, Test[AnyCase]],
-        cases: Callable[[str], Sequence[AnyCase]],
+        tests: Mapping[str, Test],
+        cases: Mapping[str, Sequence[Case[Any]]],
         is_chosen: Callable[[DeclaredClaim], bool] = lambda _: True,
     ) -> list[Verdict]:
         """The verdict on each claim in each of the cases that it is stated for."""
-        return [
-            tests[one.test](case, one.claim(case.words), one.options)
-            for one in filter(is_chosen, self.claims)
-            for case in cases(one.each)
-        ]
+        chosen = filter(is_chosen, self.claims)
+        return [self._verdict(tests, case, one) for one in chosen for case in cases[one.each]]
+
+    def _verdict(self, tests: Mapping[str, Test], case: Case[Any], declared: DeclaredClaim) -> Verdict:
+        claim = declared.claim(case.words)
+        if declared.needs in case.lacks:
+            return untestable(claim, self.reasons[declared.needs].format_map(case.words))
+        return tests[declared.test](case, claim, declared.options)
 
     def untestable(self) -> list[Verdict]:
         """The verdicts on sentences that no arm of a replication decides."""
@@ -141,27 +155,34 @@ def _marks(sentence: Sentence, verdicts: Sequence[Verdict]) -> Iterator[dict[str
             yield {"where": verdict.claim.where, "sentence": verdict.claim.sentence, "mark": verdict.mark}
 
 
+def read_table(module: str, name: str) -> dict[str, Any]:
+    """The TOML file of this name next to a module."""
+    return tomllib.loads(Path(module).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+
+
 def read_study(module: str) -> Study:
     """The study of the paper whose module this is. Sentences may share a reason, by its name in `reasons`."""
-    tables = tomllib.loads(Path(module).with_name("study.toml").read_text(encoding="utf-8"))
-    reasons = tables.get("reasons", {})
+    tables = read_table(module, "study")
+    reasons, words = tables.get("reasons", {}), tables.get("words", {})
+    claims = (table | row for table in tables.get("claim", ()) for row in table.pop("rows", ({},)))
     sentences = ({**one, "why": reasons.get(one.get("why"), one.get("why", ""))} for one in tables["sentence"])
     return Study(
-        tuple(map(_declared, tables.get("claim", ()))),
+        tuple(_declared(one, words) for one in claims),
         tuple(Sentence(**{**one, "judged_by": tuple(one.get("judged_by", ()))}) for one in sentences),
+        reasons,
     )
-
-
-def read_texts(module: str) -> Mapping[str, str]:
-    """The paragraphs of a report by their names, from the `texts.toml` next to a module."""
-    return tomllib.loads(Path(module).with_name("texts.toml").read_text(encoding="utf-8"))
 
 
 _FIELDS = {one.name for one in fields(DeclaredClaim)} - {"options"}
 
 
-def _declared(table: Mapping[str, Any]) -> DeclaredClaim:
+def _declared(table: Mapping[str, Any], words: Mapping[str, str]) -> DeclaredClaim:
     own = {name: value for name, value in table.items() if name in _FIELDS}
     options = {name: value for name, value in table.items() if name not in _FIELDS}
+    known = {name: words[value] for name, value in options.items() if isinstance(value, str) and value in words}
+    own["sentence"] = _NAME.sub(lambda found: known.get(found[1], found[0]), own["sentence"])
     implied = Implied(**own["implied"]) if "implied" in own else None
-    return DeclaredClaim(**{**own, "topics": tuple(own.get("topics", ())), "implied": implied}, options=options)
+    identity = own["id"].format_map(options)
+    return DeclaredClaim(
+        **{**own, "id": identity, "topics": tuple(own.get("topics", ())), "implied": implied}, options=options
+    )

@@ -1,7 +1,7 @@
 """The verdict on a claim: the paper's number, ours, the interval, and one of six marks.
 
 A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does the value of every
-seed by itself (the value, not an interval of its own). Where the border is not the paper's own, that is a *weaker claim
+single seed (the value, not an interval of its own). Where the border is not the paper's own, that is a *weaker claim
 reproduced*. *Implied* is what would be either and could not have come out otherwise (`implied.py`). A claim is
 *contradicted* when the whole interval lies on the other side, and *undecided* in between. *Not testable here* is what
 needs scores, sizes or domains that are not there, and what only floors would answer. A verdict that rests on a single
@@ -10,8 +10,9 @@ seed is flagged *one seed*, whatever its mark: its interval knows nothing of how
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 from engine.statistics.estimates import Estimate
@@ -97,83 +98,79 @@ class _Doubt:
 _NOT_EVERY_SEED = _Doubt("Undecided: the interval supports the claim, but not every seed does.")
 
 
-def _judged(
-    claim: Claim, doubt: _Doubt | None, ours: str, estimate: Estimate, unit: str, num_domains: int | None
-) -> Verdict:
-    """The verdict on a claim that could be tested; it was reproduced if there is no doubt."""
-    mark = doubt.mark if doubt else WEAKER if claim.weaker else REPRODUCED
-    sentences = [doubt.why] if doubt else []
-    if num_domains is not None and mark == UNDECIDED:
-        sentences.append(f"{num_domains} domains cannot show it.")
-    if claim.weaker:
-        sentences.append(f"Only the weaker claim was judged: {claim.weaker}.")
-    return Verdict(claim, mark, " ".join(sentences), ours, estimate, unit, num_domains=num_domains)
-
-
 def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
     """The verdict on a claim that cannot be tested."""
     return Verdict(claim, UNTESTABLE, why, ours)
 
 
 def on_the_floor(verdict: Verdict, why: str) -> Verdict:
-    """The verdict where what is compared stands on a floor, which is no result; itself if `why` is empty."""
+    """The verdict where what is compared stands on a floor, which is not a result; itself if `why` is empty."""
     return untestable(verdict.claim, f"{FLOOR}{why}", verdict.ours) if why and verdict.estimate else verdict
 
 
-def is_below(
+def is_below(claim: Claim, estimate: Estimate | None, border: float = 0.0, **shown: Any) -> Verdict:
+    """The verdict on a claim that a number is below a border.
+
+    `shown` are `ours` and `unit` as text, and `num_domains` where domains are the sample.
+    """
+    return _verdict(claim, estimate, border, "below", **shown)
+
+
+def is_above(claim: Claim, estimate: Estimate | None, border: float = 0.0, **shown: Any) -> Verdict:
+    """The same of a claim that it is above."""
+    return _verdict(claim, estimate, border, "above", **shown)
+
+
+def is_within(claim: Claim, estimate: Estimate | None, border: float, **shown: Any) -> Verdict:
+    """The same of a claim that it is nearer to 0 than a border, whichever way it differs."""
+    return _verdict(claim, estimate, border, "within", **shown)
+
+
+def _verdict(
     claim: Claim,
     estimate: Estimate | None,
-    border: float = 0.0,
+    border: float,
+    side: Side,
     *,
     ours: str = "",
     unit: str = "",
     num_domains: int | None = None,
 ) -> Verdict:
-    """The verdict on a claim that a number is below a border; `num_domains` where domains are the sample."""
     if estimate is None:
         return untestable(claim, ours=ours)
-    verdict = _judged(claim, _doubt(estimate, border, border), ours, estimate, unit, num_domains)
-    return replace(verdict, side="below", border=border)
+    doubt = _DOUBTS[side](estimate, border)
+    mark = doubt.mark if doubt else WEAKER if claim.weaker else REPRODUCED
+    sentences = [doubt.why] if doubt else []
+    if num_domains is not None and mark == UNDECIDED:
+        sentences.append(f"{num_domains} domains cannot show it.")
+    if claim.weaker:
+        sentences.append(f"Only the weaker claim was judged: {claim.weaker}.")
+    return Verdict(claim, mark, " ".join(sentences), ours, estimate, unit, side, border, num_domains)
 
 
-def is_above(
-    claim: Claim,
-    estimate: Estimate | None,
-    border: float = 0.0,
-    *,
-    ours: str = "",
-    unit: str = "",
-    num_domains: int | None = None,
-) -> Verdict:
-    """The verdict on a claim that a number is above a border; `num_domains` where domains are the sample."""
-    if estimate is None:
-        return untestable(claim, ours=ours)
-    turned = Estimate(-estimate.value, -estimate.high, -estimate.low, tuple(-one for one in estimate.by_seed))
-    verdict = _judged(claim, _doubt(turned, -border, border), ours, estimate, unit, num_domains)
-    return replace(verdict, side="above", border=border)
-
-
-def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
-    """The verdict on a claim that a number is nearer to 0 than a border, whichever way it differs."""
-    if estimate is None:
-        return untestable(claim, ours=ours)
-    doubt = None
-    if estimate.low > border or estimate.high < -border:
-        doubt = _Doubt("The full interval lies outside the claimed range.", CONTRADICTED)
-    elif estimate.low <= -border or estimate.high >= border:
-        doubt = _Doubt(f"Undecided: the interval includes {border:g} or -{border:g}.")
-    elif max(map(abs, estimate.by_seed)) >= border:
-        doubt = _NOT_EVERY_SEED
-    return replace(_judged(claim, doubt, ours, estimate, unit, None), side="within", border=border)
-
-
-def _doubt(estimate: Estimate, border: float, shown: float) -> _Doubt | None:
-    """Why a number does not count as below the border, which is printed as `shown`; None if it does."""
-    if estimate.low > border:
+def _not_below(estimate: Estimate, border: float, sign: int = 1) -> _Doubt | None:
+    """Why a number does not count as below the border (as above it, if the sign is -1); None if it does."""
+    low, high = sorted((sign * estimate.low, sign * estimate.high))
+    if low > sign * border:
         return _Doubt("Reversed: the full interval lies on the other side.", CONTRADICTED)
-    if estimate.high >= border:
-        return _Doubt(f"Undecided: the interval includes {shown:g}.")
-    return _NOT_EVERY_SEED if max(estimate.by_seed) >= border else None
+    if high >= sign * border:
+        return _Doubt(f"Undecided: the interval includes {border:g}.")
+    return _NOT_EVERY_SEED if max(sign * one for one in estimate.by_seed) >= sign * border else None
+
+
+def _not_within(estimate: Estimate, border: float) -> _Doubt | None:
+    if estimate.low > border or estimate.high < -border:
+        return _Doubt("The full interval lies outside the claimed range.", CONTRADICTED)
+    if estimate.low <= -border or estimate.high >= border:
+        return _Doubt(f"Undecided: the interval includes {border:g} or -{border:g}.")
+    return _NOT_EVERY_SEED if max(map(abs, estimate.by_seed)) >= border else None
+
+
+_DOUBTS: Mapping[Side, Callable[[Estimate, float], _Doubt | None]] = {
+    "below": _not_below,
+    "above": partial(_not_below, sign=-1),
+    "within": _not_within,
+}
 
 
 def todays_mark(claim: Mapping[str, Any]) -> Mark:

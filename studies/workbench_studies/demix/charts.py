@@ -12,6 +12,7 @@ from workbench_studies.core.drawing import (
     Draw,
     Rows,
     add_line,
+    error_bars,
     figure,
     grouped,
     heatmap,
@@ -20,10 +21,8 @@ from workbench_studies.core.drawing import (
     ratio_heatmap,
 )
 from workbench_studies.core.findings import Findings
-from workbench_studies.demix.affinity import SETTLED
-from workbench_studies.demix.calibrated import fitted_words
-from workbench_studies.demix.paper import STABLE_AFTER
-from workbench_studies.demix.reasons import crossing_words
+from workbench_studies.demix.report import crossing_words, fitted_words
+from workbench_studies.demix.tables import SETTLED, STABLE_AFTER
 
 _APART = 0.12  # of the readings of one mode
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -40,8 +39,7 @@ def _curves(findings: Findings) -> Chart | None:
         add_line(drawn, line, f"{name}, seed {seed}", style)
     logarithmic(drawn, (row["perplexity"] for row in rows))
     drawn.update_xaxes(tickformat="~s")
-    words = "Line chart: held-out perplexity of each method and seed over training tokens, lower is better."
-    return Chart(drawn, crossing_words(findings), words, rows)
+    return Chart(drawn, crossing_words(findings), rows)
 
 
 def _forgetting(findings: Findings) -> Chart | None:
@@ -63,11 +61,7 @@ def _forgetting(findings: Findings) -> Chart | None:
     logarithmic(drawn, (row["perplexity"] for row in rows))
     drawn.update_xaxes(tickformat="~s")
     title = "Solid: dense-DAPT, dotted: DEMix-DAPT; thick: the target, thin: the training domains. " + _forgotten(dense)
-    words = (
-        "Line chart: perplexity on the target (thick) and on the training domains (thin) while a model is adapted, by "
-        "dense-DAPT (solid) and by DEMix-DAPT (dotted), first seed."
-    )
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _forgotten(dense: Rows) -> str:
@@ -98,20 +92,14 @@ def _modes(findings: Findings) -> Chart | None:
             name=reading[0],
             mode="markers",
             marker={"color": COLOURS[place], "size": 10},
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [row["high"] - row["ours"] for row in line],
-                "arrayminus": [row["ours"] - row["low"] for row in line],
-            },
+            error_y=error_bars(line, "ours"),
         )
     drawn.update_xaxes(
         tickvals=[place + _APART * (len(readings) - 1) / 2 for place in range(len(names))], ticktext=names
     )
     best = min(rows, key=lambda row: row["ours"])
     title = f"Lowest on novel text: {best['system']} with {best['reading']}"
-    words = "Dots: average perplexity of each way to mix under each reading of the posterior, with 95 % intervals."
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _calibrated(findings: Findings) -> Chart | None:
@@ -127,21 +115,12 @@ def _calibrated(findings: Findings) -> Chart | None:
             name=label(f"against {against[0]}", 60),
             mode="markers",
             marker={"color": COLOURS[place], "size": 10},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [row["change"]["high"] - row["change"]["value"] for row in own],
-                "arrayminus": [row["change"]["value"] - row["change"]["low"] for row in own],
-            },
+            error_x=error_bars([row["change"] for row in own], "value"),
         )
     names = [f"{row['text'].removesuffix(' domains')}, {row['mode']}" for row in rows]
     drawn.update_yaxes(tickvals=list(range(len(rows))), ticktext=names[::-1])
     drawn.update_xaxes(zeroline=True, zerolinewidth=2, zerolinecolor="#555")
     drawn.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0})
-    words = (
-        "Dots: by how much the perplexity of the calibrated reading, which is ours, differs from Dense and from the "
-        "paper's readings, with 95 % intervals; left of the middle it is lower."
-    )
     table = [
         {name: row[name] for name in ("text", "mode", "against")}
         | {f"change, % {name}".removesuffix(" value"): row["change"][name] for name in ("value", "low", "high")}
@@ -149,25 +128,18 @@ def _calibrated(findings: Findings) -> Chart | None:
     ]
     changes = fitted_words(findings)
     title = f"Calibrated on dev text (ours), perplexity against Dense: {changes}" if changes else "Calibrated (ours)"
-    return Chart(drawn, title, words, table)
+    return Chart(drawn, title, table)
 
 
 def _ratios(findings: Findings) -> Chart | None:
     table, domains = findings["pictures"]["ratios"], findings["domains"]
     if table is None:
         return None
-    num_better = sum(cell < 1 for row in table for cell in row)
-    title = "Read a column: 1.0 is the domain's own expert"
-    title += "; no other expert is better" if not num_better else f"; in {num_better} cells another expert is better"
-    drawn = ratio_heatmap(table, domains, domains, "domain of the text", "expert of")
-    overlap = findings["pictures"]["overlap"]
-    rows = [
-        {"expert": one, "domain": other, "ratio": table[i][j], **({"overlap": overlap[i][j]} if overlap else {})}
-        for i, one in enumerate(domains)
-        for j, other in enumerate(domains)
-    ]
-    words = "Heatmap: each expert's perplexity on each domain over that of the domain's own expert."
-    return Chart(drawn, title, words, rows)
+    chart = ratio_heatmap(table, domains, ("domain of the text", "expert of"), "the domain's own expert")
+    overlap = [cell for row in findings["pictures"]["overlap"] or () for cell in row]
+    for row, cell in zip(chart.rows, overlap, strict=False):
+        row["overlap"] = cell
+    return chart
 
 
 def _posteriors(findings: Findings) -> Chart | None:
@@ -184,8 +156,7 @@ def _posteriors(findings: Findings) -> Chart | None:
         for expert, mean, updating in zip(experts, data[text]["mean"], data[text]["updating"], strict=True)
     ]
     title = f"On {right} of {len(own)} training domains the own expert has the highest posterior: read a row"
-    words = "Heatmap: mean end-of-block posterior of each expert on held-out text of each training and novel domain."
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _courses(findings: Findings) -> Chart | None:
@@ -208,8 +179,7 @@ def _courses(findings: Findings) -> Chart | None:
     rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
     stable = sum(max(each) <= SETTLED for each in moves.values() if each)
     title = f"On {stable} of {len(data)} domains the posterior is stable after {STABLE_AFTER} blocks in every seed"
-    words = "Line chart: the leading expert's share of the mean posterior after each block, one line for each domain."
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 CHARTS: Mapping[str, Draw] = {

@@ -5,12 +5,28 @@ Names derive from the replication's: `NAME-s0` is the DEMix mixture of the first
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import PAPER_NEWEST_WEIGHT, Evidence
-from workbench_studies.core.sizes import Run
+from engine.config import PAPER_NEWEST_WEIGHT, Evidence, TrainingConfig
+from workbench_studies.core.sizes import Run, Size, read_sizes
+from workbench_studies.core.study import read_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemixSize(Size):
+    """Everything that the jobs are made of, apart from names and text."""
+
+    adapting: TrainingConfig  # to a novel domain, at a tenth of the training's learning rate (DEMix §6.1)
+    retrained_domains: int = 2  # –Domain (table 7) is a whole training for each
+    retrained_seeds: int = 1
+    interleaved_every: int | None = None  # experts in every so-manieth layer (§3.3); replications once had no such arm
+    interleaved_seeds: int = 1
+
+
+SIZES = read_sizes(__file__, DemixSize)
+
 
 Variant = Literal[
     "dense",
@@ -30,6 +46,8 @@ Variant = Literal[
     "demix-dapt",
 ]
 METHODS: tuple[str, ...] = ("demix", "dense", "dense-balanced", "domain-token")
+WORDS: Mapping[str, str] = read_table(__file__, "study")["words"]  # how reports call a mode
+PRINTED = read_table(__file__, "paper")  # the paper's numbers
 
 
 ReadEvidence = Evidence | Literal["calibrated"]  # the last: a rule of each seed's own, which is fitted
@@ -126,7 +144,7 @@ _READ_BY_EVIDENCE: tuple[Variant, ...] = ("uniform", "cached", "grown", "minus e
 
 
 def system(mode: Variant, reading: Reading, domain: str = "") -> System:
-    """A mode under a reading, of which it keeps what touches it: only the updating prior has a newest block."""
+    """A mode under a reading, reduced to what touches the mode: only the updating prior has a newest block."""
     if mode == "updating":
         return System(mode, reading, domain)
     return System(mode, by_evidence(reading.evidence) if mode in _READ_BY_EVIDENCE else None, domain)
@@ -138,7 +156,7 @@ def by_evidence(evidence: ReadEvidence) -> Reading:
 
 
 def single_expert(domain: str) -> System:
-    """The DEMix expert of a domain by itself (figure 2)."""
+    """The DEMix expert of a domain on its own (figure 2)."""
     return System("alone", domain=domain)
 
 

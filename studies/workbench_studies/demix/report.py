@@ -1,176 +1,132 @@
-"""The sections of DEMix's report."""
+"""What only code can say in DEMix's report; its paragraphs and tables are declared in `report.toml`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import (
-    Rows,
-    Section,
-    circumstances,
-    each_seed,
-    failed,
-    headline,
-    in_short,
-    intervals,
-    the_claims,
-    training_words,
-    with_interval,
-)
-from workbench_studies.core.study import read_texts
-from workbench_studies.demix.affinity import SETTLED
-from workbench_studies.demix.calibrated import where_it_holds
-from workbench_studies.demix.names import CODE, PAPER, READINGS
-from workbench_studies.demix.orders import WORDS
-from workbench_studies.demix.paper import STABLE_AFTER
-from workbench_studies.demix.reasons import crossing_words, few_tokens, reasons
+from workbench_studies.core.report import Report, Rows, amount, each_seed, with_interval
+from workbench_studies.core.study import read_table
+from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED
+from workbench_studies.demix.names import CODE, PAPER, READINGS, WORDS
 from workbench_studies.demix.specifications import paper_models
+from workbench_studies.demix.tables import NOVEL, TRAINING
 
-TEXTS = read_texts(__file__)
-
-
-def sections(findings: Findings) -> list[Section]:
-    """All sections of the report, in order."""
-    return [
-        in_short(findings, headline(findings)),
-        the_claims(findings, _MARKS),
-        *_readings(findings),
-        *_calibrated(findings),
-        Section(
-            "Perplexity over training tokens", (crossing_words(findings), TEXTS["curves"]), _history(findings), "curves"
-        ),
-        *_tables(findings),
-        *_pictures(findings),
-        failed(findings, reasons, *few_tokens(findings)),
-        intervals(findings, TEXTS["how"]),
-        circumstances(findings, _trainings(findings)),
-    ]
+_DECLARED = read_table(__file__, "report")
+_TEXTS = _DECLARED["texts"]
+_FITTED_MODE = "uniform"  # the fit starts from equal priors
 
 
-_MARKS = (
-    "The paper's numbers are those of its 125M model, unless another is named. Numbers here are read as in the paper: "
-    f"{PAPER}. A claim that depends on the reading has the mark of the paper's text (prefix) and that of its released "
-    f"code ({CODE}), whose numbers stand in the next section."
-)
+# our own reading ----------------------------------------------------------------------------------
 
 
-def _readings(findings: Findings) -> Iterator[Section]:
-    """The claims that the posterior's reading touches, under each reading."""
-    by_claim: dict[tuple[str, str], dict[str, str]] = {}
-    for one in findings["readings"]:
-        by_claim.setdefault((one["where"], one["sentence"]), {})[one["reading"]] = (
-            f"{one['mark']}: {with_interval(one)}"
-        )
-    names = [str(reading) for reading in READINGS]
-    rows = [
-        {"where": where, "claim": sentence, **{name: marks.get(name, "—") for name in names}}
-        for (where, sentence), marks in by_claim.items()
-    ]
-    sentence = (
-        f"The paper's text is read as “{PAPER}”; its released code does “{CODE}”. The same scores, mixed both ways."
-    )
-    yield Section("Two readings of the posterior", (sentence,), rows)
-    yield Section("Novel domains under each reading", (), findings["tables"]["5 by reading"], "modes")
-    if rows := findings["tables"].get("5 by λ"):
-        yield Section("DEMix (updating) by λ of Eq. 9", (TEXTS["by_lambda"],), rows)
-
-
-def _calibrated(findings: Findings) -> Iterator[Section]:
-    """The reading that is ours; nothing in reports from before there was one."""
+def _ours(findings: Findings) -> str:
+    """How the reading was fitted; empty of reports from before there was one."""
     if "calibrated" not in findings:
-        return
-    own = findings["calibrated"]
-    if not own["fits"]:
-        yield Section(_OURS, ("Not fitted yet: it needs dev scores of two training domains at least.",))
-        return
-    holds = where_it_holds(findings)
-    limit = f"{holds} {TEXTS['limit']}".strip()
-    yield Section(_OURS, (_FITTED, limit), [_against_row(row) for row in own["against"]], "calibrated")
-    yield Section("Calibrated (ours): the fit of each seed", (TEXTS["fits"],), [_fit_row(row) for row in own["fits"]])
-    yield Section("Calibrated (ours): each domain", (_EACH,), own["by domain"])
+        return ""
+    fits = findings["calibrated"]["fits"]
+    return _TEXTS["fitted"] if fits else "Not fitted yet: it needs dev scores of two training domains at least."
 
 
-_OURS = "A third reading, ours: calibrated on dev text"
-_FITTED = (
-    "How much evidence counts, its decay and its power, is fitted for each seed on dev text of the training domains "
-    "alone: mixed with all experts, and without each domain's own, as if it were novel. The fit starts from equal "
-    "priors, so *uniform* is what it is made for; no share of the prior is fitted. No dev text of a novel domain and "
-    "no test text is read by the fit; as in the paper, a cached prior is estimated on dev text of the domain that is "
-    f"tested, and the updating prior is the paper's (newest block {PAPER.newest_weight:g}). No claim of the paper is "
-    "judged by this reading."
-)
-_EACH = "Perplexity on test text, with a cached prior."
+def _fitted(findings: Findings, name: str) -> Any:
+    """What is stored of the reading, if it was fitted."""
+    ours = findings.get("calibrated", {})
+    return ours[name] if ours.get("fits") else []
 
 
-def _against_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "text": row["text"],
-        "system": WORDS[row["mode"]],
-        "against": row["against"],
-        "calibrated": row["calibrated"],
-        "other": row["other"],
-        "difference [95 %]": with_interval({**row["difference"], "unit": ""}),
-        "change, % [95 %]": with_interval({**row["change"], "unit": ""}),
-        "each seed": each_seed(row["difference"]["by_seed"]),
-        "calibrated has": row["side"],
-    }
+def _limit_of_ours(findings: Findings) -> str:
+    return f"{where_it_holds(findings)} {_TEXTS['limit']}".strip() if _fitted(findings, "fits") else ""
 
 
-def _fit_row(row: dict[str, Any]) -> dict[str, Any]:
-    gain = {"value": row["gain, %"], "low": row["low"], "high": row["high"], "unit": ""}
-    return {
-        "seed": row["seed"],
-        **{name: f"{row[name]:g}" if row[name] is not None else None for name in _NUMBERS},
-        "setting": "the paper's, kept" if row["is kept"] else "fitted",
-        "domains read": row["dev domains"],
-        "gain on dev text, % [95 %]": with_interval(gain),
-        "without its own, %": row["left out, %"],
-    }
+def where_it_holds(findings: Findings) -> str:
+    """On which text the reading has surely less perplexity than Dense and than the paper's and the code's reading.
+
+    Empty of reports without it.
+    """
+    rows: list[dict[str, Any]] = findings.get("calibrated", {}).get("against", [])
+    parts = []
+    for text in (TRAINING, NOVEL):
+        own = [row for row in rows if row["text"] == text]
+        rivals = (WORDS["dense"], str(PAPER), str(CODE))
+        compared = [_compared(name, [row for row in own if row["against"] == name]) for name in rivals]
+        if own:
+            parts.append(f"On the {text} it has {'; '.join(compared)}.")
+    losing = [
+        f"on the {row['text']}, {row['mode']} against {row['against']} ({row['calibrated']:.2f} against "
+        f"{row['other']:.2f})"
+        for row in rows
+        if row["side"] == "more"
+    ]
+    caution = [f"So it is not better everywhere; it loses {'; '.join(losing)}."] if losing else []
+    return " ".join([*parts, *caution])
 
 
-_NUMBERS = ("decay", "power", "slow decay", "slow power")
+def _compared(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    """`less perplexity than Dense (uniform, cached), and no sure difference from it (updating)`."""
+    words = {"less": "less perplexity than", "more": "more perplexity than", "undecided": "no sure difference from"}
+    sides = {side: [row["mode"] for row in rows if row["side"] == side] for side in words}
+    return ", ".join(f"{words[side]} {name} ({', '.join(modes)})" for side, modes in sides.items() if modes)
 
 
-# tables, pictures ---------------------------------------------------------------------------------
+def fitted_words(findings: Findings) -> str:
+    """The changes against Dense of the mode that the fit is made for: `-13.5 % on the novel domains`; empty without."""
+    rows: list[dict[str, Any]] = findings.get("calibrated", {}).get("against", [])
+    own = [row for row in rows if (row["mode"], row["against"]) == (_FITTED_MODE, WORDS["dense"])]
+    return ", ".join(f"{row['change']['value']:+.1f} % on the {row['text']}" for row in own)
 
 
-def _tables(findings: Findings) -> Iterator[Section]:
-    tables = findings["tables"]
-    if "1" in tables:  # reports from before there were these two lack them
-        yield Section("Table 1: words of each domain", (TEXTS["table_1"],), tables["1"])
-        yield Section("Table 2: the trained models", (TEXTS["table_2"],), _models(tables["2"]))
-    yield Section("Table 3: training domains, average perplexity", _read_as(tables["3"]), tables["3"])
-    yield Section("Table 4: each training domain", (_TABLE_4,), tables["4"])
-    yield Section("Table 5: novel domains, average perplexity", _read_as(tables["5"]), tables["5"])
-    yield Section("Each novel domain", (_NOVEL,), tables.get("5 by domain", []))
-    yield Section("Table 6: more experts", (), tables["6"])
-    yield Section("Table 7: without an expert, without a domain", (_removed(findings),), tables["7"])
-    if rows := tables.get("interleaving"):
-        yield Section("Experts in some layers only (§3.3)", (TEXTS["interleaving"],), rows)
-    yield Section(
-        "Table 13 and figure 6: adapting, and what is forgotten", (TEXTS["dapt"],), tables["13"], "forgetting"
-    )
+def _against_rows(findings: Findings) -> Rows:
+    return [
+        {
+            "text": row["text"],
+            "system": WORDS[row["mode"]],
+            "against": row["against"],
+            "calibrated": row["calibrated"],
+            "other": row["other"],
+            "difference [95 %]": with_interval({**row["difference"], "unit": ""}),
+            "change, % [95 %]": with_interval({**row["change"], "unit": ""}),
+            "each seed": each_seed(row["difference"]["by_seed"]),
+            "calibrated has": row["side"],
+        }
+        for row in _fitted(findings, "against")
+    ]
 
 
-def _models(rows: Rows) -> Rows:
-    """Our models, with the paper's below them; reports from before devices were recorded lack those."""
-    every = [*rows, *paper_models()]
-    return [{name: row.get(name) for name in every[-1]} for row in every] if rows else []
+def _fit_rows(findings: Findings) -> Rows:
+    numbers = ("decay", "power", "slow decay", "slow power")
+    return [
+        {
+            "seed": row["seed"],
+            **{name: f"{row[name]:g}" if row[name] is not None else None for name in numbers},
+            "setting": "the paper's, kept" if row["is kept"] else "fitted",
+            "domains read": row["dev domains"],
+            "gain on dev text, % [95 %]": with_interval({**row, "value": row["gain, %"], "unit": ""}),
+            "without its own, %": row["left out, %"],
+        }
+        for row in _fitted(findings, "fits")
+    ]
 
 
-def _read_as(rows: Rows) -> tuple[str, ...]:
-    """What the column of readings means; nothing for reports from before there was one."""
-    return (_READ_AS,) if any(row.get("reading") for row in rows) else ()
+# paragraphs and tables ----------------------------------------------------------------------------
 
 
-_READ_AS = (
-    f"The paper's numbers stand beside its own reading of the posterior, “{PAPER}”. Below are the released code's, and "
-    "one that is ours and not the paper's: evidence calibrated on dev text."
-)
-_TABLE_4 = "The paper prints this table at 1.3B only, for domains of its own."
-_NOVEL = "Perplexity on the domains whose averages are in table 5."
+def crossing_words(findings: Findings, method: str = "dense") -> str:
+    """Whether DEMix overtakes a baseline (Dense) on held-out text while they train, and where."""
+    result, other = findings["crossing"].get(method), WORDS[method]
+    if not result:
+        return f"Whether DEMix overtakes {other} is not known yet: their curves are missing."
+    numbers = f"{result['lower']:.2f} against {result['higher']:.2f}"
+    last = f"at the end ({amount(result['last_tokens'])} tokens) {numbers} on some development text"
+    if result["tokens"] is None:
+        return f"DEMix (naive) does not overtake {other} within this training: {last}."
+    return f"DEMix (naive) is below {other} from {amount(result['tokens'])} tokens on, and stays there: {last}."
+
+
+def _read_as(findings: Findings, table: str) -> str:
+    """What the column of readings means; empty for reports from before there was one."""
+    return _TEXTS["read_as"] if any(row.get("reading") for row in findings["tables"][table]) else ""
 
 
 def _removed(findings: Findings) -> str:
@@ -182,15 +138,27 @@ def _removed(findings: Findings) -> str:
     )
 
 
-_SETTLED = (
-    "The chart: the mean end-of-block posterior of the first n blocks, as a cached prior is estimated. The table: how "
-    f"far any share moves from the mean over the first {STABLE_AFTER} blocks to that over the next {STABLE_AFTER}, by "
-    f"seed; stable is at most {SETTLED:g}."
-)
+def _reading_rows(findings: Findings) -> Rows:
+    """The claims that the posterior's reading touches, under each reading."""
+    by_claim: dict[tuple[str, str], dict[str, str]] = {}
+    for one in findings["readings"]:
+        marks = by_claim.setdefault((one["where"], one["sentence"]), {})
+        marks[one["reading"]] = f"{one['mark']}: {with_interval(one)}"
+    return [
+        {"where": where, "claim": sentence, **{str(name): marks.get(str(name), "—") for name in READINGS}}
+        for (where, sentence), marks in by_claim.items()
+    ]
 
 
-def _history(findings: Findings) -> Rows:
-    """The curves as a table: perplexity by tokens, averaged over seeds."""
+def _model_rows(findings: Findings) -> Rows:
+    """Our models, with the paper's below them; reports from before devices were recorded lack those."""
+    rows = findings["tables"].get("2", [])
+    every = [*rows, *paper_models()]
+    return [{name: row.get(name) for name in every[-1]} for row in every] if rows else []
+
+
+def _curve_rows(findings: Findings) -> Rows:
+    """Perplexity by tokens, averaged over seeds."""
     by_tokens: dict[int, dict[Any, list[float]]] = {}
     for row in findings["curves"]:
         by_tokens.setdefault(row["tokens"], {}).setdefault(row["system"], []).append(row["perplexity"])
@@ -200,21 +168,111 @@ def _history(findings: Findings) -> Rows:
     ]
 
 
-def _pictures(findings: Findings) -> Iterator[Section]:
-    pictures, domains = findings["pictures"], findings["domains"]
-    ratios = [
-        {"expert": expert, **dict(zip(domains, row, strict=True))}
-        for expert, row in zip(domains, pictures["ratios"] or [], strict=False)
+def _ratio_rows(findings: Findings) -> Rows:
+    domains, ratios = findings["domains"], findings["pictures"]["ratios"] or []
+    return [
+        {"expert": expert, **dict(zip(domains, row, strict=True))} for expert, row in zip(domains, ratios, strict=False)
     ]
-    beliefs = pictures["posteriors"]
-    shares = [{"text": text, **dict(zip(domains, one["mean"], strict=True))} for text, one in beliefs.items()]
-    settled = [{"text": text, "moved": each_seed(one["moved"])} for text, one in beliefs.items()]
-    yield Section("Figure 2: specialization", (TEXTS["ratios"],), ratios, "ratios")
-    yield Section("Figure 4: posterior of each domain", (TEXTS["posteriors"],), shares, "posteriors")
-    yield Section("Figures 7 and 8: blocks until a posterior is stable", (_SETTLED,), settled, "courses")
 
 
-def _trainings(findings: Findings) -> str:
-    budget = findings["budget"]
-    training, adapting = (training_words(budget[name]) for name in ("training", "adapting"))
-    return f"Training: {training}; {budget['training_tokens']:,} tokens each. Adapting: {adapting}."
+def _posterior_rows(findings: Findings) -> Rows:
+    return [
+        {"text": text, **dict(zip(findings["domains"], one["mean"], strict=True))}
+        for text, one in findings["pictures"]["posteriors"].items()
+    ]
+
+
+def _course_rows(findings: Findings) -> Rows:
+    beliefs = findings["pictures"]["posteriors"]
+    return [{"text": text, "moved": each_seed(one["moved"])} for text, one in beliefs.items()]
+
+
+# what did not come out ----------------------------------------------------------------------------
+
+
+def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
+    """Possible reasons why a claim was not reproduced, from the replication's own numbers."""
+    if "adapting" in claim.get("topics", ()):  # reports of older versions have none
+        yield tokens_of_a_target(findings)
+    better = [
+        one["reading"]
+        for one in findings["readings"]
+        if (one["where"], one["sentence"]) == (claim["where"], claim["sentence"])
+        and one["mark"] == REPRODUCED
+        and one["reading"] != str(PAPER)
+    ]
+    if better:
+        listed = "; ".join(better)
+        yield f"The same scores, mixed otherwise: it is reproduced under another reading of the posterior: {listed}."
+
+
+def tokens_of_a_target(findings: Findings) -> str:
+    """How much text of a target adapting sees, and what dense-DAPT makes of as much; no arm varies that amount."""
+    tokens = f"Adapting sees at most {amount(findings['budget']['adapting_tokens'])} tokens of its target."
+    by_target: dict[str, list[float]] = {}
+    for row in findings.get("tables", {}).get("13", []):
+        if (value := row.get("perplexity on the target")) is not None:
+            by_target.setdefault(row["target"], []).append(value)  # dense-DAPT, then DEMix-DAPT
+    both = [values for values in by_target.values() if len(values) == 2]
+    ahead = sum(dense < demix for dense, demix in both)
+    if not ahead:
+        return f"{tokens} No arm varies how many."
+    return (
+        f"{tokens} From as many, dense-DAPT has less perplexity than DEMix-DAPT on {ahead} of {len(both)} targets, so "
+        "the amount of text alone is not the cause. Dense-DAPT trains all parameters, DEMix-DAPT those of the new "
+        "expert; no arm tells these apart."
+    )
+
+
+def few_tokens(findings: Findings) -> Iterator[str]:
+    """One guess for all claims that failed against models whose feed-forward networks see all text."""
+    failed = {
+        number: claim["model"]
+        for number, claim in enumerate(findings["claims"], 1)
+        if "full data" in claim.get("topics", ()) and claim["mark"] in (CONTRADICTED, UNDECIDED)
+    }
+    if failed:
+        methods = list(dict.fromkeys(failed.values()))
+        numbers, models = _listed(map(str, failed)), _listed(WORDS[method] for method in methods)
+        crossings = " ".join(crossing_words(findings, method) for method in methods)
+        total = findings["budget"]["training_tokens"]
+        each = amount(total // len(findings["domains"]))
+        yield (
+            f"Guess: few tokens, for claim{'' if len(failed) == 1 else 's'} {numbers}. An expert sees one domain's "
+            f"share of the text, {each} of {amount(total)} tokens; the feed-forward networks of {models} see all of "
+            f"it. {crossings}"
+        )
+
+
+def _listed(words: Iterable[str]) -> str:
+    """`1, 2 and 5`."""
+    *before, last = words
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+REPORT = Report(
+    _DECLARED,
+    reasons,
+    {
+        "papers_reading": lambda _: PAPER,
+        "codes_reading": lambda _: CODE,
+        "ours": _ours,
+        "limit_of_ours": _limit_of_ours,
+        "crossing_dense": crossing_words,
+        "read_as_3": partial(_read_as, table="3"),
+        "read_as_5": partial(_read_as, table="5"),
+        "removed_words": _removed,
+    },
+    {
+        "readings": _reading_rows,
+        "against": _against_rows,
+        "fits": _fit_rows,
+        "calibrated by domain": partial(_fitted, name="by domain"),
+        "curves": _curve_rows,
+        "2": _model_rows,
+        "ratios": _ratio_rows,
+        "posteriors": _posterior_rows,
+        "courses": _course_rows,
+    },
+    few_tokens,
+)

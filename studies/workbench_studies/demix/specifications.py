@@ -8,14 +8,11 @@ from typing import Any
 
 from engine.methods.registry import get_method
 from workbench_studies.core.findings import Row
-from workbench_studies.demix import paper
-from workbench_studies.demix.orders import WORDS
-from workbench_studies.demix.scored import DemixSubject
+from workbench_studies.demix.names import PRINTED, WORDS
+from workbench_studies.demix.spec import ReplicateDemix
 
 SplitWords = Mapping[str, int]  # words between white space, by split
-_PRINTED = {"training": ("73.8B", "80M"), "novel": ("3.9B", "44M")}  # sums of table 1's columns, as rounded there
-
-_NAMES = {str(variant): name for variant, name in WORDS.items()} | {"demix": "DEMix"}
+_NAMES = {**WORDS, "demix": "DEMix"}
 _COLUMNS = ("train", "held out")
 
 
@@ -37,24 +34,37 @@ class TrainedModel:
         replaced = self.expert_parameters[0] if get_method(self.method).is_full_model else 0
         return self.seed_parameters - replaced + own
 
+    def measured(self, name: str, unit: float = 1) -> float | None:
+        """A mean over its updates, in this unit; None if it was not measured."""
+        return self.throughput[name] / unit if name in self.throughput else None
 
-def word_rows(subject: DemixSubject, words: Mapping[str, SplitWords]) -> list[Row]:
+    @property
+    def speed_of_device(self) -> float | None:
+        """GFLOP/s of each device."""
+        speed = self.measured("flops_per_second", 1e9)
+        return speed / self.num_devices if speed is not None and self.num_devices else None
+
+
+def word_rows(subject: ReplicateDemix, words: Mapping[str, SplitWords]) -> list[Row]:
     """Table 1: each domain's words, with the sums of ours and the paper's; domains that are not imported are empty."""
     rows: list[Row] = []
     for role, domains in (("training", subject.domains), ("novel", subject.novel)):
-        counted = [_words_of(words.get(domain)) for domain in domains]
+        counted = [_count_words(words.get(domain)) for domain in domains]
         rows += [{"domain": domain, "role": role, **one} for domain, one in zip(domains, counted, strict=True)]
         if all(one["train"] is not None for one in counted):
             sums = {column: sum(one[column] for one in counted) for column in _COLUMNS}
             rows.append({"domain": "all", "role": role, **sums})
-        rows.append({"domain": "paper, all", "role": role, **dict(zip(_COLUMNS, _PRINTED[role], strict=True))})
+        rows.append(
+            {"domain": "paper, all", "role": role, **dict(zip(_COLUMNS, PRINTED["table_1"][role], strict=True))}
+        )
     return rows
 
 
-def _words_of(splits: SplitWords | None) -> Row:
-    if splits is None:
-        return {"train": None, "held out": None}
-    return {"train": splits["train"], "held out": splits["dev"] + splits["test"]}
+def _count_words(splits: SplitWords | None) -> Row:
+    return {
+        "train": splits["train"] if splits else None,
+        "held out": splits["dev"] + splits["test"] if splits else None,
+    }
 
 
 def model_rows(models: Iterable[TrainedModel]) -> list[Row]:
@@ -67,22 +77,29 @@ def model_rows(models: Iterable[TrainedModel]) -> list[Row]:
 
 def _model_row(method: str, models: Sequence[TrainedModel]) -> Row:
     first = models[0]
+    devices = sorted({one.num_devices for one in models if one.num_devices is not None})
     return {
         "model": _NAMES[method],
         "experts": len(first.expert_parameters),
         "parameters": first.num_parameters,
         "of them used at a token": first.num_parameters - sum(first.expert_parameters[1:]),
-        "devices": _devices(models),
-        "GFLOPs an update": _mean(models, "flops_per_update", 1e9),
-        "GFLOP/s": _mean(models, "flops_per_second", 1e9),
-        "GFLOP/s a device": _speed_of_device(models),
-        "tokens/s": _mean(models, "tokens_per_second", 1),
+        "devices": " or ".join(map(str, devices)) or None,  # `1 or 2` where seeds differ
+        "GFLOPs an update": _mean([one.measured("flops_per_update", 1e9) for one in models]),
+        "GFLOP/s": _mean([one.measured("flops_per_second", 1e9) for one in models]),
+        "GFLOP/s a device": _mean([one.speed_of_device for one in models]),
+        "tokens/s": _mean([one.measured("tokens_per_second") for one in models]),
         "seeds": len(models),
     }
 
 
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [one for one in values if one is not None]
+    return sum(known) / len(known) if known else None
+
+
 def paper_models() -> list[Row]:
     """The rows of the paper's table 2, with the columns of ours; an empty cell is not printed there."""
+    printed = PRINTED["table_2"]
     return [
         {
             "model": f"{_NAMES[method]}, paper, {size}",
@@ -97,29 +114,10 @@ def paper_models() -> list[Row]:
             "seeds": None,
         }
         for method, experts, totals, speeds in (
-            ("dense", 0, paper.SIZES, paper.DENSE_SPEEDS),
-            ("demix", 8, paper.DEMIX_TOTALS, paper.DEMIX_SPEEDS),
+            ("dense", 0, PRINTED["sizes"], printed["dense_speeds"]),
+            ("demix", 8, printed["demix_totals"], printed["demix_speeds"]),
         )
         for size, total, num_gpus, per_update, per_gpu in zip(
-            paper.SIZES, totals, paper.GPUS, paper.UPDATES, speeds, strict=True
+            PRINTED["sizes"], totals, printed["gpus"], printed["updates"], speeds, strict=True
         )
     ]
-
-
-def _devices(models: Sequence[TrainedModel]) -> str | None:
-    """`1`, or `1 or 2` where seeds differ; None where none recorded them."""
-    numbers = sorted({one.num_devices for one in models if one.num_devices is not None})
-    return " or ".join(map(str, numbers)) or None
-
-
-def _speed_of_device(models: Sequence[TrainedModel]) -> float | None:
-    name = "flops_per_second"
-    speeds = [
-        one.throughput[name] / 1e9 / one.num_devices for one in models if one.num_devices and name in one.throughput
-    ]
-    return sum(speeds) / len(speeds) if speeds else None
-
-
-def _mean(models: Sequence[TrainedModel], name: str, unit: float) -> float | None:
-    values = [model.throughput[name] / unit for model in models if name in model.throughput]
-    return sum(values) / len(values) if values else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,10 @@ from ui.cli.verbs import Column, lists
 from ui.errors import BadUsageError
 from workbench.formatting.number_format import number
 from workbench.formatting.shell_command import shell_command
+from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.sizes import SEEDS, SizeName
+from workbench_studies.core.spec import Replicate
+from workbench_studies.demix.spec import ReplicateDemix
 from workbench_studies.front.replication_jobs import (
     SIZE,
     cards_of,
@@ -27,10 +30,7 @@ from workbench_studies.front.replication_jobs import (
     state_words,
 )
 from workbench_studies.front.replication_reports import Keeping, files_of, findings_of, newest, overview
-from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
-from workbench_studies.kinds.replicate_mode import ReplicateMode
+from workbench_studies.mode.spec import ReplicateMode
 
 if TYPE_CHECKING:
     from workbench_studies.papers.forecast import Forecast
@@ -91,62 +91,39 @@ Retention = Annotated[
 ]
 
 
-@app.command("demix")
-def demix(
-    folder: Folder = "",
-    size: InSize = None,
-    seeds: Seeds = None,
-    name: NewName = "",
-    domains: Domains = [],  # noqa: B006
-    novel: Novel = [],  # noqa: B006
-    removed: Removed = [],  # noqa: B006
-    in_process: InProcess = False,
-    wait: Wait = False,
-    as_plan: Plan = False,
-    as_json: Json = False,
-) -> None:
-    """Replicate DEMix (Gururangan et al., 2021) on your text. Run again with the same name, it continues."""
-    spec = spec_of("demix", folder, name, size, seeds, split_commas(domains), split_commas(novel))
-    _start(_with_removed(spec, removed), in_process, wait, as_plan, as_json)
+OWN: Mapping[str, Mapping[str, tuple[Any, Any]]] = {  # the options that only a paper has, with their defaults
+    "demix": {"removed": (Removed, [])},
+    "cbtm": {"tasks": (Tasks, "")},
+    "mode": {"targets": (Targets, []), "retention": (Retention, "")},
+}
+_TEXT = {"folder": (Folder, ""), "size": (InSize, None), "seeds": (Seeds, None), "name": (NewName, "")}
+_DOMAINS: Mapping[str, tuple[Any, Any]] = {"domains": (Domains, []), "novel": (Novel, [])}
+_RUNNING = {"in_process": (InProcess, False), "wait": (Wait, False), "as_plan": (Plan, False), "as_json": (Json, False)}
 
 
-@app.command("cbtm")
-def cbtm(
-    folder: Folder = "",
-    size: InSize = None,
-    seeds: Seeds = None,
-    name: NewName = "",
-    domains: Domains = [],  # noqa: B006
-    novel: Novel = [],  # noqa: B006
-    tasks: Tasks = "",
-    in_process: InProcess = False,
-    wait: Wait = False,
-    as_plan: Plan = False,
-    as_json: Json = False,
-) -> None:
-    """Replicate C-BTM (Gururangan et al., 2023) on your text. Run again with the same name, it continues."""
-    spec = spec_of("cbtm", folder, name, size, seeds, split_commas(domains), split_commas(novel))
-    _start(_with_tasks(spec, tasks), in_process, wait, as_plan, as_json)
+def _add_paper(paper: str, title: str) -> None:
+    """The command that replicates a paper."""
+
+    def command(**given: Any) -> None:
+        running = {name: given.pop(name) for name in _RUNNING}
+        own = {name: given.pop(name) for name in OWN[paper]}
+        domains, novel = (split_commas(given.pop(name)) for name in _DOMAINS)
+        _start(_with_own(spec_of(paper, domains=domains, novel=novel, **given), **own), **running)
+
+    options = {**_TEXT, **_DOMAINS, **OWN[paper], **_RUNNING}
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, (annotation, default) in options.items()
+    ]
+    command.__doc__ = f"Replicate {title} on your text. Run again with the same name, it continues."
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {}
+    app.command(paper)(command)
 
 
-@app.command("mode")
-def mode(
-    folder: Folder = "",
-    size: InSize = None,
-    seeds: Seeds = None,
-    name: NewName = "",
-    domains: Domains = [],  # noqa: B006
-    novel: Novel = [],  # noqa: B006
-    targets: Targets = [],  # noqa: B006
-    retention: Retention = "",
-    in_process: InProcess = False,
-    wait: Wait = False,
-    as_plan: Plan = False,
-    as_json: Json = False,
-) -> None:
-    """Replicate MoDE (Schafhalter et al., 2024) on your text. Run again with the same name, it continues."""
-    spec = spec_of("mode", folder, name, size, seeds, split_commas(domains), split_commas(novel))
-    _start(_with_roles(spec, targets, retention), in_process, wait, as_plan, as_json)
+_add_paper("demix", "DEMix (Gururangan et al., 2021)")
+_add_paper("cbtm", "C-BTM (Gururangan et al., 2023)")
+_add_paper("mode", "MoDE (Schafhalter et al., 2024)")
 
 
 @app.command("all")
@@ -174,16 +151,12 @@ def all_papers(
     from workbench_studies.papers.catalog import PAPERS
 
     names = {paper: "-".join(filter(None, (name, paper, size or SIZE))) for paper in PAPERS}
-    arms = {
-        "demix": partial(_with_removed, removed=removed),
-        "cbtm": partial(_with_tasks, tasks=tasks),
-        "mode": partial(_with_roles, targets=targets, retention=retention),
-    }
+    given: dict[str, Any] = {"removed": removed, "tasks": tasks, "targets": targets, "retention": retention}
 
     def specs() -> Iterator[Replicate]:
         for paper, own in names.items():
             spec = spec_of(paper, folder, own, size, seeds, [], [])
-            yield arms[paper](spec) if paper in arms else spec
+            yield _with_own(spec, **{name: given[name] for name in OWN.get(paper, ())})
 
     if as_plan:
         plans = [_forecast(spec) for spec in specs()]
@@ -195,32 +168,24 @@ def all_papers(
     _run_all(specs(), Keeping(out, without_text, charts, readme), in_process, wait, as_json)
 
 
-def _with_removed(spec: Replicate, removed: Sequence[str]) -> Replicate:
-    """DEMix's spec with other domains that a model is trained without."""
-    from workbench_studies.running.submission import changed
-
-    chosen = [domain_name(spec, domain) for domain in split_commas(removed)]
-    return changed(spec, removed=chosen) if chosen else spec
-
-
-def _with_tasks(spec: Replicate, tasks: str) -> Replicate:
-    """C-BTM's spec with labelled tasks."""
+def _with_own(
+    spec: Replicate,
+    removed: Sequence[str] = (),
+    tasks: str = "",
+    targets: Sequence[str] = (),
+    retention: str = "",
+) -> Replicate:
+    """The spec with the options that only its paper has."""
+    from workbench_studies.mode.names import roles
     from workbench_studies.running.submission import changed
 
     if tasks and not Path(tasks).expanduser().is_dir():
         raise BadUsageError(f"{tasks} is not a folder.", "Give a folder that contains a folder for each task.")
-    return changed(spec, tasks=tasks) if tasks else spec
-
-
-def _with_roles(spec: Replicate, targets: Sequence[str], retention: str) -> Replicate:
-    """MoDE's spec with other targets, or another domain that is held for retention."""
-    from workbench_studies.mode.names import roles
-    from workbench_studies.running.submission import changed
-
-    if not (targets or retention):
-        return spec
-    chosen = [domain_name(spec, domain) for domain in split_commas(targets)]
-    return changed(spec, **roles(spec.domains, chosen, domain_name(spec, retention) if retention else ""))
+    without, adapted = ([domain_name(spec, one) for one in split_commas(domains)] for domains in (removed, targets))
+    fields: dict[str, Any] = {"removed": without} if without else {"tasks": tasks} if tasks else {}
+    if adapted or retention:
+        fields = roles(spec.domains, adapted, domain_name(spec, retention) if retention else "")
+    return changed(spec, **fields) if fields else spec
 
 
 def _run_all(specs: Iterable[Replicate], keeping: Keeping, in_process: bool, wait: bool, as_json: bool) -> None:

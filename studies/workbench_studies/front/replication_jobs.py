@@ -18,7 +18,7 @@ from workbench_studies.front.replication_reports import files_of, newest
 
 if TYPE_CHECKING:
     from workbench.answers.cards import JobCard
-    from workbench_studies.kinds.replicate import Replicate
+    from workbench_studies.core.spec import Replicate
     from workbench_studies.papers.forecast import Forecast
 
 SIZE: SizeName = "tiny"
@@ -118,7 +118,7 @@ def _command(spec: Replicate) -> str:
 
 
 def _failure(spec: Replicate, cards: Sequence[JobCard]) -> JobFailedError:
-    """The error of the first job that failed by itself."""
+    """The error of the first job that failed on its own."""
     cause = next((card for card in cards if card.state in UNSUCCESSFUL and card.attempt), cards[-1])
     return JobFailedError(
         f"{cause.title} has {cause.state}: {cause.error}".rstrip(": "),
@@ -131,7 +131,7 @@ def _failure(spec: Replicate, cards: Sequence[JobCard]) -> JobFailedError:
 
 
 def print_plans(expected: Sequence[Forecast]) -> None:
-    """The jobs, the time and the disk that are left, and what cannot be tested; of several papers their sum, too."""
+    """The jobs, the time and the disk that are left, and what cannot be tested; of several papers also the sum."""
     for one in expected:
         _print_plan(one)
     if len(expected) > 1:

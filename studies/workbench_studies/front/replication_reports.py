@@ -19,7 +19,7 @@ def overview() -> Iterator[dict[str, Any]]:
     """A row for each replication: its progress and the state of its claims."""
     from workbench.registry.database import reading
     from workbench_studies.core.findings import summary
-    from workbench_studies.papers.plan import plan
+    from workbench_studies.papers.catalog import plan
     from workbench_studies.running.stored_results import newest_report
     from workbench_studies.running.submission import jobs_of, replications
 

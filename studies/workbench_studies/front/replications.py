@@ -35,11 +35,10 @@ from workbench_studies.core.findings import cautions, summary
 from workbench_studies.core.forest import forest, forest_words
 from workbench_studies.core.report import claim_rows
 from workbench_studies.core.sizes import SEEDS, SizeName
+from workbench_studies.core.spec import Replicate
 from workbench_studies.front.screens import PAGE
-from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.papers.catalog import PAPERS, Paper
-from workbench_studies.papers.charts import charts
-from workbench_studies.papers.plan import plan
+from workbench_studies.papers.catalog import PAPERS, Paper, plan
+from workbench_studies.papers.page import charts
 from workbench_studies.running.stored_results import newest_report
 from workbench_studies.running.submission import (
     find_replication,

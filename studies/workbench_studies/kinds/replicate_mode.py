@@ -2,60 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from workbench_studies.core.spec import kind_of
+from workbench_studies.mode.spec import ReplicateMode
 
-from pydantic import Field, model_validator
-
-from workbench.kinds.kind import Kind, no_path, nothing
-from workbench.specs.base import Name
-from workbench_studies.kinds.replicate import BUDGET, CLAIMS, Replicate
-from workbench_studies.mode.arms import arms_of as mode_arms
-from workbench_studies.mode.names import runs_of
-from workbench_studies.mode.sizes import SIZES as MODE_SIZES
-from workbench_studies.mode.sizes import ModeSize
-
-
-class ReplicateMode(Replicate):
-    """Judge MoDE's claims by the models and scores of this replication's jobs, and write the report."""
-
-    kind: Literal["replicate-mode"] = "replicate-mode"
-    paper: Literal["mode"] = Field("mode", description="The paper.")
-    budget: ModeSize = Field(default_factory=lambda data: MODE_SIZES[data["size"]], description=BUDGET)
-    novel: list[Name] = Field(default_factory=list, description="Novel domains, which no model is trained on.")
-    targets: list[Name] = Field(
-        min_length=2, max_length=2, description="The two training domains that models are adapted to."
-    )
-    retention: Name = Field(description="Training domain that the backbone knows and that must not be forgotten.")
-
-    @model_validator(mode="after")
-    def _of_these(self) -> ReplicateMode:
-        if not {*self.targets, self.retention} <= set(self.domains) or len({*self.targets, self.retention}) < 3:
-            names = ", ".join(self.domains)
-            raise ValueError(f"give two targets and another domain to retain, all of them training domains ({names})")
-        return self
-
-    @property
-    def known(self) -> list[str]:
-        """The domains that the backbone is trained on."""
-        return [domain for domain in self.domains if domain not in self.targets]
-
-    @property
-    def judged(self) -> list[str]:
-        """The texts of table 1."""
-        return [*self.targets, self.retention]
-
-    def names(self) -> list[str]:
-        runs = runs_of(self.name, self.seeds, shared_backbone=self.budget.shared_backbone)
-        return [name for run in runs for name in run.names(mode_arms(self.budget))]
-
-
-KIND = Kind(
-    spec=ReplicateMode,
-    title="Report on",
-    creates=nothing,
-    requires=nothing,
-    reads=no_path,
-    runner="workbench_studies.running.replicate_mode:run",
-    link=CLAIMS,
-    form=None,
-)
+KIND = kind_of(ReplicateMode)

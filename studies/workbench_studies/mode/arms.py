@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+from engine.config import LoraConfig, TrainingConfig
+from engine.methods.mode.config import ModeConfig
+from workbench_studies.core.sizes import Size, read_sizes
 from workbench_studies.mode.names import Arm, On
-from workbench_studies.mode.paper import Row
-from workbench_studies.mode.sizes import ModeSize
 
+
+@dataclass(frozen=True, kw_only=True)
+class ModeSize(Size):
+    """`training` is that of every method, on as much of each target in every batch; of one target on twice as much.
+
+    Amounts given in sequences count blocks of text of each target.
+    """
+
+    seeding: TrainingConfig  # of the backbone
+    mode: ModeConfig  # of each expert
+    lora: LoraConfig
+    ranks: tuple[int, ...]  # table 2, figure 3
+    grid: tuple[tuple[int, int], ...]  # table 3: blocks, and layers of the expert in each
+    layers: tuple[int, ...]  # figure 3: layers of the expert in each block
+    sequences: tuple[int, ...]  # figure 3: training sequences, the fewest first; all there are come last
+    mixed_sequences: tuple[int, ...]  # figure 5
+    rates: tuple[float, ...]  # others than that of the training
+    longer: int  # times as many steps; 3: a composed model has had three times as many
+    prior_blocks: int = 0  # nothing is weighed by a prior
+    patience: int | None = None  # of arms on fewer sequences, in evaluations; replications once had none
+    own_starts: bool = False  # each training's experts have random layers of their own; replications once shared some
+    shared_backbone: bool = False  # of all seeds, as in the paper; replications once trained one for each
+    ablation_seeds: int | None = None  # the first so many train what is in neither table 1 nor “steps”; None: all
+
+
+SIZES = read_sizes(__file__, ModeSize)
+
+
+Cell = tuple[int, int]  # blocks, and layers of the expert in each
 Group = Literal["table 1", "steps", "rates", "table 2", "table 3", "figure 3", "figure 5"]
 STAGE_1: tuple[On, ...] = ("first", "second")
-_SEARCHED: tuple[Row, ...] = ("full", "lora", "one")
+_SEARCHED: tuple[str, ...] = ("full", "lora", "one")
 
 
-def table_1(size: ModeSize) -> dict[Row, Arm]:
+def table_1(size: ModeSize) -> dict[str, Arm]:
     """Its rows, all trained on both targets at last."""
     return {
         "full": Arm("full"),
@@ -37,13 +67,13 @@ def copied(size: ModeSize) -> Arm:
     return Arm("mode", shape=replace(size.mode, init="copy"))
 
 
-def longer(size: ModeSize) -> dict[Row, Arm]:
+def longer(size: ModeSize) -> dict[str, Arm]:
     """What is compared with the composed model, with as many steps as it and its experts had together."""
     rows = table_1(size)
     return {row: replace(rows[row], longer=size.longer) for row in ("full", "lora", "two")}
 
 
-def by_rate(size: ModeSize) -> dict[Row, dict[float, Arm]]:
+def by_rate(size: ModeSize) -> dict[str, dict[float, Arm]]:
     """Methods without a first stage at several rates, the lowest first; one of these is the size's own."""
     rows, own = table_1(size), size.training.peak_rate
     rates = sorted({*size.rates, own})
@@ -57,22 +87,14 @@ def by_rank(size: ModeSize) -> dict[int, Arm]:
     return {rank: Arm("lora", on="second", lora=shape) for rank, shape in shapes.items()}
 
 
-def in_ffn(size: ModeSize) -> Arm:
-    """Table 2: feed-forward networks are changed, too."""
-    return Arm("lora", on="second", lora=replace(size.lora, targets="all"))
+def in_more_layers(size: ModeSize) -> dict[str, Arm]:
+    """Table 2: feed-forward networks, token vectors, or both are changed as well."""
+    changes: dict[str, dict[str, Any]] = {"ffn": {"targets": "all"}, "embeddings": {"embeddings": True}}
+    changes["both"] = changes["ffn"] | changes["embeddings"]
+    return {name: Arm("lora", on="second", lora=replace(size.lora, **one)) for name, one in changes.items()}
 
 
-def in_embeddings(size: ModeSize) -> Arm:
-    """Table 2: token vectors are changed, too."""
-    return Arm("lora", on="second", lora=replace(size.lora, embeddings=True))
-
-
-def in_both(size: ModeSize) -> Arm:
-    """Table 2: feed-forward networks and token vectors are changed, too."""
-    return Arm("lora", on="second", lora=replace(size.lora, targets="all", embeddings=True))
-
-
-def by_shape(size: ModeSize) -> dict[tuple[int, int], Arm]:
+def by_shape(size: ModeSize) -> dict[Cell, Arm]:
     """Table 3: on the second target, by blocks and by the expert's layers in each."""
     return {
         cell: Arm("mode", on="second", shape=replace(size.mode, num_blocks=cell[0], expert_layers=cell[1]))
@@ -86,16 +108,16 @@ def by_layers(size: ModeSize) -> dict[int, Arm]:
     return {one: Arm("mode", on="second", shape=replace(size.mode, expert_layers=one)) for one in layers}
 
 
-def by_sequences(size: ModeSize) -> dict[Literal["lora", "mode"], dict[int | None, Arm]]:
+def by_sequences(size: ModeSize) -> dict[str, dict[int | None, Arm]]:
     """Figure 3: on so many sequences of the second target; None is all, and comes last."""
-    arms: dict[Literal["lora", "mode"], Arm] = {
+    arms: dict[str, Arm] = {
         "lora": Arm("lora", on="second", lora=size.lora),
         "mode": single(size, "second"),
     }
     return {method: _on(arm, size.sequences) for method, arm in arms.items()}
 
 
-def by_mixture(size: ModeSize) -> dict[Row, dict[int | None, Arm]]:
+def by_mixture(size: ModeSize) -> dict[str, dict[int | None, Arm]]:
     """Figure 5: on so many sequences of each target; the baselines on the fewest and on all."""
     return {
         row: _on(arm, size.mixed_sequences if row in ("frozen", "composed") else size.mixed_sequences[:1])
@@ -113,14 +135,14 @@ def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
     text: dict[Group, list[Arm]] = {
         "table 1": [*(single(size, on) for on in STAGE_1), *table_1(size).values(), copied(size)],
         "steps": list(longer(size).values()),
-        "rates": [arm for from_fields in by_rate(size).values() for arm in from_fields.values()],
-        "table 2": [*by_rank(size).values(), in_ffn(size), in_embeddings(size), in_both(size)],
+        "rates": [arm for of_row in by_rate(size).values() for arm in of_row.values()],
+        "table 2": [*by_rank(size).values(), *in_more_layers(size).values()],
         "table 3": list(by_shape(size).values()),
         "figure 3": [
             *by_layers(size).values(),
             *(arm for of_method in by_sequences(size).values() for arm in of_method.values()),
         ],
-        "figure 5": [arm for from_fields in by_mixture(size).values() for arm in from_fields.values()],
+        "figure 5": [arm for of_row in by_mixture(size).values() for arm in of_row.values()],
     }
     first: dict[Arm, Group] = {}
     for group, arms in text.items():

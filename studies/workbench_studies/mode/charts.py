@@ -11,10 +11,9 @@ from workbench.formatting.number_format import label
 from workbench.formatting.palette import COLOURS
 from workbench_studies.core.drawing import Chart, Draw, Rows, figure, grouped
 from workbench_studies.core.findings import Findings
-from workbench_studies.mode.amounts import ALL
-from workbench_studies.mode.evidence import on
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.report import leader_words
+from workbench_studies.mode.tables import ALL, on
 
 _ACCURACY = "next-token accuracy, %"
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
@@ -35,11 +34,7 @@ def _methods(findings: Findings) -> Chart | None:
             x=[(row[first] + row[second]) / 2], y=[row[kept]], name=label(row["model"]), mode="markers", marker=marker
         )
     drawn.update_layout(legend=_BELOW)
-    words = (
-        "Scatter plot: each method by its accuracy in % on the targets (across) and on what is retained (up); up and "
-        "to the right is better."
-    )
-    return Chart(drawn, leader_words(findings), words, rows)
+    return Chart(drawn, leader_words(findings), rows)
 
 
 def _parameters(findings: Findings) -> Chart | None:
@@ -52,11 +47,7 @@ def _parameters(findings: Findings) -> Chart | None:
     drawn.update_yaxes(title=f"{label(findings['targets'][1])}: {_ACCURACY}")
     best = max(rows, key=lambda row: row[second])
     title = f"The best on {findings['targets'][1]} is {best['model']}: {best[second]:.2f} %"
-    words = (
-        "Line chart: accuracy in % on the second target by the parameters that were added, for LoRA by rank and for "
-        "MoDE by layers, with 95 % intervals; higher is better."
-    )
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 _TICKS = [digit * 10**power for power in range(2, 13) for digit in (1, 2, 5)]  # parameters
@@ -71,11 +62,7 @@ def _sequences(findings: Findings) -> Chart | None:
     _set_amounts(drawn, (row["sequences"] for row in rows), f"training sequences of {label(findings['targets'][1])}")
     drawn.update_yaxes(title=f"{label(findings['targets'][1])}: {_ACCURACY}")
     data = {(row["method"], row["sequences"]): row[second] for row in rows}
-    words = (
-        "Line chart: accuracy in % on the second target by the number of training sequences at as many updates, for "
-        "LoRA and MoDE, with 95 % intervals; higher is better."
-    )
-    return Chart(drawn, _who_leads(data, "MoDE", "LoRA", "training sequences"), words, rows)
+    return Chart(drawn, _who_leads(data, "MoDE", "LoRA", "training sequences"), rows)
 
 
 def _mixture(findings: Findings) -> Chart | None:
@@ -90,12 +77,7 @@ def _mixture(findings: Findings) -> Chart | None:
     drawn.for_each_trace(lambda line: line.update(line_dash="dot" if len(line.x) < len(amounts) else "solid"))
     data = {(row["model"], row["sequences of each"]): row["average"] for row in rows}
     title = _who_leads(data, str(Arm("frozen")), str(Arm("composed")), "mixed sequences of each target")
-    words = (
-        "Line chart: accuracy in %, averaged over both targets and what is retained, by the number of mixed training "
-        "sequences, one line for each method, dotted where not every number was tried, with 95 % intervals; higher is "
-        "better."
-    )
-    return Chart(drawn, title, words, rows)
+    return Chart(drawn, title, rows)
 
 
 def _who_leads(data: Mapping[tuple[str, str], float], one: str, other: str, unit: str) -> str:

@@ -20,7 +20,7 @@ On = Literal["mixed", "first", "second"]  # both targets, or one of them
 
 @dataclass(frozen=True)
 class Arm:
-    """One model. `frozen` and `composed` are of the two experts of stage 1, whose gates alone learn, or they, too."""
+    """One model. `frozen` and `composed` have the two experts of stage 1; only gates learn, or all."""
 
     method: Method
     on: On = "mixed"
@@ -53,6 +53,11 @@ class Arm:
             return f"mode{self.num_parts}-{self.shape.num_blocks}x{self.shape.expert_layers}{copied}"
         return self.method
 
+    @property
+    def is_composed(self) -> bool:
+        """Whether it is of the two experts of stage 1."""
+        return self.method in ("frozen", "composed")
+
     def __str__(self) -> str:
         how = (
             f" on {self.sequences} sequences" if self.sequences else "",
@@ -74,7 +79,7 @@ class Arm:
 
 
 def _where(lora: LoraConfig) -> str:
-    """The layers that are adapted beside attention."""
+    """The layers that are adapted besides attention."""
     if lora.targets == "ffn":
         return f" in FFNs {'and embeddings ' if lora.embeddings else ''}alone"
     more = [*(["FFNs"] if lora.targets == "all" else []), *(["embeddings"] if lora.embeddings else [])]

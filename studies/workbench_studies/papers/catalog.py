@@ -1,7 +1,6 @@
 """The papers that can be reproduced: what each is called, its plan and its report.
 
-A further paper is a folder next to `demix`, `cbtm` and `mode`, a kind of job that judges it, and an entry here and in
-`charts.py`.
+A further paper is a folder next to `demix`, `cbtm` and `mode`, a kind of job that judges it, and an entry here.
 """
 
 from __future__ import annotations
@@ -11,116 +10,104 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.specs.requests import PlanStep
-from workbench_studies.cbtm import sizes as cbtm
-from workbench_studies.cbtm.calibrated import where_it_holds as cbtm_ours
-from workbench_studies.cbtm.claims import STUDY as CBTM_STUDY
-from workbench_studies.cbtm.report import sections as cbtm_sections
-from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import Section, seeds_words
+from workbench_studies.cbtm import claims as cbtm
+from workbench_studies.cbtm import report as cbtm_report
+from workbench_studies.cbtm import tables as cbtm_tables
+from workbench_studies.cbtm.measurements import CbtmMeasurements
+from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
+from workbench_studies.core.findings import Circumstances, Findings, Row, common_findings
+from workbench_studies.core.report import Report, seeds_words
 from workbench_studies.core.sizes import Size, SizeName
+from workbench_studies.core.spec import Replicate
 from workbench_studies.core.study import Study
-from workbench_studies.demix import sizes as demix
-from workbench_studies.demix.calibrated import where_it_holds as demix_ours
-from workbench_studies.demix.claims import STUDY as DEMIX_STUDY
-from workbench_studies.demix.report import sections as demix_sections
-from workbench_studies.demix.sizes import DemixSize
-from workbench_studies.mode import sizes as mode
-from workbench_studies.mode.claims import STUDY as MODE_STUDY
+from workbench_studies.core.verdicts import Verdict
+from workbench_studies.demix import claims as demix
+from workbench_studies.demix import report as demix_report
+from workbench_studies.demix.measurements import DemixMeasurements
+from workbench_studies.demix.names import SIZES as DEMIX_SIZES
+from workbench_studies.mode import claims as mode
+from workbench_studies.mode import report as mode_report
+from workbench_studies.mode import tables as mode_tables
+from workbench_studies.mode.arms import SIZES as MODE_SIZES
+from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import roles
-from workbench_studies.mode.report import sections as mode_sections
 from workbench_studies.papers.cbtm_plan import steps as cbtm_steps
 from workbench_studies.papers.demix_plan import steps as demix_steps
 from workbench_studies.papers.mode_plan import steps as mode_steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Paper:
-    """One paper: its name in commands, title, authors, sizes, plan and report."""
+    """One paper: its name in commands, title, authors, sizes, plan, claims and report."""
 
     name: str
     title: str
     source: str
-    kind: str  # of the job that judges it
     sizes: Mapping[SizeName, Size]
-    defaults: Callable[[Any, Sequence[str]], dict[str, Any]]  # its own fields of a spec, from budget and domains
     steps: Callable[[Any], Sequence[PlanStep]]  # all jobs of a spec but its report
-    sections: Callable[[Findings], Sequence[Section]]
+    measurements: Callable[[Any], Any]  # of a spec, before anything is measured
     study: Study
-    main_claims: Sequence[str] = ()  # patterns (`*`) of what the paper is known for, as `Table 3: DEMix …`
+    judge: Callable[[Any], list[Verdict]]  # the measurements
+    tables: Callable[..., Row]  # what only its findings have
+    report: Report
+    defaults: Callable[[Any, Sequence[str]], dict[str, Any]] = lambda _budget, _domains: {}  # its own fields of a spec
     ours: Callable[[Findings], str] = lambda _: ""  # what a report says of our own reading; empty of one without it
     roles: str = ""  # the roles of its training domains, if they differ
+
+    @property
+    def kind(self) -> str:
+        """The kind of the job that judges it."""
+        return f"replicate-{self.name}"
+
+    def findings(self, measured: Any, circumstances: Circumstances, **more: Any) -> Row:
+        """The findings behind a report, as JSON for its page and other programs."""
+        common = common_findings(measured, self.judge(measured), circumstances, self.study)
+        return {**common, **self.tables(measured, **more)}
 
     def report_title(self, findings: Findings) -> str:
         """The title of a report."""
         return f"{self.title} replicated: {findings['name']} ({findings['size']}, {seeds_words(findings)})"
 
 
-def _first_removed(budget: DemixSize, domains: Sequence[str]) -> dict[str, Any]:
-    return {"removed": list(domains)[: budget.retrained_domains]}
-
-
-def _roles(_budget: Size, domains: Sequence[str]) -> dict[str, Any]:
-    return roles(domains)
-
-
-def _nothing_more(_budget: Size, _domains: Sequence[str]) -> dict[str, Any]:
-    return {}
-
-
 DEMIX = Paper(
-    "demix",
-    "DEMix",
-    "Gururangan et al., 2021",
-    "replicate-demix",
-    demix.SIZES,
-    _first_removed,
-    demix_steps,
-    demix_sections,
-    DEMIX_STUDY,
-    main_claims=(
-        "Table 3: DEMix (*) has less perplexity than Dense on*",
-        "Table 5: DEMix (cached) has less perplexity than Dense on*",
-        "Table 6: an expert for each novel domain*",
-        "Figure 6: DEMix-DAPT *",
-        "Table 7: *",
-    ),
-    ours=demix_ours,
+    name="demix",
+    title="DEMix",
+    source="Gururangan et al., 2021",
+    sizes=DEMIX_SIZES,
+    steps=demix_steps,
+    measurements=DemixMeasurements,
+    study=demix.STUDY,
+    judge=demix.judge_all,
+    tables=demix.findings_of,
+    report=demix_report.REPORT,
+    defaults=lambda budget, domains: {"removed": list(domains)[: budget.retrained_domains]},
+    ours=demix_report.where_it_holds,
 )
 CBTM = Paper(
-    "cbtm",
-    "C-BTM",
-    "Gururangan et al., 2023",
-    "replicate-cbtm",
-    cbtm.SIZES,
-    _nothing_more,
-    cbtm_steps,
-    cbtm_sections,
-    CBTM_STUDY,
-    main_claims=(
-        "Figure 5: * have less perplexity than one, at equal tokens",
-        "Figure 9: the nearest of * alone has less perplexity than Dense",
-        "Figure 12: *",
-        "Figure 13: *",
-    ),
-    ours=cbtm_ours,
+    name="cbtm",
+    title="C-BTM",
+    source="Gururangan et al., 2023",
+    sizes=CBTM_SIZES,
+    steps=cbtm_steps,
+    measurements=CbtmMeasurements,
+    study=cbtm.STUDY,
+    judge=cbtm.judge,
+    tables=cbtm_tables.findings_of,
+    report=cbtm_report.REPORT,
+    ours=cbtm_report.where_it_holds,
 )
 MODE = Paper(
-    "mode",
-    "MoDE",
-    "Schafhalter et al., 2024",
-    "replicate-mode",
-    mode.SIZES,
-    _roles,
-    mode_steps,
-    mode_sections,
-    MODE_STUDY,
-    main_claims=(
-        "Table 1: MoDE with 2 trained experts is above * on average",
-        "Table 1: MoDE with 1 fresh expert is above full fine-tuning on average",
-        "Table 1: MoDE with 2 trained experts is above full fine-tuning in retention*",
-        "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 in retention*",
-        "§3.2, §4.1: MoDE with 2 trained experts is above full fine-tuning *",
-    ),
+    name="mode",
+    title="MoDE",
+    source="Schafhalter et al., 2024",
+    sizes=MODE_SIZES,
+    steps=mode_steps,
+    measurements=ModeMeasurements,
+    study=mode.STUDY,
+    judge=mode.judge,
+    tables=mode_tables.findings_of,
+    report=mode_report.REPORT,
+    defaults=lambda _budget, domains: roles(domains),
     roles="Of the training domains, the first is what must be retained, the next two are adapted to, and the backbone "
     "is trained on all but these two. On the command line --targets and --retention choose others.",
 )
@@ -130,3 +117,9 @@ PAPERS: Mapping[str, Paper] = {paper.name: paper for paper in (DEMIX, CBTM, MODE
 def paper_of(findings: Findings) -> Paper:
     """The paper that a report is about."""
     return PAPERS[findings["paper"]]
+
+
+def plan(spec: Replicate) -> list[PlanStep]:
+    """Every job of a replication in the order in which they should start; the last one writes the report."""
+    steps = PAPERS[spec.paper].steps(spec)
+    return [*steps, PlanStep("report", spec, f"{spec.name}: report", tuple(step.key for step in steps))]

@@ -26,14 +26,11 @@ from workbench_studies.cbtm.names import (
     Arm,
     CbtmRun,
     SmallerRun,
-    ablated,
-    arms_of,
-    balanced,
+    shared,
     smaller_arms,
 )
-from workbench_studies.cbtm.sizes import shared
+from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.sizes import Run
-from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
 from workbench_studies.papers.step_maker import Maker, seeded
 
 TASKS = "tasks"  # the key of a seed's few-shot classification
@@ -42,37 +39,28 @@ TASKS = "tasks"  # the key of a seed's few-shot classification
 def steps(spec: ReplicateCbtm) -> list[PlanStep]:
     """Every job but the report, in the order in which they should start."""
     maker = _Maker(spec)
-    all_steps = [*maker.texts(maker.runs), *(maker.seed(run) for run in maker.runs)]
-    all_steps += [maker.score(run, run.seed_mixture, "test", maker.everywhere, ["seed model"]) for run in maker.runs]
-    arms = arms_of(spec.budget, len(spec.domains))
+    all_steps = [*maker.texts(spec.runs), *(maker.seed(run) for run in spec.runs)]
+    all_steps += [maker.score(run, run.seed_mixture, "test", spec.everywhere, ["seed model"]) for run in spec.runs]
+    arms = spec.arms
     clustered = {arm.clustering: arm for arm in reversed(arms)}  # by the first arm of each clustering
     for arm in arms:
         is_extra = arm.num_models in spec.budget.also_ablated and arm.division in ("random", "unbalanced")
-        for run in maker.runs[: spec.budget.extra_seeds if is_extra else None]:
+        for run in spec.runs[: spec.budget.extra_seeds if is_extra else None]:
             all_steps += maker.clusters(run, arm) if clustered[arm.clustering] == arm else []
             all_steps += [*maker.models(run, arm), *maker.scores(run, arm)]
-    all_steps += [step for run in maker.runs for step in maker.average(run)]
+    all_steps += [step for run in spec.runs for step in maker.average(run)]
     if spec.budget.moe:
-        upcycled = maker.runs[: spec.budget.moe_seeds]
+        upcycled = spec.runs[: spec.budget.moe_seeds]
         all_steps += [step for run in upcycled for step in maker.upcycled(run, spec.budget.moe)]
     if spec.budget.smaller:
-        extra = maker.runs[: spec.budget.extra_seeds]
+        extra = spec.runs[: spec.budget.extra_seeds]
         all_steps += [step for run in extra for step in maker.smaller(run.smaller, spec.budget.smaller)]
-    return [*all_steps, *(maker.classify(run) for run in maker.runs if spec.tasks)]
+    return [*all_steps, *(maker.classify(run) for run in spec.runs if spec.tasks)]
 
 
 @dataclass(frozen=True)
 class _Maker(Maker):
     spec: ReplicateCbtm
-
-    @property
-    def runs(self) -> list[CbtmRun]:
-        return [CbtmRun(self.spec.name, seed) for seed in range(self.spec.seeds)]
-
-    @property
-    def reference(self) -> Arm:
-        """The balanced clusters that the ablations are held against."""
-        return ablated(self.spec.budget, "balanced", self.spec.budget.num_ablated)
 
     def key(self, run: Run, key: str) -> str:
         """Steps of the smaller shape have keys of their own."""
@@ -130,21 +118,21 @@ class _Maker(Maker):
 
     def scores(self, run: CbtmRun, arm: Arm) -> Iterator[PlanStep]:
         """Scores everywhere; where figure 15 or BTM's ways to weigh need them, on each cluster and on dev text, too."""
-        yield self.score(run, run.mixture(arm), "test", self.everywhere, [arm.key])
-        if arm == balanced(self.spec.budget.num_ablated):
+        yield self.score(run, run.mixture(arm), "test", self.spec.everywhere, [arm.key])
+        if arm == self.spec.main:
             homes = self.score(run, run.mixture(arm), "test", run.domains(arm, self.spec.domains), [arm.key])
             yield replace(homes, key=f"{homes.key} at home", title=f"{homes.title} of its clusters")
-        if arm in (self.reference, balanced(self.spec.budget.num_ablated)) or arm.division == "metadata":
-            yield self.score(run, run.mixture(arm), "dev", self.everywhere, [arm.key])
+        if arm in (self.spec.reference, self.spec.main) or arm.division == "metadata":
+            yield self.score(run, run.mixture(arm), "dev", self.spec.everywhere, [arm.key])
 
     def average(self, run: CbtmRun) -> Iterator[PlanStep]:
         """One model of the arm of the ablations, by the mean of their parameters (§2.4), and its scores."""
-        arm = balanced(self.spec.budget.num_ablated)
+        arm = self.spec.main
         spec = AverageExperts(name=run.average(arm), experts=run.experts(arm, self.spec.domains))
         needs = [self.key(run, f"{arm.key} {number}") for number in range(arm.num_models)]
         key = f"{arm.key} average"
         yield self.step(run, key, spec, f"average the models of {run.mixture(arm)}", needs)
-        yield self.score(run, run.average(arm), "test", self.everywhere, [key])
+        yield self.score(run, run.average(arm), "test", self.spec.everywhere, [key])
 
     def upcycled(self, run: CbtmRun, moe: MoeConfig) -> Iterator[PlanStep]:
         """Figure 12: a mixture of experts of the seed model, on Dense's text at both budgets, and their scores."""
@@ -165,7 +153,7 @@ class _Maker(Maker):
             key = "moe less" if arm.at_less else "moe"
             needs = [self.key(run, "copied seed"), *self._domains(run, arm)]
             yield self.step(run, key, spec, f"train {run.moe(arm)}", needs)
-            yield self.score(run, run.moe(arm), "test", self.everywhere, [key])
+            yield self.score(run, run.moe(arm), "test", self.spec.everywhere, [key])
 
     def smaller(self, run: SmallerRun, shape: ModelConfig) -> Iterator[PlanStep]:
         """Figures 7 and 11: a smaller seed model, and its arms on the same clusters, with their scores."""
@@ -173,11 +161,11 @@ class _Maker(Maker):
         yield self.seed(run)
         for arm in smaller_arms(self.spec.budget):
             yield from self.models(run, arm)
-            yield self.score(run, run.mixture(arm), "test", self.everywhere, [arm.key])
+            yield self.score(run, run.mixture(arm), "test", self.spec.everywhere, [arm.key])
 
     def classify(self, run: CbtmRun) -> PlanStep:
         """Few-shot classification by the arm of the ablations, Dense and the seed model beside it (§5)."""
-        arm = balanced(self.spec.budget.num_ablated)
+        arm = self.spec.main
         beside = [*run.experts(DENSE, self.spec.domains), run.seed_expert]
         spec = Classify(mixture=run.mixture(arm), path=self.spec.tasks, experts=beside)
         needs = [self.key(run, arm.key), self.key(run, DENSE.key)]

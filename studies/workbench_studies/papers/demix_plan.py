@@ -16,7 +16,7 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
 from workbench_studies.demix.names import METHODS, DemixRun
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
+from workbench_studies.demix.spec import ReplicateDemix
 from workbench_studies.papers.step_maker import Maker, seeded
 
 
@@ -24,7 +24,7 @@ def steps(spec: ReplicateDemix) -> list[PlanStep]:
     """Every job but the report, in the order in which they should start."""
     maker = _Maker(spec)
     all_steps = [
-        *maker.texts(maker.runs),
+        *maker.texts(spec.runs),
         maker.overlap(),
         *maker.models(("demix", "dense")),
         *maker.models(METHODS[2:]),
@@ -36,10 +36,6 @@ def steps(spec: ReplicateDemix) -> list[PlanStep]:
 class _Maker(Maker):
     spec: ReplicateDemix
 
-    @property
-    def runs(self) -> list[DemixRun]:
-        return [DemixRun(self.spec.name, seed) for seed in range(self.spec.seeds)]
-
     def overlap(self) -> PlanStep:
         """The overlap of the training domains."""
         needs = self.imports(self.spec.domains)
@@ -48,31 +44,31 @@ class _Maker(Maker):
 
     def models(self, methods: Sequence[str]) -> Iterator[PlanStep]:
         """Trainings from the seed model by these methods in every seed, and their scores."""
-        for run in self.runs:
+        for run in self.spec.runs:
             for method in methods:
                 yield self._train(run, method, run.mixture(method), self.spec.domains, method)
-        for run in self.runs:
+        for run in self.spec.runs:
             for method in methods:
-                yield self.score(run, run.mixture(method), "test", self.everywhere, [method])
+                yield self.score(run, run.mixture(method), "test", self.spec.everywhere, [method])
             if "demix" in methods:
-                yield self.score(run, run.mixture("demix"), "dev", self.everywhere, ["demix"])
+                yield self.score(run, run.mixture("demix"), "dev", self.spec.everywhere, ["demix"])
 
     def adapted(self) -> Iterator[PlanStep]:
         """DEMix-DAPT and dense-DAPT on every novel domain, and their scores."""
-        for run in self.runs:
+        for run in self.spec.runs:
             for novel in self.spec.novel:
                 yield self._add(run, novel)
                 yield self._adapt_full(run, novel)
-        for run in self.runs:
+        for run in self.spec.runs:
             added, needs = [run.added(one) for one in self.spec.novel], [f"add {one}" for one in self.spec.novel]
             for split in ("test", "dev"):
-                yield self.score(run, run.mixture("demix"), split, self.everywhere, needs, added)
+                yield self.score(run, run.mixture("demix"), split, self.spec.everywhere, needs, added)
             for novel in self.spec.novel:
                 yield self.score(run, run.adapted(novel), "test", [*self.spec.domains, novel], [f"adapt {novel}"])
 
     def removed(self) -> Iterator[PlanStep]:
         """DEMix trained without a domain (–Domain), and its scores there."""
-        runs = self.runs[: self.spec.budget.retrained_seeds]
+        runs = self.spec.runs[: self.spec.budget.retrained_seeds]
         for run in runs:
             for domain in self.spec.removed:
                 others = [one for one in self.spec.domains if one != domain]
@@ -85,7 +81,7 @@ class _Maker(Maker):
     def interleaved(self) -> Iterator[PlanStep]:
         """DEMix with experts in some layers only, and its scores on the training domains; nothing in older sizes."""
         every = self.spec.budget.interleaved_every
-        runs = self.runs[: self.spec.budget.interleaved_seeds] if every else []
+        runs = self.spec.runs[: self.spec.budget.interleaved_seeds] if every else []
         for run in runs:
             options: dict[str, JsonValue] = {"expert_every": every}
             yield self._train(run, "demix", run.interleaved, self.spec.domains, "interleaved", options)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from engine.analysis.pace import Pace
 from engine.methods.registry import get_method
-from engine.statistics.bootstrap import Resampled
 from engine.text.formats import read_records
 from engine.text.records import Record
 from engine.text.split import TEST_SHARE
@@ -19,24 +18,11 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.cbtm.claims import judge as judge_cbtm
-from workbench_studies.cbtm.evidence import CbtmEvidence
-from workbench_studies.cbtm.scored import CbtmMeasured, CbtmSubject
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS
-from workbench_studies.core.verdicts import NO_SCORES, Verdict
-from workbench_studies.demix.claims import judge_all as judge_demix
-from workbench_studies.demix.evidence import DemixEvidence
-from workbench_studies.demix.names import PAPER
-from workbench_studies.demix.scored import DemixMeasured, DemixSubject
-from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.kinds.replicate_cbtm import ReplicateCbtm
-from workbench_studies.kinds.replicate_demix import ReplicateDemix
-from workbench_studies.kinds.replicate_mode import ReplicateMode
-from workbench_studies.mode.claims import judge as judge_mode
-from workbench_studies.mode.evidence import ModeEvidence
-from workbench_studies.mode.scored import ModeMeasured, ModeSubject
-from workbench_studies.papers.plan import plan
-from workbench_studies.papers.work import cost_of_token, tokens_per_step
+from workbench_studies.core.spec import Replicate
+from workbench_studies.core.verdicts import NO_SCORES
+from workbench_studies.papers.catalog import PAPERS, plan
+from workbench_studies.papers.step_maker import cost_of_token, tokens_per_step
 
 _PARAMETER_BYTES = 4
 _SCORE_BYTES = 8  # a token's log-likelihood, whether it was right, and its place
@@ -83,7 +69,8 @@ def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Forecas
     trained, scored = sum(map(_trained, waiting)), sum(_scored(step, _members(steps)) for step in waiting)
     weighed = sum(_trained(step) * cost_of_token(step, spec) for step in waiting)
     seconds = weighed / pace.trained + scored / pace.scored + len(waiting) * pace.start_seconds
-    verdicts = _without_scores(spec)
+    paper = PAPERS[spec.paper]
+    verdicts = paper.judge(paper.measurements(spec))  # before anything was measured: scores decide the others
     untestable = [
         UntestableClaim(one.claim.where, one.claim.sentence, one.why) for one in verdicts if one.why != NO_SCORES
     ]
@@ -182,20 +169,3 @@ def _disk(spec: Replicate, waiting: Collection[PlanStep], pace: Pace, scored: in
 def _text_bytes(path: Path, max_bytes: int | None) -> int:
     size = path.stat().st_size * (_EXPANDED if path.suffix in (".xz", ".gz", ".bz2", ".zst") else 1)
     return size if max_bytes is None else min(size, max_bytes)
-
-
-def _without_scores(spec: Replicate) -> list[Verdict]:
-    """The verdicts before anything was measured: what scores could decide has no other reason than that."""
-    domains, novel = tuple(spec.domains), tuple(spec.novel)
-    match spec:
-        case ReplicateDemix():
-            demix = DemixSubject(spec.name, spec.seeds, domains, novel, spec.budget, tuple(spec.removed))
-            return judge_demix(DemixEvidence(demix, DemixMeasured(), Resampled({}), None), PAPER)
-        case ReplicateCbtm():
-            cbtm = CbtmSubject(spec.name, spec.seeds, domains, novel, spec.budget, bool(spec.tasks))
-            return judge_cbtm(CbtmEvidence(cbtm, CbtmMeasured(), Resampled({})))
-        case ReplicateMode():
-            first, second = spec.targets
-            mode = ModeSubject(spec.name, spec.seeds, domains, novel, spec.budget, (first, second), spec.retention)
-            return judge_mode(ModeEvidence(mode, ModeMeasured(), Resampled({})))
-    return []

@@ -17,10 +17,9 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.requests import PlanStep
-from workbench_studies.kinds.replicate_mode import ReplicateMode
-from workbench_studies.mode.arms import STAGE_1, Group, groups_of, seeds_of, single
-from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, runs_of, trained_on
-from workbench_studies.mode.sizes import ModeSize
+from workbench_studies.mode.arms import STAGE_1, Group, ModeSize, groups_of, seeds_of, single
+from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, trained_on
+from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.step_maker import Maker, seeded
 
 COPIED = "copied backbone"
@@ -29,10 +28,10 @@ COPIED = "copied backbone"
 def steps(spec: ReplicateMode) -> list[PlanStep]:
     """Every job but the report, in the order in which they should start."""
     maker = _Maker(spec)
-    of_backbones = [run for run in maker.runs if run.of_backbone == run]
+    of_backbones = [run for run in spec.runs if run.of_backbone == run]
     all_steps = [*maker.texts(of_backbones), *(step for run in of_backbones for step in maker.backbone(run))]
     for group, arms in groups_of(spec.budget).items():
-        for run in maker.runs[: seeds_of(spec.budget, group, spec.seeds)]:
+        for run in spec.runs[: seeds_of(spec.budget, group, spec.seeds)]:
             all_steps += [maker.train(run, arm) for arm in arms]
             all_steps += [maker.scores(run, group, arms)] if arms else []
     return all_steps
@@ -41,10 +40,6 @@ def steps(spec: ReplicateMode) -> list[PlanStep]:
 @dataclass(frozen=True)
 class _Maker(Maker):
     spec: ReplicateMode
-
-    @property
-    def runs(self) -> list[ModeRun]:
-        return runs_of(self.spec.name, self.spec.seeds, shared_backbone=self.spec.budget.shared_backbone)
 
     def backbone(self, run: ModeRun) -> Iterator[PlanStep]:
         """A dense model of all that is no target, its scores, and its copy as a seed model."""
@@ -59,7 +54,7 @@ class _Maker(Maker):
         expert = run.expert(BACKBONE, self.spec.targets)
         copied = MakeSeed(name=run.backbone, source="expert", expert=expert)
         yield self.step(run, COPIED, copied, f"make a seed model of {expert}", [self.key(run, BACKBONE.key)])
-        yield self.score(run, run.backbone, "test", self.everywhere, [BACKBONE.key])
+        yield self.score(run, run.backbone, "test", self.spec.everywhere, [BACKBONE.key])
 
     def train(self, run: ModeRun, arm: Arm) -> PlanStep:
         """The training of an arm from the backbone; of a composition, once the experts of stage 1 are there."""
@@ -108,7 +103,7 @@ class _Maker(Maker):
     def scores(self, run: ModeRun, group: Group, arms: list[Arm]) -> PlanStep:
         """The scores of a group of arms: of table 1 everywhere, of the others on the targets and what is retained."""
         first, *others = arms
-        domains = self.everywhere if group == "table 1" else self.spec.judged
+        domains = self.spec.everywhere if group == "table 1" else self.spec.judged
         experts = [run.expert(arm, self.spec.targets) for arm in others]
         scored = self.score(run, run.mixture(first), "test", domains, [arm.key for arm in arms], experts)
         return replace(

@@ -18,7 +18,7 @@ CLAIMS = "Claims"  # the title of their section
 
 def outline(findings: Findings) -> list[Section]:
     """The summary, the plot of all claims, the paper's own sections, the text, and how to rerun and cite it."""
-    summary, *rest = paper_of(findings).sections(findings)
+    summary, *rest = paper_of(findings).report.sections(findings)
     linked = [_with_links(section, rest) if section.title == CLAIMS else section for section in rest]
     dated = Section(summary.title, (*summary.words, *_dated(findings)))
     return [dated, *_forest(findings), *linked, *_text(findings), *_again(findings)]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from workbench_studies.core.drawing import Chart
+from workbench_studies.cbtm.charts import CHARTS as CBTM
+from workbench_studies.core.drawing import Chart, Draw
 from workbench_studies.core.forest import FOREST, forest, look_of
 from workbench_studies.core.report import Cell, Rows, Section, shown
+from workbench_studies.demix.charts import CHARTS as DEMIX
+from workbench_studies.mode.charts import CHARTS as MODE
 from workbench_studies.papers.catalog import paper_of
-from workbench_studies.papers.charts import charts
 from workbench_studies.papers.outline import CLAIMS, anchor, outline
 
 _STYLE = """
@@ -32,6 +35,16 @@ td:has(code) { min-width: 12rem; }
   .cards td::before { content: attr(data-name) ": "; color: #555; }
 }
 """
+
+
+_CHARTS: Mapping[str, Mapping[str, Draw]] = {"demix": DEMIX, "cbtm": CBTM, "mode": MODE}
+
+
+def charts(findings: Mapping[str, Any]) -> dict[str, Chart]:
+    """Every chart with data, by name."""
+    words = paper_of(findings).report.declared["charts"]
+    drawn = {name: draw(findings) for name, draw in _CHARTS[findings["paper"]].items()}
+    return {name: replace(chart, words=words[name]) for name, chart in drawn.items() if chart is not None}
 
 
 def page(findings: Mapping[str, Any]) -> str:

@@ -2,23 +2,38 @@
 
 An older report had one mark for contradicted and undecided, intervals that could be narrower than Student's over the
 seeds alone, and no mark for what is implied. All of it follows from what is stored of a claim: its value, its interval,
-the value of each seed, its side and its border.
+the value of each seed, its side and its border. Claims that could not have come out otherwise are *implied*, with the
+reason, and do not count as reproduced: some are declared in the paper's study; what repeats the numbers of an earlier
+claim is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import isclose
 from typing import Any
 
 from engine.statistics.estimates import CORRELATION, SHARE, Estimate
 from workbench_studies.core.calibration import side_of
-from workbench_studies.core.implied import evidence_of, mark_implied, name_of
-from workbench_studies.core.verdicts import MARKS, Claim, Verdict, is_above, is_below, is_within, todays_mark
+from workbench_studies.core.report import claim_name
+from workbench_studies.core.study import Implied, Study
+from workbench_studies.core.verdicts import (
+    IMPLIED,
+    MARKS,
+    REPRODUCED,
+    WEAKER,
+    Claim,
+    Verdict,
+    is_above,
+    is_below,
+    is_within,
+    todays_mark,
+)
 from workbench_studies.demix.names import READ_AS_PAPER
 from workbench_studies.papers.catalog import paper_of
 
 Row = Mapping[str, Any]
+SAME = 0.02  # of half the interval: numbers that are nearer than this are the same
 _BOUNDS = {"of the domains": SHARE, "r over": CORRELATION}  # by how a unit starts
 _ANYWHERE = (float("-inf"), float("inf"))
 _JUDGES: Mapping[str, Callable[..., Verdict]] = {"below": is_below, "above": is_above, "within": is_within}
@@ -86,7 +101,7 @@ def _changed(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
     turned = [(one["mark"], two) for one, two in pairs if one["mark"] != two["mark"]]
     if not wider:
         return []
-    own = [f"“{name_of(row)}” from {mark} to {row['mark']}" for mark, row in turned if "reading" not in row]
+    own = [f"“{claim_name(row)}” from {mark} to {row['mark']}" for mark, row in turned if "reading" not in row]
     listed = "; ".join(own) or "none"
     marks = f"{len(turned)} marks changed, of claims by their first reading: {listed}" if turned else "no mark changed"
     return [
@@ -97,12 +112,75 @@ def _changed(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
     ]
 
 
+# what is implied ---------------------------------------------------------------------------------
+
+
+def mark_implied(study: Study, claims: Sequence[Row], readings: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The claims of a paper, and those under each reading of the posterior, with what is implied marked so."""
+    read = {claim_name(row) for row in readings}
+    unread = [row for row in claims if claim_name(row) not in read]
+    names = dict.fromkeys(str(row["reading"]) for row in readings)
+    by_reading = {name: [row for row in readings if row["reading"] == name] for name in names}
+    first = next(iter(names), "prefix")
+    marked = [row for name, own in by_reading.items() for row in _marked(study, own, evidence_of(name), unread)]
+    return list(_marked(study, claims, evidence_of(first), ())), marked
+
+
+def evidence_of(reading: str) -> str:
+    """`prefix` of `prefix, newest block 0.7`."""
+    return reading.partition(",")[0]
+
+
+def _marked(study: Study, rows: Sequence[Row], evidence: str, others: Sequence[Row]) -> Iterator[Row]:
+    holding = [row for row in (*others, *rows) if row["mark"] in (REPRODUCED, WEAKER)]
+    held, before = {study.id_of(row) for row in holding}, [row for row in others if row in holding]
+    for row in rows:
+        if row not in holding:
+            yield row
+            continue
+        own = study.declared(row)
+        declared = _why(own.implied, evidence, held) if own and own.implied else ""
+        repeated = next((f"Its numbers are those of “{claim_name(one)}”." for one in before if _is_same(row, one)), "")
+        before.append(row)
+        why = declared or repeated
+        yield {**row, "mark": IMPLIED, "why": f"{why} {row['why']}".strip()} if why else row
+
+
+def _why(implied: Implied, evidence: str, held: Collection[str]) -> str:
+    """Why a claim that was judged with this evidence is implied where these claims hold; empty where it is not."""
+    is_so = implied.evidence in ("", evidence) and (not implied.follows or implied.follows in held)
+    return implied.why if is_so else ""
+
+
+def _is_same(row: Row, other: Row) -> bool:
+    """Whether two claims have the same numbers, as far as their borders are concerned and up to a small difference."""
+    one, two = _numbers(row), _numbers(other)
+    if row.get("unit") != other.get("unit") or len(one) != len(two) or not one:
+        return False
+    farthest = max(abs(a - b) for a, b in zip(one, two, strict=True))
+    return farthest <= SAME * float(row["high"] - row["low"]) / 2
+
+
+def _numbers(row: Row) -> list[float]:
+    """The value, the interval and each seed's value, counted from the border to the claim's side; none if unmeasured.
+
+    The first stored reports have neither a side nor a border.
+    """
+    side = row.get("side")
+    if row.get("value") is None or side is None:
+        return []
+    sign = 1 if side == "below" else -1
+    ends = sorted(sign * (row[end] - row["border"]) for end in ("low", "high"))
+    own = [row["border"]] if side == "within" else []
+    return [*ends, *own, *(sign * (one - row["border"]) for one in (row["value"], *row["by_seed"]))]
+
+
 # what depends on the marks ------------------------------------------------------------------------
 
 
 def _with_readings(claim: Row, read: Sequence[Row]) -> Row:
     """The claim with its mark under the paper's reading and under that of its released code, where it has one."""
-    marks = {row["reading"]: row["mark"] for row in read if name_of(row) == name_of(claim)}
+    marks = {row["reading"]: row["mark"] for row in read if claim_name(row) == claim_name(claim)}
     both = {evidence_of(name): marks[name] for name in list(marks)[:2]}
     if read and not both and claim["where"] in READ_AS_PAPER:
         both = {evidence_of(read[0]["reading"]): claim["mark"]}
@@ -115,8 +193,8 @@ def _with_setting(claim: Row, setting: str) -> Row:
 
 
 def _with_marks(sentence: Row, claims: Sequence[Row]) -> Row:
-    marks = {name_of(claim): claim["mark"] for claim in claims}
-    judged_by = [{**one, "mark": marks.get(name_of(one), one["mark"])} for one in sentence["judged_by"]]
+    marks = {claim_name(claim): claim["mark"] for claim in claims}
+    judged_by = [{**one, "mark": marks.get(claim_name(one), one["mark"])} for one in sentence["judged_by"]]
     return {**sentence, "judged_by": judged_by}
 
 

@@ -16,9 +16,9 @@ from workbench.registry.clusters.cluster_routing import distances_key, find_dist
 from workbench.registry.reports import list_reports
 from workbench.schema.tables import Clustering, Domain, Evaluation, Expert, SeedModel
 from workbench.store.storage import Storage
-from workbench_studies.core.scored import ScoreKey, Stored
+from workbench_studies.core.measurements import ScoreKey, Stored
 from workbench_studies.core.sizes import Size
-from workbench_studies.demix.evidence import Overlap
+from workbench_studies.demix.measurements import Overlap
 from workbench_studies.papers.todays_rule import in_todays_words
 
 REPORT = "replication"  # the kind of its reports

@@ -28,10 +28,9 @@ from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench_studies.core.sizes import Size, SizeName
-from workbench_studies.kinds.replicate import Replicate
-from workbench_studies.papers.catalog import PAPERS
+from workbench_studies.core.spec import Replicate
+from workbench_studies.papers.catalog import PAPERS, plan
 from workbench_studies.papers.forecast import Forecast, forecast
-from workbench_studies.papers.plan import plan
 
 GROUP = "source"
 _LEAST_GROUPS = 400  # a split of one in twenty then has about twenty of them

@@ -19,8 +19,8 @@ from world import RunningWorkbench
 from engine.errors import EngineError
 from engine.events import Event
 from jobs.attempt import attempt
-from jobs.attempt.attempt import log_traceback, new_owner, run_here, take
-from jobs.attempt.work import log_path
+from jobs.attempt.attempt import new_owner, run_here, take
+from jobs.attempt.work import append_to_log, log_path
 from jobs.queue import submit
 from workbench.errors import JobError, LeaseLostError, RegistryUnavailableError
 from workbench.job_records import jobs as rows
@@ -61,10 +61,7 @@ def test_a_job_is_done_together_with_what_it_made(servers: RunningWorkbench, job
 
 
 def test_a_traceback_that_quotes_half_a_character_is_logged(servers: RunningWorkbench, job_id: str) -> None:
-    try:
-        raise ValueError("caf\udce9")
-    except ValueError:
-        log_traceback(servers.settings, job_id)
+    append_to_log(servers.settings, job_id, "caf\udce9")
     assert "caf\\udce9" in log_path(servers.settings, job_id).read_text()
 
 
@@ -89,7 +86,7 @@ def test_damaged_statistics_end_no_job(servers: RunningWorkbench, job_id: str, d
     card = servers.card(job_id)
     assert (card.state, card.result["steps"], servers.num_effects(job_id)) == ("done", 100, 1)
     assert card.result["throughput"]["num_steps"] == 50  # since the damage
-    assert any("measured anew" in event and str(file) in event for event in servers.events(job_id))
+    assert any("measured again" in event and str(file) in event for event in servers.events(job_id))
 
 
 def test_a_done_job_leaves_its_log_and_no_checkpoints(servers: RunningWorkbench, job_id: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from tiny_kind import job_spec
-from world import RunningWorkbench
+from world import RunningWorkbench, eventually
 
 from engine.events import Event, Saved
 from jobs.attempt.attempt import _uploading, run_here
@@ -118,8 +118,7 @@ def test_after_a_stop_nothing_more_is_uploaded(store: ObjectStore, tmp_path: Pat
     upload.add(write(tmp_path / "work", 2))
     stopping = threading.Thread(target=upload.stop)
     stopping.start()
-    with upload._changed:
-        assert upload._changed.wait_for(lambda: upload._is_over, SECONDS)
+    eventually(lambda: upload._is_over, SECONDS)
     gate.opened.set()
     stopping.join(SECONDS)
     assert not stopping.is_alive()

@@ -11,8 +11,7 @@ import pytest
 from engine.errors import DamagedFileError
 from engine.events import Evaluated, PartOrder, Progress, Saved, Saving, Step, TrainingFinished
 from jobs.attempt import reporting
-from jobs.attempt.estimate import Estimate, Pace
-from jobs.attempt.reporting import CURVE_POINTS, JobMessage, Reporter, Throughput
+from jobs.attempt.reporting import CURVE_POINTS, JobMessage, JobPace, Reporter, Throughput, TimeLeft
 
 
 def step(number: int, total: int = 300) -> Step:
@@ -182,14 +181,14 @@ def test_what_could_not_be_written_is_written_later() -> None:
 
 
 def test_steady_work_has_a_narrow_estimate() -> None:
-    pace = Pace()
+    pace = JobPace()
     for second in range(11):
         pace.see(second, second * 10, "steps")
-    assert pace.estimate(200) == Estimate(10, 10, 10)
+    assert pace.estimate(200) == TimeLeft(10, 10, 10)
 
 
 def test_uneven_work_says_how_unsure_its_end_is() -> None:
-    pace, done = Pace(), 0.0
+    pace, done = JobPace(), 0.0
     for second in range(41):
         done += 5 if second < 20 else 15
         pace.see(second, done, "steps")
@@ -201,18 +200,18 @@ def test_uneven_work_says_how_unsure_its_end_is() -> None:
 
 def test_units_that_take_unlike_long_are_no_basis_for_an_estimate() -> None:
     """The laws of a self-check take from 0.1 to 4 seconds: what the first took says nothing of the rest."""
-    pace = Pace()
+    pace = JobPace()
     for at, done in ((5.4, 1), (7.9, 2), (8.8, 4), (9.7, 8), (13.1, 12), (13.9, 16)):
         pace.see(at, done, "laws")
     assert pace.estimate(19) is None
-    even = Pace()
+    even = JobPace()
     for at, done in ((0, 1), (1, 2), (2, 4), (3, 6), (4, 7), (5, 9)):
         even.see(at, done, "laws")
     assert even.estimate(19) is not None
 
 
 def test_a_new_phase_starts_the_estimate_afresh() -> None:
-    pace = Pace()
+    pace = JobPace()
     for second in range(11):
         pace.see(second, second, "documents")
     pace.see(11, 0, "steps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 from engine.errors import TrainingError
 from engine.events import Note
 from jobs.kinds.shared import resume_guard
-from jobs.kinds.shared.resume_guard import note_versions, order_of_rows, require_same
-from jobs.kinds.shared.tokens import DomainFiles
+from jobs.kinds.shared.resume_guard import note_versions, order_of_rows
+from jobs.kinds.shared.tokens import DomainFiles, require_same
 
 
 def domain(sha256: str) -> Any:
@@ -33,9 +34,9 @@ def test_a_later_attempt_with_another_torch_notes_it(tmp_path: Path, monkeypatch
     work: Any = SimpleNamespace(folder=tmp_path)
     assert list(note_versions(work)) == []
     assert list(note_versions(work)) == []
-    began = resume_guard._versions()
+    began = json.loads((tmp_path / "versions.json").read_text())
     assert {"torch", "transformers", "expert-workbench"} <= set(began)
-    monkeypatch.setattr(resume_guard, "_versions", lambda: {**began, "torch": "9.9"})
+    monkeypatch.setattr(resume_guard, "library_versions", lambda: {**began, "torch": "9.9"})
     note = (
         "The training goes on with other versions than it began with, so its bits may differ: "
         f"torch {began['torch']}, now 9.9."

@@ -34,7 +34,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(forecast, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
         monkeypatch.setattr(forecast, "_Lines", Lines)
-        monkeypatch.setattr(forecast, "place_for_a_probe", lambda _: nullcontext(Path()))
+        monkeypatch.setattr(forecast, "folder_for_a_probe", lambda _: nullcontext(Path()))
         monkeypatch.setattr(forecast, "_process", lambda *_: nullcontext(None))
         monkeypatch.setattr(forecast, "_runs_out", lambda *_: "")
         probe: Iterator[str] = run_probe(*[None] * 3, 120.0)  # type: ignore[list-item]

@@ -11,16 +11,16 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 from tiny_kind import job_spec
-from world import HERE, RunningWorkbench, eventually
+from world import RunningWorkbench, eventually
 
 from engine import gpus
 from engine.gpus import Gpu, address_of, numbers_of
-from jobs.attempt import leased_gpus
+from jobs.attempt import leased_devices
 from jobs.attempt.attempt import attempt, take
 from jobs.attempt.runner import see_only
 from jobs.queue import submit, tasks
-from jobs.queue.choosing import chosen, leasing
-from jobs.queue.device_registration import gpus_of, registered, tenancy
+from jobs.queue.choosing import choose_job, leasing
+from jobs.queue.device_registration import gpus_of, registered_gpus, tenancy
 from jobs.queue.local_runner import run_jobs
 from workbench.answers.cards import DeviceCard, DeviceHolder
 from workbench.errors import BadSettingsError, BadSpecError, DevicesBusyError, LostGpuError
@@ -97,10 +97,8 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
     eventually(lambda: [one.is_there for one in devices(servers)] == [False] * 4 + [True] * 4)
 
 
-def test_a_job_sees_only_the_gpus_that_it_has_leased(
-    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
+@pytest.mark.usefixtures("tiny_runner")
+def test_a_job_sees_only_the_gpus_that_it_has_leased(servers: RunningWorkbench) -> None:
     ids = [create(), create(), create()]
     two = pretended(servers.settings, "5-6").model_copy(update={"worker_slots": 3})
     *_, last = run_jobs(ids, two)
@@ -111,10 +109,10 @@ def test_a_job_sees_only_the_gpus_that_it_has_leased(
     assert [one.is_there for one in devices(servers)] == [False, False]  # withdrawn at the end
 
 
+@pytest.mark.usefixtures("tiny_runner")
 def test_without_gpus_nothing_is_leased_and_nothing_is_hidden(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     *_, last = run_jobs([create()], servers.settings)
     assert [card.state for card in last] == ["done"]
@@ -126,17 +124,17 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
     servers: RunningWorkbench,
 ) -> None:
     settings = calm(servers)
-    with registered(pretended(settings, "0-1")) as pool, leasing(pool):
+    with registered_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
         running, large, too_large, later = create(), create(2), create(3), create()
         assert take(settings, running, "somebody", pool) is not None
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None  # one GPU is free, and the large job waits for both
         assert "1 of 2 is in use by" in servers.card(large).waits_for
         assert "no worker has registered more than 2" in servers.card(too_large).waits_for
         submit.request_stop(large, "cancel")
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id == later
-            with chosen(settings) as another:
+            with choose_job(settings) as another:
                 assert another is None  # that GPU is meant for the job that was chosen
 
 
@@ -144,21 +142,21 @@ def test_jobs_that_share_a_gpu_run_in_order_and_a_full_one_keeps_later_shares_fr
     servers: RunningWorkbench,
 ) -> None:
     settings = calm(servers)
-    with registered(pretended(settings, "0")) as pool, leasing(pool):
+    with registered_gpus(pretended(settings, "0")) as pool, leasing(pool):
         first, second, full, later = share(0.5), share(0.5), create(), share(0.25)
-        with chosen(settings) as one, chosen(settings) as other:
+        with choose_job(settings) as one, choose_job(settings) as other:
             assert (one, other) == (first, second)
-            with chosen(settings) as another:
+            with choose_job(settings) as another:
                 assert another is None  # both halves are meant for the jobs that were chosen
         claim = take(settings, first, "somebody", pool)
         assert claim is not None
         assert ([gpu.number for gpu in claim.gpus], claim.gpu_share) == (["0"], 0.5)
         submit.request_stop(second, "cancel")
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None  # half is free, but the whole job is first
         assert servers.card(full).waits_for == "Waits for a GPU: 1 of 1 is in use by “Evaluate count”."
         submit.request_stop(full, "cancel")
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id == later
 
 
@@ -198,25 +196,25 @@ def test_a_process_with_a_share_of_a_gpu_is_bounded_to_that_share_of_its_memory(
 
     bounds: list[float] = []
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bounds.append)
-    leased_gpus._bound_memory(1.0)
-    leased_gpus._bound_memory(0.25)
+    leased_devices._bound_memory(1.0)
+    leased_devices._bound_memory(0.25)
     assert bounds == [0.25]
 
 
 def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: RunningWorkbench) -> None:
     settings = calm(servers)
-    with registered(pretended(settings, "0-1")) as pool, leasing(pool):
+    with registered_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
         running, foreign, own = create(), create(2), create()
         assert take(settings, running, "somebody", pool) is not None
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None  # a worker keeps the free GPU for the job that needs both
-        with chosen(settings, {own, "absent"}) as job_id:
+        with choose_job(settings, {own, "absent"}) as job_id:
             assert job_id == own != foreign
 
 
 def test_a_worker_without_gpus_leaves_jobs_that_require_some(servers: RunningWorkbench) -> None:
     asking, plain = create(1), create()
-    with leasing(DevicePool("here")), chosen(servers.settings) as job_id:
+    with leasing(DevicePool("here")), choose_job(servers.settings) as job_id:
         assert job_id == plain
     with pytest.raises(DevicesBusyError):
         take(servers.settings, asking, "somebody", DevicePool("here"))
@@ -228,7 +226,7 @@ def test_a_job_whose_gpu_is_gone_goes_back_and_the_gpu_is_offered_again_when_a_w
 ) -> None:
     settings = servers.settings.model_copy(update={"lease_seconds": 30.0, "heartbeat_seconds": 0.1})
     job_id = create()
-    with registered(settings, lambda: PRESENT[:1]) as pool, leasing(pool):
+    with registered_gpus(settings, lambda: PRESENT[:1]) as pool, leasing(pool):
         claim = take(settings, job_id, "somebody", pool)
         assert claim is not None
         with pytest.raises(LostGpuError, match=r"GPU 4 \(H100\)"):
@@ -238,9 +236,9 @@ def test_a_job_whose_gpu_is_gone_goes_back_and_the_gpu_is_offered_again_when_a_w
         assert "GPU 4 (H100) cannot be used any more" in servers.events(job_id)[-1]
         time.sleep(0.5)  # some heartbeats
         assert not devices(servers)[0].is_there
-        with chosen(settings) as none:
+        with choose_job(settings) as none:
             assert none is None
-    with registered(settings, lambda: PRESENT[:1]):
+    with registered_gpus(settings, lambda: PRESENT[:1]):
         assert devices(servers)[0].is_there
 
 
@@ -253,7 +251,7 @@ def test_the_numbers_name_the_gpus_that_are_there(home: Path) -> None:
     assert gpus_of(Settings(device="cpu"), lambda: PRESENT) == []
     assert gpus_of(settings, list) == []
     assert [gpu.visible for gpu in gpus_of(pretended(settings, "4-6"), list)] == ["4", "5", "6"]
-    with pytest.raises(BadSpecError, match=r"There is no GPU 4, 5: this process sees 4, numbered from 0\."):
+    with pytest.raises(BadSpecError, match=r"GPU 4, 5 does not exist: this process sees 4, numbered from 0\."):
         gpus_of(pretended(settings, "3-5"), lambda: PRESENT)
 
 
@@ -286,7 +284,7 @@ def test_a_leased_gpu_is_the_only_one_of_the_process(home: Path, monkeypatch: py
 
 
 def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> None:
-    with registered(pretended(servers.settings, "0")) as pool:
+    with registered_gpus(pretended(servers.settings, "0")) as pool:
         (uuid,) = pool.uuids
         with tenancy(servers.settings, uuid, "http://127.0.0.1:8000"):
             (card,) = devices(servers)
@@ -296,7 +294,7 @@ def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> N
 
 def test_a_process_that_exits_inside_the_block_ends_its_registrations(servers: RunningWorkbench) -> None:
     long = pretended(servers.settings, "0").model_copy(update={"lease_seconds": 600.0})
-    with pytest.raises(SystemExit), registered(long) as pool:
+    with pytest.raises(SystemExit), registered_gpus(long) as pool:
         with pytest.raises(SystemExit), tenancy(long, pool.uuids[0], "http://127.0.0.1:8000"):
             assert devices(servers)[0].tenants
             sys.exit()
@@ -312,7 +310,7 @@ def test_a_registration_outlives_its_first_seconds_by_a_heartbeat(servers: Runni
         with database.reading(settings) as session:
             return session.scalars(select(Device.seen_until)).one()
 
-    with registered(settings):
+    with registered_gpus(settings):
         first = seen_until()
         eventually(lambda: seen_until() > first)
         assert devices(servers)[0].is_there
@@ -325,20 +323,20 @@ def test_behind_a_number_there_may_be_another_gpu_but_not_behind_a_uuid(monkeypa
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     there = SimpleNamespace(uuid="b")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: there)
-    assert not leased_gpus._sees([Gpu("a", "0", "H100", 1)])
-    assert leased_gpus._sees([Gpu("b", "0", "H100", 1)])
-    assert leased_gpus._sees([Gpu("a", "0", "H100", 1, "GPU-a")])  # else CUDA would show none
-    assert not leased_gpus._sees([Gpu("a", "0", "H100", 1, "GPU-a"), Gpu("b", "1", "H100", 1, "GPU-b")])
+    assert not leased_devices._sees([Gpu("a", "0", "H100", 1)])
+    assert leased_devices._sees([Gpu("b", "0", "H100", 1)])
+    assert leased_devices._sees([Gpu("a", "0", "H100", 1, "GPU-a")])  # else CUDA would show none
+    assert not leased_devices._sees([Gpu("a", "0", "H100", 1, "GPU-a"), Gpu("b", "1", "H100", 1, "GPU-b")])
 
 
+@pytest.mark.usefixtures("tiny_runner")
 def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their_numbers(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     visible = [Gpu(uuid, number, address=f"GPU-{uuid}") for uuid, number in (("ad", "2"), ("be", "3"))]
     job_id, settings = create(), servers.settings
-    with registered(settings, lambda: visible) as pool, leasing(pool):
+    with registered_gpus(settings, lambda: visible) as pool, leasing(pool):
         assert [one.number for one in devices(servers)] == ["2", "3"]
         tasks.run(job_id)
     assert (servers.settings.root / "leased.txt").read_text() == f"{job_id} GPU-ad\n"

@@ -15,11 +15,11 @@ from engine.errors import LostNodeError
 from engine.gpus import Gpu
 from engine.training.launchers import LocalLauncher, RemoteHost, RemoteShellLauncher, SlurmLauncher
 from jobs.attempt.attempt import take
-from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn, node_address
-from jobs.attempt.outcomes import outcome_of
+from jobs.attempt.finish import outcome_of
+from jobs.attempt.leased_devices import launcher_of, node_address, withdrawing_lost_hosts
 from jobs.attempt.work import Claim, Work
-from jobs.queue.choosing import chosen, leasing
-from jobs.queue.device_registration import registered
+from jobs.queue.choosing import choose_job, leasing
+from jobs.queue.device_registration import registered_gpus
 from workbench.errors import BadSettingsError, BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
@@ -54,10 +54,10 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         servers.settings, tmp_path, lease_seconds=6.0, heartbeat_seconds=0.2
     )  # a shell has 2 seconds to answer
     (tmp_path / "up-one").touch()
-    with registered(settings) as pool, leasing(pool):
+    with registered_gpus(settings) as pool, leasing(pool):
         assert there(servers) == ["one/0", "one/1"]
         four, two = create(4), create(2)
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id == two  # the first waits for the other host, and keeps nothing from others
         assert "no worker has registered more than 2" in servers.card(four).waits_for
         (tmp_path / "up-two").touch()
@@ -65,7 +65,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         claim = take(settings, four, "somebody", pool)
         assert claim is not None
         assert [gpu.number for gpu in claim.gpus] == ["one/0", "one/1", "two/0", "two/1"]
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None  # all are leased
         (tmp_path / "up-one").unlink()
         eventually(lambda: there(servers) == ["two/0", "two/1"])
@@ -77,12 +77,12 @@ def test_it_takes_joint_trainings_that_ask_for_gpus_and_nothing_else(
 ) -> None:
     settings = by_ssh(servers.settings, tmp_path, launcher=launcher)
     (tmp_path / "up-one").touch()
-    with registered(settings) as pool, leasing(pool):
+    with registered_gpus(settings) as pool, leasing(pool):
         plain = create()
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id is None
         joint = create(2)
-        with chosen(settings) as job_id:
+        with choose_job(settings) as job_id:
             assert job_id == joint != plain
         claim = take(settings, joint, "somebody", pool)
     assert claim is not None
@@ -174,11 +174,11 @@ def test_the_slots_of_a_lost_host_are_not_offered_before_it_can_be_reached(
     settings = by_ssh(servers.settings, tmp_path, lease_seconds=600.0, heartbeat_seconds=600.0)
     for name in ("one", "two"):
         (tmp_path / f"up-{name}").touch()
-    with registered(settings) as pool, leasing(pool):
+    with registered_gpus(settings) as pool, leasing(pool):
         job_id = create(2)
         claim = take(settings, job_id, "somebody", pool)
         assert claim is not None
-        with pytest.raises(LostNodeError), lost_hosts_withdrawn(Work(claim, settings)):
+        with pytest.raises(LostNodeError), withdrawing_lost_hosts(Work(claim, settings)):
             raise LostNodeError("It is gone.", node="one")
         assert there(servers) == ["two/0", "two/1"]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
 from tiny_kind import job_spec
-from world import HERE, RunningWorkbench
+from world import RunningWorkbench
 
-from jobs.queue import local_runner, tasks
+from jobs.queue import local_runner
 from jobs.queue.local_runner import cards_of, run_jobs
 from jobs.queue.scheduler import LeaseReaper
 from workbench.errors import RegistryUnavailableError
@@ -21,13 +19,7 @@ from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
 
-
-@pytest.fixture(autouse=True)
-def _tiny_runner(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    assert servers
-    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
-    yield
-    tasks._stopping.clear()
+pytestmark = pytest.mark.usefixtures("tiny_runner")
 
 
 def create(how: str = "count", steps: int = 100, **more: object) -> str:

@@ -90,7 +90,7 @@ def test_a_worker_chooses_what_was_sent_however_wrong_the_clocks_are(
     monkeypatch.setattr(time, "time", lambda: real() + of_scheduler)
     Scheduler(servers.settings).round()
     monkeypatch.setattr(time, "time", lambda: real() + of_worker)
-    with tasks.chosen(servers.settings) as first, tasks.chosen(servers.settings) as second:
+    with tasks.choose_job(servers.settings) as first, tasks.choose_job(servers.settings) as second:
         assert [first, second] == jobs
 
 

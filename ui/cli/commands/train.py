@@ -21,7 +21,7 @@ from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.specs.requests import TrainClusters
 
 if TYPE_CHECKING:
-    from jobs.plans.clusterings import Branch
+    from jobs.plans.clusterings import ClusterModel
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -101,7 +101,7 @@ def clusters(
         say("The others wait for a worker (`workbench up`). Run the same command again to see the progress.")
 
 
-def print_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
+def print_branches(branches: Sequence[ClusterModel], spec: TrainClusters) -> None:
     """Prints a row for each cluster: its existing model, or what a new one starts from and its number of steps."""
     rows = [
         (
@@ -130,7 +130,7 @@ def _span(numbers: Sequence[int]) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
-def _start(branch: Branch, spec: TrainClusters) -> str:
+def _start(branch: ClusterModel, spec: TrainClusters) -> str:
     return branch.parent or spec.seed_model or f"the nearest of {spec.branch_from}, by its posterior"
 
 

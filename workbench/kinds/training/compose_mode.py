@@ -92,4 +92,5 @@ KIND = Kind(
     command="mode compose NAME",
     sentence=parts_sentence,
     link=expert_link("See the composition"),
+    runner="jobs.kinds.training.parts:compose",
 )

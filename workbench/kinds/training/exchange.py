@@ -184,6 +184,7 @@ EXPORT_EXPERT = Kind(
     command="expert export EXPERT FOLDER",
     sentence=_export_expert_sentence,
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:export",
 )
 
 
@@ -246,6 +247,7 @@ EXPORT_MIXTURE = Kind(
     command="mixture export MIXTURE FOLDER",
     sentence=_export_mixture_sentence,
     link=ResultLink("mixtures", "See the mixture", lambda result: {"mixture": result["mixture"]}),
+    runner="jobs.kinds.training.averages:export_mixture",
 )
 
 
@@ -293,6 +295,7 @@ PUSH_EXPERT = Kind(
     command="expert push EXPERT REPOSITORY",
     sentence=lambda result: f"{result['expert']} is at {result['url']} (commit {result['commit']}).",
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:push",
 )
 
 
@@ -331,6 +334,7 @@ PACK_EXPERT = Kind(
     command="expert pack EXPERT FILE",
     sentence=_pack_expert_sentence,
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.exports:pack",
 )
 
 

@@ -78,6 +78,7 @@ AVERAGE_EXPERTS = Kind(
         f"{pluralize(len(result['weights']), 'expert')} averaged in the mixture {result['mixture']}."
     ),
     link=expert_link("See the average"),
+    runner="jobs.kinds.training.averages:average_experts",
 )
 
 

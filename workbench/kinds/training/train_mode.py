@@ -129,4 +129,5 @@ KIND = Kind(
     command="train mode NAME",
     sentence=parts_sentence,
     link=expert_link("See the expert"),
+    runner="jobs.kinds.training.parts:train",
 )

@@ -1,0 +1,142 @@
+"""What was measured of a replication, from stored scores. Nothing in this module reads the registry.
+
+Shapes: E experts, X tokens, N blocks, T positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.files import ArtifactRef
+from engine.mixing.evidence import AnyEvidence
+from engine.statistics.bootstrap import Hits, Ints, Loss, Place, Resampled
+from engine.statistics.estimates import NUM_DRAWS
+from engine.text.split_names import HeldOutSplit
+from workbench_studies.core.sizes import Size
+from workbench_studies.core.spec import Replicate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from engine.clusters.distances import Distances
+    from engine.mixing.base import Gate
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The stored scores of an expert on a text. Shape: D documents of its split."""
+
+    kept: ArtifactRef
+    num_tokens: int
+    wholes_D: Ints | None = None  # which document each of the split is a piece of; None: all are whole
+
+
+ScoreKey = tuple[str, str, str]  # expert, domain, split
+Scores = Mapping[ScoreKey, Stored]
+
+
+@dataclass
+class Measurements:
+    """All measurements of a replication so far; `resampled` once they are complete."""
+
+    subject: Replicate
+    losses: dict[Place, Loss] = field(default_factory=dict)
+    prior_blocks: dict[str, int] = field(default_factory=dict)  # behind each domain's cached priors
+    num_draws: int = NUM_DRAWS
+
+    @cached_property
+    def resampled(self) -> Resampled:
+        """The losses under bootstrap draws of the text."""
+        return Resampled(self.losses, self.num_draws)
+
+    def keep(self, system: Hashable, seed: int, domain: str, loss: Loss | None) -> None:
+        """Adds a loss, if there is one."""
+        if loss is not None:
+            self.losses[system, seed, domain] = loss
+
+    def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
+        """A system's perplexity, averaged over domains and the seeds that have them; None where it is missing."""
+        return self.resampled.value(system, domains)
+
+    def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:
+        """The two averages that a claim compares, over the seeds with both, as text; empty without scores."""
+        pair = (lower, higher)
+        own = [self.resampled.estimate(pair, domains, lambda *both, n=n: both[n]) for n in range(2)]
+        return " against ".join(f"{one.value:.2f}" for one in own if one)
+
+
+class Loaded(NamedTuple):
+    """Scores of experts on a text, and the document in which each block begins: one, however many pieces it is in."""
+
+    logprobs_EX: Tensor
+    documents_N: Ints
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """The stored scores of one text under any experts."""
+
+    size: Size
+    domain: str
+    scores: Scores
+
+    def load(self, experts: Sequence[str], split: HeldOutSplit) -> Loaded | None:
+        """Scores of experts [E, X] on this text; None unless all exist for the same tokens and at least one block."""
+        from engine.inference.scores import block_documents, open_scores
+
+        matches = [self.scores.get((expert, self.domain, split)) for expert in experts]
+        stored = [one for one in matches if one is not None]
+        if len(stored) < len(matches) or not stored or len({one.num_tokens for one in stored}) > 1:
+            return None
+        if stored[0].num_tokens < self.size.block_size:
+            return None
+        folders = [one.kept.folder for one in stored]
+        pieces_N, wholes_D = block_documents(folders[0]), stored[0].wholes_D
+        return Loaded(open_scores(folders)[0], pieces_N if wholes_D is None else wholes_D[pieces_N])
+
+    def one(self, expert: str) -> Loss | None:
+        """The loss of a single expert."""
+        test = self.load([expert], "test")
+        return None if test is None else self.loss(test, test.logprobs_EX[0])
+
+    def hits(self, expert: str) -> Hits | None:
+        """Which tokens were a single expert's most probable ones; None if not counted."""
+        from engine.inference.scores import token_hits
+
+        test = self.load([expert], "test")
+        hits_X = None if test is None else token_hits(self.scores[expert, self.domain, "test"].kept.folder)
+        if test is None or hits_X is None:
+            return None
+        return Hits.of(hits_X, self.size.block_size, test.documents_N)
+
+    def mixed(self, gate: Gate, test: Loaded, distances: Distances | None = None) -> Loss:
+        """The loss of a mixture; `distances` for a gate that looks at them."""
+        from engine.inference.scores import mix_scores
+
+        return self.loss(test, mix_scores(gate, test.logprobs_EX, self.size.block_size, distances))
+
+    def cached(self, test: Loaded, dev: Loaded | None, evidence: AnyEvidence) -> Loss | None:
+        """The loss of a mixture by its posterior from a cached prior; None without the text to estimate it on."""
+        from engine.mixing.posterior import PosteriorGate, estimate_prior
+
+        if dev is None:
+            return None
+        uniform = PosteriorGate([1.0] * len(dev.logprobs_EX), evidence)
+        blocks_ENT = self.full_blocks(dev)
+        prior_E = estimate_prior(uniform, blocks_ENT, self.num_prior_blocks(blocks_ENT))
+        return self.mixed(PosteriorGate(prior_E.tolist(), evidence), test)
+
+    def loss(self, text: Loaded, logprobs_X: Tensor) -> Loss:
+        return Loss.of(logprobs_X.double().numpy(), self.size.block_size, text.documents_N)
+
+    def full_blocks(self, dev: Loaded) -> Tensor:
+        from engine.inference.scores import full_blocks
+
+        return full_blocks(dev.logprobs_EX, self.size.block_size)
+
+    def num_prior_blocks(self, blocks_ENT: Tensor) -> int:
+        """The number of blocks of the size, or all blocks of a shorter text, which the report mentions."""
+        return min(self.size.prior_blocks, blocks_ENT.shape[1])

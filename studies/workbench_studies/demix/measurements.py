@@ -1,0 +1,204 @@
+"""The losses and posteriors that DEMix's claims are about, from stored scores.
+
+The experts' scores of one text become one loss for each way of using them; a way whose scores are not there yet is left
+out. Nothing here reads the registry. Shapes: E experts, X tokens, N blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from engine.config import Evidence
+from engine.mixing.evidence import AnyEvidence
+from engine.statistics.bootstrap import Ints, Loss
+from engine.statistics.estimates import Floats
+from workbench_studies.core.calibration import Fit, fit
+from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores
+from workbench_studies.demix.names import (
+    CALIBRATED,
+    GRID,
+    READINGS,
+    DemixRun,
+    Reading,
+    System,
+    by_evidence,
+    demix_dapt,
+    dense_dapt,
+    own,
+    single_expert,
+    system,
+)
+from workbench_studies.demix.spec import ReplicateDemix
+
+_DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
+EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")
+Overlap = Mapping[tuple[str, str], float]  # of two domains; both ways
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Posteriors of the experts on a domain's held-out text (figures 4, 7 and 8), by the paper's reading."""
+
+    experts: tuple[str, ...]
+    posterior_EN: Floats  # after each block, from a uniform prior in each
+    updating_EN: Floats  # the updating prior before each block and after the last
+    documents_N: Ints  # in which each block begins
+
+
+@dataclass
+class DemixMeasurements(Measurements):
+    """With what held-out text says of the experts, the calibrated evidence, and the overlap of its domains."""
+
+    subject: ReplicateDemix
+    beliefs: dict[tuple[int, str], Belief] = field(default_factory=dict)  # by seed and domain
+    fits: dict[int, Fit] = field(default_factory=dict)  # by seed; only where dev text allows
+    overlap: Overlap | None = None  # None: not measured
+
+    def beliefs_on(self, domain: str) -> list[Belief]:
+        """The posteriors on a domain's held-out text, in every seed in which it was scored."""
+        return [self.beliefs[seed, domain] for seed in range(self.subject.seeds) if (seed, domain) in self.beliefs]
+
+    def overlap_with_others(self, domains: Sequence[str]) -> dict[str, float | None]:
+        """The mean overlap of each domain with the others."""
+        overlap = self.overlap
+        return {
+            one: None if overlap is None else float(np.mean([overlap[one, other] for other in domains if other != one]))
+            for one in domains
+        }
+
+    def measure(self, scores: Scores) -> Iterator[str]:
+        """Adds what the scores give; says after each seed and domain where it is."""
+        for run in self.subject.runs:
+            if fitted := _fit(self.subject, scores, run):
+                self.fits[run.seed] = fitted
+            for domain in self.subject.everywhere:
+                _Text(self.subject.budget, domain, scores, self, run).measure()
+                yield f"seed {run.seed}, {domain}"
+
+
+def _fit(subject: ReplicateDemix, scores: Scores, run: DemixRun) -> Fit | None:
+    """A seed's evidence, fitted on dev text of the training domains; no other text is opened."""
+    experts = run.experts("demix", subject.domains)
+    texts = {domain: ScoredText(subject.budget, domain, scores).load(experts, "dev") for domain in subject.domains}
+    return fit(texts, subject.budget.block_size)
+
+
+@dataclass(frozen=True)
+class _Text(ScoredText):
+    """The scores of one domain under the models of one seed."""
+
+    measured: DemixMeasurements
+    run: DemixRun
+
+    @property
+    def subject(self) -> ReplicateDemix:
+        return self.measured.subject
+
+    def measure(self) -> None:
+        """Adds every loss and belief that the stored scores give."""
+        self._measure_baselines()
+        self._measure_demix()
+        self._measure_adapted()
+        self._measure_removed()
+
+    def _measure_baselines(self) -> None:
+        for method in _DENSE:
+            self._keep(System(method), self.one(self.run.expert(method, self.domain)))
+        tokens = self.run.experts("domain-token", self.subject.domains)
+        self._keep(System("domain-token"), self._given_or_best(tokens))
+
+    def _measure_demix(self) -> None:
+        experts = self.run.experts("demix", self.subject.domains)
+        test = self.load(experts, "test")
+        if test is None:
+            return
+        for place, home in enumerate(self.subject.domains):
+            self._keep(single_expert(home), self.loss(test, test.logprobs_EX[place]))
+        self._keep(System("naive"), self._given_or_best(experts))
+        if self.domain in self.subject.domains:
+            self._keep(System("interleaved"), self.one(own(self.run.interleaved, self.domain)))
+        self._measure_mixtures(test, self.load(experts, "dev"))
+        self._believe(experts)
+
+    def _measure_mixtures(self, test: Loaded, dev: Loaded | None) -> None:
+        from engine.mixing.base import FixedGate
+        from engine.mixing.posterior import PosteriorGate, UpdatingGate
+
+        equal = [1.0] * len(test.logprobs_EX)
+        self._keep(System("average"), self.mixed(FixedGate(equal), test))
+        rules = {reading: rule for reading in (*READINGS, CALIBRATED) if (rule := self._rule(reading)) is not None}
+        grid = {one: one.evidence for one in GRID.values() if one.evidence != "calibrated"}
+        for reading, rule in {**rules, **grid}.items():
+            updating = UpdatingGate(
+                equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.budget.block_size
+            )
+            self._keep(system("updating", reading), self.mixed(updating, test))
+        for reading, rule in {by_evidence(reading.evidence): rule for reading, rule in rules.items()}.items():
+            self._keep(system("uniform", reading), self.mixed(PosteriorGate(equal, rule), test))
+            self._keep(system("cached", reading), self.cached(test, dev, rule))
+
+    def _rule(self, reading: Reading) -> AnyEvidence | None:
+        """The evidence of a reading in this seed; None of a calibrated one that could not be fitted."""
+        if reading.evidence != "calibrated":
+            return reading.evidence
+        return self.measured.fits[self.run.seed].rule if self.run.seed in self.measured.fits else None
+
+    def _measure_adapted(self) -> None:
+        first = self.run.experts("demix", self.subject.domains)
+        added = [self.run.added(novel) for novel in self.subject.novel]
+        for evidence in EVIDENCES:
+            reading = by_evidence(evidence)
+            self._keep(system("grown", reading), self._mixture_of([*first, *added], evidence))
+            for novel, expert in zip(self.subject.novel, added, strict=True):
+                self._keep(demix_dapt(novel, reading), self._mixture_of([*first, expert], evidence))
+        for novel in self.subject.novel:
+            self._keep(dense_dapt(novel), self.one(own(self.run.adapted(novel), novel)))
+
+    def _measure_removed(self) -> None:
+        if self.domain not in self.subject.domains:
+            return
+        others = [domain for domain in self.subject.domains if domain != self.domain]
+        left = self.run.experts("demix", others)
+        retrained = [own(self.run.without(self.domain), domain) for domain in others]
+        for evidence in EVIDENCES:
+            reading = by_evidence(evidence)
+            self._keep(system("minus expert", reading), self._mixture_of(left, evidence))
+            self._keep(system("minus domain", reading), self._mixture_of(retrained, evidence))
+
+    def _believe(self, experts: Sequence[str]) -> None:
+        from engine.analysis.inference_modes import trajectory
+        from engine.mixing.posterior import UpdatingGate, end_of_block_posteriors
+
+        dev = self.load(experts, "dev")
+        if dev is None:
+            return
+        gate = UpdatingGate([1.0] * len(experts), update_every=self.subject.budget.block_size)
+        blocks_ENT = self.full_blocks(dev)
+        self.measured.prior_blocks[self.domain] = self.num_prior_blocks(blocks_ENT)
+        self.measured.beliefs[self.run.seed, self.domain] = Belief(
+            tuple(experts),
+            end_of_block_posteriors(gate, blocks_ENT).numpy(),
+            trajectory(gate, blocks_ENT).numpy(),
+            dev.documents_N[: blocks_ENT.shape[1]],
+        )
+
+    # losses ---------------------------------------------------------------------------------------
+
+    def _keep(self, name: System, loss: Loss | None) -> None:
+        self.measured.keep(name, self.run.seed, self.domain, loss)
+
+    def _given_or_best(self, experts: Sequence[str]) -> Loss | None:
+        """The domain's own expert; where it has none, the one with the lowest perplexity on this very text (§5.3)."""
+        if self.domain in self.subject.domains:
+            return self.one(experts[self.subject.domains.index(self.domain)])
+        test = self.load(experts, "test")
+        return None if test is None else self.loss(test, test.logprobs_EX[int(test.logprobs_EX.sum(1).argmax())])
+
+    def _mixture_of(self, experts: Sequence[str], evidence: Evidence) -> Loss | None:
+        """The mixture of these experts with a cached prior."""
+        test = self.load(experts, "test")
+        return None if test is None else self.cached(test, self.load(experts, "dev"), evidence)

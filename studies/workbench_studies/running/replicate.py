@@ -1,0 +1,370 @@
+"""Write the report of a replication from the scores, curves and clusters of its jobs.
+
+Nothing is trained or scored here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from engine.clusters.documents import load_documents
+from engine.clusters.sources import first_in_group as first_in_cluster_group
+from engine.environment import device_name, versions
+from engine.errors import Problem
+from engine.events import Event, Progress
+from engine.statistics.curves import Curve
+from engine.text.split import first_in_group
+from engine.text.split_names import SPLITS
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.tokens import domain_files
+from workbench.answers.cards import JobCard
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
+from workbench.registry import corpora
+from workbench.registry.reports import register_report
+from workbench.specs.requests import PlanStep
+from workbench.store import artifact_kinds
+from workbench.store.artifacts import register_artifact
+from workbench.store.storage import Storage
+from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping
+from workbench_studies.cbtm.names import MOE
+from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.core.findings import Circumstances, JobFacts, summary
+from workbench_studies.core.measurements import Scores, Stored
+from workbench_studies.core.spec import Replicate
+from workbench_studies.demix.measurements import DemixMeasurements
+from workbench_studies.demix.names import METHODS
+from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.specifications import TrainedModel
+from workbench_studies.mode.measurements import ModeMeasurements
+from workbench_studies.mode.spec import ReplicateMode
+from workbench_studies.papers.catalog import PAPERS, paper_of, plan
+from workbench_studies.papers.cbtm_plan import TASKS
+from workbench_studies.papers.markdown import markdown
+from workbench_studies.papers.page import page
+from workbench_studies.papers.step_maker import tokens_of_update, tokens_per_step
+from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.running.stored_results import (
+    REPORT,
+    StoredClusters,
+    classifications,
+    domain_words,
+    held_out_losses,
+    num_parameters,
+    overlap_by,
+    stored_clusters,
+    stored_distances,
+    stored_scores,
+)
+from workbench_studies.running.submission import jobs_of
+
+PlannedJobs = list[tuple[PlanStep, JobCard | None]]  # each step of the plan with its job, if there is one
+Texts = Mapping[str, Path]  # the folders of documents by domain
+
+
+def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
+    """Reads the stored results, judges the claims and writes the report."""
+    paper = PAPERS[spec.paper]
+    measured = paper.measurements(spec)
+    with work.reading() as session:
+        planned = _planned_jobs(session, spec)
+        stored = _INPUTS[spec.paper](_Registry(session, work.storage, planned), spec, measured)
+        names = sorted({domain for _, domain, _ in stored.scores} | stored.sources)
+        files = {name: domain_files(session, work.storage, name) for name in names}
+    texts = {name: one.documents() for name, one in files.items()}
+    for one in (*stored.scores.values(), *stored.others):
+        one.kept.check()  # raises DamagedFileError if it has changed
+    scores = with_wholes(stored.scores, texts)
+    for done, place in enumerate(stored.measure(scores, texts), 1):
+        yield Progress(done, spec.seeds * stored.num_texts, "texts", f"reading stored scores: {place}")
+    yield Progress(1, 2, "parts", "judging the claims")
+    facts = _circumstances(work, spec, planned, stored.trainings)
+    return _keep_report(work, paper.findings(measured, facts, **stored.more))
+
+
+def with_wholes(scores: Scores, texts: Texts) -> Scores:
+    """Adds to the scores which documents are pieces of one longer document."""
+    places = {(domain, split) for _, domain, split in scores}
+    wholes = {(domain, split): first_in_group(texts[domain], split) for domain, split in places}
+    return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}
+
+
+# what is stored of each paper's replication -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Registry:
+    """Where the results of a replication's jobs are."""
+
+    session: Session
+    storage: Storage
+    planned: PlannedJobs
+
+    @property
+    def job_ids(self) -> list[str]:
+        return [card.id for _, card in self.planned if card]
+
+    @property
+    def submitted(self) -> Iterator[tuple[PlanStep, JobCard]]:
+        return ((step, card) for step, card in self.planned if card)
+
+    def scores(self, spec: Replicate, domains: Sequence[str]) -> Scores:
+        return stored_scores(self.session, self.storage, spec.budget, domains, self.job_ids)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a paper's measurements are made of."""
+
+    scores: Scores
+    num_texts: int  # of each seed
+    measure: Callable[[Scores, Texts], Iterator[str]]
+    trainings: Mapping[str, Any]  # what only this paper's budget has
+    others: Sequence[Stored] = ()
+    sources: set[str] = field(default_factory=set)  # further domains whose documents are needed
+    more: Mapping[str, Any] = field(default_factory=dict)  # what the findings have besides measurements
+
+
+def _demix_inputs(registry: _Registry, spec: ReplicateDemix, measured: DemixMeasurements) -> _Inputs:
+    session, everywhere, size = registry.session, measured.subject.everywhere, spec.budget
+    made = num_parameters(session, registry.job_ids)
+    compared = {run.mixture(method) for run in measured.subject.runs for method in METHODS}
+    curves = [_curve(session, compared, step, card.id) for step, card in registry.submitted]
+    models = [_model(compared, step, card, made) for step, card in registry.submitted]
+    measured.overlap = next(
+        (overlap_by(session, card.id) for step, card in registry.submitted if step.key == "overlap"), None
+    )
+    return _Inputs(
+        registry.scores(spec, everywhere),
+        len(everywhere),
+        lambda scores, _: measured.measure(scores),
+        {
+            "adapting": asdict(size.adapting),
+            "adapting_tokens": size.adapting.num_steps * tokens_of_update(size.adapting, 1),
+            "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.domains)),
+        },
+        more={
+            "curves": [one for one in curves if one],
+            "models": [one for one in models if one],
+            "words": domain_words(session, everywhere),
+        },
+    )
+
+
+def _model(compared: set[str], step: PlanStep, card: JobCard, num_parameters: Mapping[str, int]) -> TrainedModel | None:
+    """The model that a joint training made for comparison; None for other jobs, and until it is done."""
+    match step.spec:
+        case TrainJoint(name=name, method=method, training=training, seed_model=seed) if name in compared:
+            names = [seed, *step.spec.experts]
+            if all(one in num_parameters for one in names):
+                own, *experts = (num_parameters[one] for one in names)
+                speed, devices = card.result.get("throughput", {}), card.result.get("devices")
+                return TrainedModel(method, training.seed, own, tuple(experts), speed, devices)
+    return None
+
+
+def _curve(session: Session, compared: set[str], step: PlanStep, job_id: str) -> Curve | None:
+    """The held-out losses of a training; None for other jobs, and for models that only table 7 uses."""
+    match step.spec:
+        case TrainJoint(name=name, method=method, training=training) if name in compared:
+            return Curve(method, training.seed, held_out_losses(session, job_id), tokens_per_step(step))
+        case TrainExpert(domain=target, full_model=full_model, training=training):
+            system = "dense-DAPT" if full_model else "DEMix-DAPT"
+            return Curve(system, training.seed, held_out_losses(session, job_id), tokens_per_step(step), target)
+    return None
+
+
+def _cbtm_inputs(registry: _Registry, spec: ReplicateCbtm, measured: CbtmMeasurements) -> _Inputs:
+    session, subject, size = registry.session, measured.subject, spec.budget
+    homes = [home for run in subject.runs for home in run.domains(subject.main, subject.domains)]
+    scores = registry.scores(spec, [*subject.everywhere, *homes])
+    clusterings = stored_clusters(session, registry.storage, registry.job_ids)
+    distances = stored_distances(
+        session, registry.storage, list(clusterings), scores, size.block_size, registry.job_ids
+    )
+    measured.answers.update(_answers(registry, measured))
+    measured.updates.update(_updates(registry, measured))
+
+    def measure(scores: Scores, texts: Texts) -> Iterator[str]:
+        for run in subject.runs:
+            for arm in subject.arms:
+                if (clusters := clusterings.get(run.clustering(arm))) is not None:
+                    measured.groupings[run.seed, arm.clustering] = _grouping(clusters, texts)
+        return measured.measure(scores, distances)
+
+    return _Inputs(
+        scores,
+        len(subject.everywhere) + subject.main.num_models,
+        measure,
+        {
+            "seeding": asdict(size.seeding),
+            "less": size.less,
+            "moe": asdict(size.moe) if size.moe else None,
+            "moe_seeds": size.moe_seeds,
+            "smaller": asdict(size.smaller) if size.smaller else None,
+            "ablations_at_less": size.ablations_at_less,
+            "training_tokens": size.training.num_steps * tokens_of_update(size.training, 1),
+        },
+        list(distances.values()),
+        {name for one in clusterings.values() for name in one.sources},
+    )
+
+
+def _answers(registry: _Registry, measured: CbtmMeasurements) -> dict[int, dict[str, Any]]:
+    """The findings of each seed's classification, if there is one."""
+    reports = classifications(registry.session, registry.job_ids)
+    by_key = {step.key: reports[card.id].findings for step, card in registry.submitted if card.id in reports}
+    return {run.seed: by_key[key] for run in measured.subject.runs if (key := f"s{run.seed} {TASKS}") in by_key}
+
+
+def _updates(registry: _Registry, measured: CbtmMeasurements) -> dict[tuple[int, str], list[float]]:
+    """Seconds of an update of each model of the arms at the full budget, and of a mixture of experts, by seed."""
+    seconds = {
+        step.key: tokens_per_step(step) / speed
+        for step, card in registry.submitted
+        if (speed := card.result.get("throughput", {}).get("tokens_per_second"))
+    }
+    updates: dict[tuple[int, str], list[float]] = {}
+    for run in measured.subject.runs:
+        keys = {arm.key: [f"{arm.key} {number}" for number in range(arm.num_models)] for arm in measured.subject.arms}
+        for name, of_models in {**keys, MOE: [MOE]}.items():
+            known = [seconds[key] for one in of_models if (key := f"s{run.seed} {one}") in seconds]
+            if len(known) == len(of_models):
+                updates[run.seed, name] = known
+    return updates
+
+
+def _grouping(clusters: StoredClusters, texts: Texts) -> Grouping:
+    clusters.kept.check()
+    documents = load_documents(clusters.kept.folder)
+    labels, labels_N = np.unique(np.array(clusters.sources)[documents.sources_N], return_inverse=True)
+    wholes_N = first_in_cluster_group([texts[name] for name in clusters.sources], documents.ids_N)
+    is_held_out_N = documents.splits_N != SPLITS.index("train")
+    return Grouping(
+        tuple(labels.tolist()),
+        labels_N,
+        documents.labels_N,
+        wholes_N,
+        is_held_out_N,
+        clusters.information,
+        clusters.terms,
+    )
+
+
+def _mode_inputs(registry: _Registry, spec: ReplicateMode, measured: ModeMeasurements) -> _Inputs:
+    everywhere, size = measured.subject.everywhere, spec.budget
+    measured.num_parameters.update(num_parameters(registry.session, registry.job_ids))
+    return _Inputs(
+        registry.scores(spec, everywhere),
+        len(everywhere),
+        lambda scores, _: measured.measure(scores),
+        {
+            "seeding": asdict(size.seeding),
+            "mode": asdict(size.mode),
+            "lora": asdict(size.lora),
+            "shared_backbone": size.shared_backbone,
+            "ablation_seeds": size.ablation_seeds,
+            "seeding_tokens": size.seeding.num_steps * tokens_of_update(size.seeding, len(spec.known)),
+            "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.targets)),
+        },
+    )
+
+
+_INPUTS: Mapping[str, Callable[[_Registry, Any, Any], _Inputs]] = {
+    "demix": _demix_inputs,
+    "cbtm": _cbtm_inputs,
+    "mode": _mode_inputs,
+}
+
+
+# the report ---------------------------------------------------------------------------------------
+
+
+def _planned_jobs(session: Session, spec: Replicate) -> PlannedJobs:
+    """The plan of a replication with its jobs. A partial report has the same plan as a full one."""
+    full_report = spec.model_copy(update={"partial": False})
+    jobs = jobs_of(session, full_report)
+    return [(step, jobs.get(step.key)) for step in plan(full_report)]
+
+
+def _circumstances(work: Work, spec: Replicate, planned: PlannedJobs, trainings: Mapping[str, Any]) -> Circumstances:
+    """Machine, jobs and budget; `trainings` holds what only this paper's budget has."""
+    size = spec.budget
+    budget = {
+        "shape": asdict(size.shape),
+        "vocab_size": size.vocab_size,
+        "training": asdict(size.training),
+        "test_tokens": size.test_tokens,
+        "block_size": size.block_size,
+        "prior_blocks": size.prior_blocks,
+        "max_bytes": size.max_bytes,
+        "piece_length": size.piece_length,
+        **trainings,
+    }
+    jobs = [_facts(step, card) for step, card in planned]
+    with work.reading() as session:
+        samples = [_sample(session, work.storage, name) for name in (*spec.domains, *spec.novel)]
+    return Circumstances(
+        spec.paper,
+        device_name(work.settings.device),
+        versions(),
+        spec.size,
+        budget,
+        jobs,
+        corpus=spec.corpus,
+        date=datetime.now(UTC).date().isoformat(),
+        command=spec.command,
+        samples=[sample for sample in samples if sample],
+    )
+
+
+def _sample(session: Session, storage: Storage, name: str) -> dict[str, Any]:
+    """The size of a domain and the starts of some of its training documents; empty if it is not imported yet."""
+    try:
+        card = corpora.get_domain(session, name)
+        documents = corpora.preview_documents(session, storage, name, limit=_NUM_LINES)
+    except Problem:
+        return {}
+    lines = [" ".join(document.text[: 4 * _LINE].split())[:_LINE] for document in documents]
+    return {"domain": name, "documents": card.num_documents, "bytes": card.num_bytes, "lines": lines}
+
+
+_NUM_LINES, _LINE = 3, 100  # documents, characters
+
+
+def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
+    kind, writes_report = step.spec.model_dump()["kind"], isinstance(step.spec, Replicate)
+    if card is None:
+        return JobFacts(step.title, kind, "not submitted", None, writes_report=writes_report)
+    seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
+    training = step.spec.training if isinstance(step.spec, TrainJoint | TrainExpert | TrainMode | ComposeMode) else None
+    tokens = training.num_steps * tokens_per_step(step) if training else None
+    is_own = card.title == step.title
+    return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=is_own, writes_report=writes_report)
+
+
+def _keep_report(work: Work, findings: dict[str, Any]) -> Register:
+    """Stores Markdown, one HTML page and the findings as JSON in an artifact."""
+    findings, artifact_id = in_todays_words(findings), work.stable_id("report")
+    with work.storage.new(artifact_id) as folder:
+        (folder / "report.md").write_text(markdown(findings), encoding="utf-8")
+        (folder / "report.html").write_text(page(findings), encoding="utf-8")
+        (folder / "findings.json").write_text(json.dumps(findings, indent=1), encoding="utf-8")
+    title = paper_of(findings).report_title(findings)
+
+    def register(session: Session) -> dict[str, Any]:
+        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.REPORT, job_id=work.job_id)
+        report = register_report(session, REPORT, title, findings, artifact=artifact, job_id=work.job_id)
+        return {"name": findings["name"], "report": report.id, "summary": summary(findings), "marks": findings["marks"]}
+
+    return register
