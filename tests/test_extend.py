@@ -53,7 +53,7 @@ def install(folder: Path, module: str, code: str, group: str, entry_point: str) 
         ("A gate", "toy_gate/toy_gate", ("gate",)),
         ("A method", "toy_method/toy_method", ("descriptor", "placement")),
         ("A method with a model of its own", "toy_method_with_its_own_model/toy_heads", ("descriptor", "model")),
-        ("A kind of job", "toy_kind/toy_kind", ("kind", "runner", "screen")),
+        ("A kind of job", "toy_kind/toy_kind", ("kind", "runner", "form")),
         ("A question", "toy_question", ("toy_question",)),
         ("A sort of report", "toy_report/toy_report", ("report",)),
         ("A page and a command", "toy_page/toy_page", ("page", "word_counts", "command")),

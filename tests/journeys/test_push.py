@@ -200,5 +200,5 @@ def test_a_refusal_and_a_dead_network_are_sentences(trained: Do, hub: Hub, monke
 
 @pytest.mark.parametrize("name", ["../../etc", "a b", "a/b/c", "https://e.example/x", ""])
 def test_a_repository_has_a_name(trained: Do, name: str) -> None:
-    with pytest.raises(BadSpecError, match="no name of a repository"):
+    with pytest.raises(BadSpecError, match="not a repository name"):
         submit({**PUSH, "repository": name})

@@ -105,6 +105,7 @@ def test_its_settings_are_checked_by_its_own_config() -> None:
             parse_spec({**spec, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("composed")
 def test_parts_of_two_methods_are_not_composed() -> None:
     do(
@@ -129,6 +130,7 @@ def test_the_studio_trains_composes_and_shows_its_experts() -> None:
     assert named(app.selectbox, "Backbone").options == ["seed"]
 
 
+@pytest.mark.slow
 def test_it_keeps_the_laws_of_every_method() -> None:
     output = run_tests_with(FOLDER, "tests/engine/methods/test_conformance.py", "-k", "heads", "-rN", "--no-header")
     assert "passed" in output

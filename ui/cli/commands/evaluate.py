@@ -17,9 +17,9 @@ from ui.present.text.measures import describe_table_measures, describe_unknown_a
 from ui.present.text.posteriors import posterior_title, stability_text
 from ui.present.text.retention import (
     describe_forgetting,
-    describe_gaps,
     describe_left_out,
     describe_measured_text,
+    describe_missing_evaluations,
     describe_retention,
     domain_rows,
     forgetting_rows,
@@ -109,7 +109,7 @@ def retention(_: RetentionRequest, answer: Retention) -> None:
     ):
         if sentence:
             say(sentence)
-    for sentence, command in describe_gaps(answer):
+    for sentence, command in describe_missing_evaluations(answer):
         say(f"{sentence} Create it with: {command}")
 
 

@@ -179,7 +179,7 @@ def metric_text(value: float, number: Metric) -> str:
     return percent(100 * value) if number == "accuracy" else f"perplexity {perplexity(value)}"
 
 
-def describe_gaps(answer: Retention) -> Iterator[tuple[str, str]]:
+def describe_missing_evaluations(answer: Retention) -> Iterator[tuple[str, str]]:
     """What is missing, in a sentence each, and the command that makes it."""
     for gap in answer.missing:
         yield f"{listed(gap.experts)} on {listed(gap.domains)}: {gap.why}.", gap.command

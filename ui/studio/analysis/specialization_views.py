@@ -15,7 +15,13 @@ from ui.present.charts.scatters import retention_scatter
 from ui.present.charts.token_view import difference_data
 from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
 from ui.present.text.formatting import plain, spoken
-from ui.present.text.retention import HOW_TO_READ, describe_gaps, describe_measured_text, number_of, retention_rows
+from ui.present.text.retention import (
+    HOW_TO_READ,
+    describe_measured_text,
+    describe_missing_evaluations,
+    number_of,
+    retention_rows,
+)
 from ui.present.text.specialization import describe_contrast, describe_passage
 from ui.studio.job_views.job_view import show_last
 from ui.widgets.address import choose_one, go_to
@@ -88,7 +94,7 @@ def _show(answer: Retention, key: str) -> None:
 def offer_scores(answer: Retention, key: str) -> None:
     """What is missing, and the evaluations that make it, as a button and as commands."""
     st.warning("Some scores are missing. Only stored evaluations are compared.")
-    for sentence, _ in describe_gaps(answer):
+    for sentence, _ in describe_missing_evaluations(answer):
         st.caption(plain(sentence))
     for evaluation in answer.evaluations:
         st.code(evaluation.command, language="bash", wrap_lines=True)
