@@ -45,18 +45,8 @@ def knob(default: Any, description: str, *, title: str = "", **bounds: float) ->
     `title` is its label in forms, where its name does not say enough.
     """
     titled = {"title": title} if title else {}
-    return field(default=default, metadata={"description": description, **titled, **_usual(default), **bounds})
-
-
-def _usual(default: Any) -> dict[str, float]:
-    match default:
-        case bool():
-            return {}
-        case int():
-            return {"le": MOST}
-        case float():
-            return {"le": LARGEST}
-    return {}
+    usual = {"le": MOST} if type(default) is int else {"le": LARGEST} if type(default) is float else {}
+    return field(default=default, metadata={"description": description, **titled, **usual, **bounds})
 
 
 def absurdity(value: Any, has_bound: bool = False) -> str | None:
@@ -94,19 +84,17 @@ def complaints(config: Any) -> list[str]:
     problems = []
     for one in fields(config):
         value = getattr(config, one.name)
-        for name, (holds, words) in _TESTS.items():
+        for name, (holds, relation) in _TESTS.items():
             bound = one.metadata.get(name)
             if bound is not None and value is not None and not holds(value, bound):
-                problems.append(f"{one.name} must be {words} {bound}, but is {value} instead.")
+                problems.append(f"{one.name} must be {relation} {bound}; got {value}.")
                 break
         else:
-            if wanted := _wrong_kind(one.type, value) or absurdity(value, not {"le", "lt"}.isdisjoint(one.metadata)):
-                problems.append(f"{one.name} must be {wanted}, but is {value} instead.")
+            is_fraction = one.type in ("int", "int | None") and isinstance(value, float)
+            wanted = "a whole number" if is_fraction else absurdity(value, not {"le", "lt"}.isdisjoint(one.metadata))
+            if wanted:
+                problems.append(f"{one.name} must be {wanted}; got {value}.")
     return problems
-
-
-def _wrong_kind(annotation: Any, value: Any) -> str | None:
-    return "a whole number" if annotation in ("int", "int | None") and isinstance(value, float) else None
 
 
 class Checked:
@@ -133,7 +121,7 @@ class ModelConfig(Checked):
         super().__post_init__()
         if self.width % self.num_heads:
             raise EngineError(
-                f"width must be a multiple of num_heads, but is {self.width} with {self.num_heads} heads instead.",
+                f"width must be a multiple of num_heads; got {self.width} with {self.num_heads} heads.",
                 "Choose a width that the heads divide.",
             )
 
@@ -169,14 +157,14 @@ class AdaptingConfig(Checked):
     clip: float = knob(0.1, "Gradient clipping: largest norm of all gradients together; 0: no clipping.", ge=0)
     separate_conversations: bool = knob(
         False,
-        "Each conversation of a block attends to itself alone and has positions of its own, instead of reading the "
+        "Each conversation of a block attends only to itself and has positions of its own, instead of reading the "
         "ones before it (neat_packing of LLaMA-Factory; reset_attention_mask with reset_position_ids of Megatron).",
         title="Keep attention inside each conversation",
     )
     precision: Precision = knob(
         "auto",
         "Precision of the forward and backward pass: fp32, bf16, or auto (bf16 on GPUs that have it, fp32 elsewhere); "
-        "what is trained is held in float32. bf16_weights: bf16, and what is trained is held in bf16, too, with its "
+        "what is trained is held in float32. bf16_weights: bf16, and what is trained is also held in bf16, with its "
         "gradients: 12 bytes a parameter instead of 16, with AdamW's moments in float32 (in one process).",
     )
     optimizer: Optimizer = knob(
@@ -299,7 +287,7 @@ class LoraConfig(Checked):
         "LoRA: the linear maps that get an adapter: attention (MoDE's table 2), feed-forward networks (ffn), or all.",
     )
     embeddings: bool = knob(
-        False, "LoRA: the vectors by which tokens enter the model get an adapter, too (a row of MoDE's table 2)."
+        False, "LoRA: the vectors by which tokens enter the model also get an adapter (a row of MoDE's table 2)."
     )
 
 
@@ -330,7 +318,7 @@ class MoeConfig(Checked):
         super().__post_init__()
         if self.active_experts > self.num_experts:
             raise EngineError(
-                f"active_experts must be at most num_experts, but is {self.active_experts} of {self.num_experts}.",
+                f"active_experts must be at most num_experts; got {self.active_experts} of {self.num_experts}.",
                 "Choose fewer active experts, or more experts.",
             )
 

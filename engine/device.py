@@ -100,7 +100,7 @@ def shapes_only() -> Iterator[None]:
 
 
 def is_shapes_only() -> bool:
-    """Whether models are built as shapes alone now."""
+    """Whether models are now built as shapes only."""
     return _is_on.get()
 
 
@@ -111,7 +111,7 @@ _CGROUP = Path("/sys/fs/cgroup")  # of a container; `memory.max` is “max” wh
 def most_memory(device: torch.device) -> int | None:
     """The most bytes that this process can have of a device's memory now; None where that is not known.
 
-    On the CPU, swap counts, too: with it a process is slow, but runs.
+    On the CPU, swap also counts: with it a process is slow, but runs.
     """
     if device.type == "cuda":
         import torch

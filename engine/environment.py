@@ -1,4 +1,7 @@
-"""What the bits of a computation depend on besides its input: device, processor, threads and versions."""
+"""What the bits of a computation depend on besides its input: device, processor, threads and versions.
+
+Importing this loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 from engine.device import choose_device
 
@@ -50,8 +51,24 @@ def library_versions() -> dict[str, str]:
     return {name: version(name) for name in _LIBRARIES}
 
 
+def versions() -> dict[str, str]:
+    """Versions of Python, of this program and of the libraries that numbers come from."""
+    own = {"python": platform.python_version(), "expert-workbench": version("expert-workbench")}
+    return {**own, **library_versions()}
+
+
+def device_name(name: str = "auto") -> str:
+    """A device with its model name: `cuda:0 (NVIDIA H200)`, `cpu (x86_64)`."""
+    import torch
+
+    device = choose_device(name)
+    return f"{device} ({torch.cuda.get_device_name(device) if device.type == 'cuda' else platform.machine()})"
+
+
 def current_environment(device: str, processes: int) -> Environment:
     """The environment of this process, which computes on `device`."""
+    import torch
+
     chosen = choose_device(device)
     return Environment(
         device=torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else chosen.type,

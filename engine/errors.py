@@ -43,7 +43,7 @@ class NextStep(StrEnum):
     NAME_DOMAIN_FIELD = "Say which field holds the domain."
     CHOOSE_SPLIT = "To read it, choose its split, or all."
     IMPORT_AS_CHAT = "Import it in the format chat."
-    IMPORT_PROMPTS_AS_TEXT = "Remove the record; to train on prompts alone, import them as text."
+    IMPORT_PROMPTS_AS_TEXT = "Remove the record; to train only on prompts, import them as text."
     LEAVE_FIELDS_OUT = "Fix or remove the record, or leave this field out."
     NAME_GROUP_FIELD = "Say which field holds the group."
     FEWER_SHOTS = "Add examples, or choose fewer demonstrations."
@@ -89,8 +89,8 @@ class CorpusError(EngineError):
 
     @property
     def cause(self) -> str:
-        place = "" if self.path is None else f"{self.path}" + (f", line {self.line}" if self.line else "") + ": "
-        return place + self.problem
+        where = "" if self.path is None else f"{self.path}" + (f", line {self.line}" if self.line else "") + ": "
+        return where + self.problem
 
 
 class CorpusChangedError(CorpusError, code="corpus_changed"):
@@ -118,7 +118,7 @@ class TrainingError(EngineError):
 
 
 class DoesNotFitError(TrainingError, code="does_not_fit"):
-    """A training takes more memory or disk than there is, by its shapes alone; raised before its first update."""
+    """By its shapes, a training takes more memory or disk than there is; raised before its first update."""
 
 
 class NonFiniteLossError(TrainingError, code="non_finite_loss"):

@@ -112,7 +112,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """The least that a training takes, in bytes, by its shapes alone; `sentence` is for its log.
+    """The least that a training takes, in bytes, by the shapes of its tensors; `sentence` is for its log.
 
     Of one process; activations, libraries and working copies come on top.
     """

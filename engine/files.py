@@ -69,7 +69,7 @@ def new_folder(
     hashes: Mapping[str, str] | None = None,
     complete: Callable[[Path], object] = lambda _: None,
 ) -> Iterator[Path]:
-    """Yields a folder beside `path` to fill; when the block succeeds it becomes `path`, with a manifest.
+    """Yields a folder next to `path` to fill; when the block succeeds it becomes `path`, with a manifest.
 
     An existing `path` is replaced only then, or raises FileExistsError without `replace`. When the block fails, the new
     folder is deleted. What a killed process left goes with the next call of the same `mark` (default: the process).
@@ -92,7 +92,7 @@ def new_folder(
 
 
 def _open_weights(folder: Path) -> None:
-    """Whoever may read the manifest may read the weights: safetensors creates its files for their owner alone.
+    """Whoever may read the manifest may read the weights: safetensors creates its files for their owner only.
 
     Other files keep their modes: a backup holds some that are private on purpose.
     """
@@ -131,11 +131,11 @@ def read_temporary(path: Path) -> tuple[str, bool] | None:
 def new_file(
     path: Path, *, replace: bool = True, mark: str = "", private: bool = False, synced: bool = True
 ) -> Iterator[Path]:
-    """Yields the path of a file beside `path` to write; when the block succeeds it becomes `path`.
+    """Yields the path of a file next to `path` to write; when the block succeeds it becomes `path`.
 
     An existing `path` is replaced only then, or raises FileExistsError without `replace`, also where another process
     was first. When the block fails, the new file is deleted. What a killed process left goes with the next call of the
-    same `mark` (default: a new one). Of a `private` file only its owner ever reads a byte.
+    same `mark` (default: a new one). A `private` file is readable by its owner only.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = aside_of(path, mark or uuid.uuid4().hex)
@@ -213,7 +213,7 @@ def _listed(manifest: Path) -> dict[str, dict[str, Any]]:
         files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
         is_list = all(map(_is_listed, files, files.values()))
     except (AttributeError, KeyError, TypeError, RecursionError):
-        raise ValueError("it is no list of files") from None
+        raise ValueError("it is not a list of files") from None
     if not is_list:
         raise ValueError("it lists a file without its size and hash, or outside its folder")
     return dict(files)
@@ -292,7 +292,7 @@ def was_verified(record: Path, sha256: str, stats: Stats) -> bool:
 
 
 def remember(record: Path, sha256: str, stats: Stats) -> None:
-    """Writes the record, readable by its owner alone; a disk that takes none is no fault of the files."""
+    """Writes the record, readable by its owner only; a disk that takes none says nothing against the files."""
     aside = record.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         record.parent.mkdir(mode=0o700, exist_ok=True)

@@ -20,8 +20,8 @@ class _RepeatedKeyError(ValueError):
 def confined(folder: Path, name: str, error: type[EngineError] = ModelError) -> Path | None:
     """The real path of a file directly in the folder; None where there is none.
 
-    A link may lead to another file of the folder, and in a snapshot of the Hugging Face cache to the blobs beside it,
-    which is how that cache keeps its files. Raises `error` for a link that leads elsewhere, and for what is no file.
+    A link may lead to another file of the folder, and in a snapshot of the Hugging Face cache to its blobs,
+    which is how that cache keeps its files. Raises `error` for a link that leads elsewhere, and for what is not a file.
     """
     path = folder / name
     if not os.path.lexists(path):

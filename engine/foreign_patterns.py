@@ -30,7 +30,7 @@ class _UnknownPatternError(Exception):
 
 @dataclass(frozen=True)
 class _Item:
-    """A piece of a branch: what it matches, and how often. Where `is_endless`, there is no most."""
+    """A piece of a branch: what it matches, and how often. If `is_endless`, as often as it can."""
 
     text: str
     least: int = 1

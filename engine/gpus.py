@@ -1,4 +1,7 @@
-"""The GPUs of this machine; `python -m engine.gpus` prints them as JSON, so that its caller takes no memory of them."""
+"""The GPUs of this machine, looked up in another process, so that the caller takes no memory of them.
+
+`python -m engine.gpus` prints them as JSON; with the name of a device, the UUID of the GPU that it means.
+"""
 
 from __future__ import annotations
 
@@ -86,5 +89,15 @@ def _list_gpus() -> list[Gpu]:
     return gpus
 
 
+def gpu_uuid(device: str) -> str:
+    """The UUID of the GPU that a device name, such as `auto` or `cuda:1`, means; empty if it is none."""
+    import torch
+
+    from engine.device import choose_device
+
+    chosen = choose_device(device)
+    return str(torch.cuda.get_device_properties(chosen).uuid) if chosen.type == "cuda" else ""
+
+
 if __name__ == "__main__":
-    print(json.dumps([asdict(gpu) for gpu in _list_gpus()]))
+    print(gpu_uuid(sys.argv[1]) if sys.argv[1:] else json.dumps([asdict(gpu) for gpu in _list_gpus()]))

@@ -133,7 +133,7 @@ def _refuse_unsafe(path: Path, infos: list[zipfile.ZipInfo]) -> None:
 
 
 def _is_member(name: str) -> bool:
-    """Whether a packed file may hold a file of this name: it leads nowhere else and is no code."""
+    """Whether a packed file may hold a file of this name: it leads nowhere else and is not code."""
     return _NAME.fullmatch(name) is not None and Path(name).suffix in _SUFFIXES
 
 
@@ -151,16 +151,13 @@ def _read_list(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
         )
     members = listed.get("members")
     if not (
-        isinstance(members, dict) and isinstance(listed.get("about"), dict) and all(map(_is_one, members.values()))
+        isinstance(members, dict)
+        and isinstance(listed.get("about"), dict)
+        and all(isinstance(one, dict) for one in members.values())
+        and all(type(one.get("size_bytes")) is int and isinstance(one.get("sha256"), str) for one in members.values())
     ):
         raise DamagedFileError(f"The list in {path} cannot be read.", _AGAIN)
     return dict(listed)
-
-
-def _is_one(member: Any) -> bool:
-    if not isinstance(member, dict):
-        return False
-    return type(member.get("size_bytes")) is int and isinstance(member.get("sha256"), str)
 
 
 @contextmanager
@@ -171,6 +168,6 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError, ValueError) as error:
-        raise DamagedFileError(f"{path} is no whole packed file: {error}.", _AGAIN) from None
+        raise DamagedFileError(f"{path} is not a complete packed file: {error}.", _AGAIN) from None
     except PermissionError as error:
         raise DamagedFileError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None

@@ -1,7 +1,7 @@
 """Recognises what a file or folder is by its first bytes and its names, before an importer reads it.
 
 Nothing is followed, unpacked or run, and of a pipe or device no byte is read. Text, tables and folders of them are
-kinds, too: an importer names the kinds that it reads, and refuses the others in these words.
+also kinds: an importer names the kinds that it reads, and refuses the others in these words.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ def find_plugins(
 ) -> dict[str, Descriptor]:
     """Descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
 
-    Each value is a descriptor or a tuple of several. Where folders of the package have a module `descriptor`, these
-    modules alone are imported; else all modules, those of folders too, in alphabetical order. Raises BadPluginError.
+    Each value is a descriptor or a tuple of several. Where folders of the package have a module `descriptor`, only
+    these modules are imported; else all modules, those of folders too, in alphabetical order. Raises BadPluginError.
     """
     descriptors: dict[str, Descriptor] = {}
     for origin, value in _each([*_built_in(package, attribute), *_offered(group)]):

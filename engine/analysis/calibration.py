@@ -4,11 +4,11 @@ The paper's evidence (`prefix`) is sure of one expert after a few tokens, which 
 was trained on and wrong for any other. How much evidence should count is read from text that no expert was trained on:
 each training domain's dev text is mixed once with all experts (*present*) and once without the experts that were
 trained on that domain (*left out*), as if the domain were novel. The setting with the lowest mean of both is chosen:
-with all experts alone, sharp evidence always wins, and says nothing of novel text.
+with all experts only, sharp evidence always wins, and says nothing of novel text.
 
 Slow evidence is added where one decay is not enough: what the last few tokens say and what the text as a whole says
 count differently. The gain is cross-fitted: of each domain it is that of the setting chosen on the other domains.
-Nothing here reads novel or test text; whoever calls gives dev text of training domains alone.
+Nothing here reads novel or test text; whoever calls gives only dev text of training domains.
 Shapes: E experts, N blocks, T positions, X tokens.
 """
 
@@ -92,7 +92,7 @@ class DevText:
         )
 
     def views(self) -> list[View]:
-        """Both views, but for a text beside whose own experts there are no two others to choose from."""
+        """Both views; only the first where a text has fewer than two experts besides its own."""
         return ["present", "left out"] if len(self.rows("left out")) > 1 else ["present"]
 
     def rows(self, view: View) -> list[int]:
@@ -111,7 +111,7 @@ class DevText:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The proposed setting beside the one of now, the surface that it is the lowest place of, and what it gains."""
+    """The proposed setting and that of now, the surface that it is the lowest point of, and what it gains."""
 
     now: EvidenceRule
     best: EvidenceRule
@@ -213,7 +213,7 @@ class _Surface:
         return min(good, key=lambda rule: (abs(np.log(max(rule.power, 1e-3))), 1 - rule.decay))
 
     def around(self, rule: EvidenceRule) -> list[EvidenceRule]:
-        """The settings half way to the measured ones beside a setting."""
+        """The settings half way to the measured neighbours of a setting."""
         plain = [one for one in self._nats if not one.slow_power]
         decays = _between(sorted({1 - one.decay for one in plain}), 1 - rule.decay)
         powers = _between(sorted({one.power for one in plain}), rule.power)
@@ -240,9 +240,9 @@ def _steps(rule: EvidenceRule, factor: float) -> list[EvidenceRule]:
 
 
 def _between(values: Sequence[float], value: float) -> list[float]:
-    """A value of a sorted list, and the geometric means with those beside it: half of the upper beside 0."""
-    place = values.index(value)
-    pairs = [(values[low], values[low + 1]) for low in (place - 1, place) if 0 <= low < len(values) - 1]
+    """A value of a sorted list, and the geometric means with its neighbours; next to 0, half of the upper one."""
+    index = values.index(value)
+    pairs = [(values[low], values[low + 1]) for low in (index - 1, index) if 0 <= low < len(values) - 1]
     return [value, *(round(math.sqrt(low * high) or high / 2, 4) for low, high in pairs)]
 
 

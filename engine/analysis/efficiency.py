@@ -10,14 +10,14 @@ from engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCost:
     """A performance (such as a perplexity) and what reaching it cost (such as operations, or seconds)."""
 
     performance: float
     cost: float
 
 
-def cost_of(performance: float, curve: Sequence[Measured]) -> float | None:
+def cost_of(performance: float, curve: Sequence[MeasuredCost]) -> float | None:
     """The cost of a performance, log-interpolated between the nearest measured performances.
 
     None outside the measured range: nothing is extrapolated. Of two costs for one performance the lower counts.
@@ -36,7 +36,7 @@ def cost_of(performance: float, curve: Sequence[Measured]) -> float | None:
     return math.exp(math.log(low.cost) + share * (math.log(high.cost) - math.log(low.cost)))
 
 
-def speedup(performance: float, dense: Sequence[Measured], other: Sequence[Measured]) -> float | None:
+def speedup(performance: float, dense: Sequence[MeasuredCost], other: Sequence[MeasuredCost]) -> float | None:
     """The dense model's cost for a performance over the other's; None when either was not measured."""
     dense_cost, other_cost = cost_of(performance, dense), cost_of(performance, other)
     return None if dense_cost is None or other_cost is None else dense_cost / other_cost
@@ -56,7 +56,7 @@ def split_steps(num_steps: int, num_clusters: int) -> list[int]:
     return [each + (number < rest) for number in range(num_clusters)]
 
 
-def _require_numbers(curve: Sequence[Measured]) -> None:
+def _require_numbers(curve: Sequence[MeasuredCost]) -> None:
     for point in curve:
         if not (math.isfinite(point.performance) and math.isfinite(point.cost) and point.cost > 0):
             raise EngineError(

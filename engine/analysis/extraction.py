@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from engine.models.rows import Rows
 from engine.statistics.estimates import Interval, bootstrap_mean
 from engine.text.blocks import PADDING, Tokens
 
-CONFIDENCE = 0.95  # of the intervals
 _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × N × P × V) held at once: 64 MiB
 
 
@@ -41,7 +41,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class MixtureSampler:
     """A mixture: its models, the active experts in the order of the gate's weights, and the gate."""
 
     models: Models
@@ -93,7 +93,7 @@ def _spread(documents: NDArray[np.int64], rng: np.random.Generator) -> NDArray[n
 
 
 def generate_continuations(
-    mixed: Mixed, pieces: Pieces, sampling: SamplingConfig, unused_rows: Sequence[int] = ()
+    mixed: MixtureSampler, pieces: Pieces, sampling: SamplingConfig, unused_rows: Sequence[int] = ()
 ) -> Iterator[Progress | Tensor]:
     """Yields progress while a mixture continues every prefix, then the continuations [N, C].
 
@@ -112,31 +112,23 @@ def compare(generated: Mapping[str, Tensor], pieces: Pieces) -> Extraction:
     """Compares the continuations of mixtures (by name) with the true ones."""
     values = {
         name: {
-            measure: np.array([similarity(*pair) for pair in _pairs(generated_NC, pieces)])
+            measure: np.array(list(map(similarity, generated_NC.tolist(), pieces.continuations_NC.tolist())))
             for measure, similarity in MEASURES.items()
         }
         for name, generated_NC in generated.items()
     }
     first, *others = values
     return Extraction(
-        {name: {measure: _interval(values[name][measure]) for measure in MEASURES} for name in values},
+        {name: {measure: bootstrap_mean(some) for measure, some in values[name].items()} for name in values},
         {
-            name: {measure: _interval(values[name][measure] - values[first][measure]) for measure in MEASURES}
+            name: {measure: bootstrap_mean(some - values[first][measure]) for measure, some in values[name].items()}
             for name in others
         },
     )
 
 
-def _pairs(generated_NC: Tensor, pieces: Pieces) -> Iterator[tuple[list[int], list[int]]]:
-    return zip(generated_NC.tolist(), pieces.continuations_NC.tolist(), strict=True)
-
-
-def _interval(values: NDArray[np.float64]) -> Interval:
-    return bootstrap_mean(values, confidence=CONFIDENCE)
-
-
 def _continue_batches(
-    mixed: Mixed, pieces: Pieces, sampling: SamplingConfig, unused_rows: Sequence[int]
+    mixed: MixtureSampler, pieces: Pieces, sampling: SamplingConfig, unused_rows: Sequence[int]
 ) -> Iterator[Tensor]:
     """Continuations [n, C] in batches that fit into memory."""
     length, longest = pieces.continuations_NC.shape[1], mixed.models.max_positions
@@ -154,7 +146,7 @@ def _continue_batches(
 
 @torch.inference_mode()
 def _continue_batch(
-    mixed: Mixed,
+    mixed: MixtureSampler,
     prefixes_NP: Tensor,
     length: int,
     sampling: SamplingConfig,
@@ -164,26 +156,23 @@ def _continue_batch(
     """Continues all prefixes in one batch of E rows each, with the same result as `engine.inference.generate`."""
     ensemble = as_ensemble(mixed.models, mixed.keys)
     caches = [group.model().new_cache() for group in ensemble.groups]
-    streams = [_start_stream(mixed.gate, first) for first in prefixes_NP[:, 0].tolist()]
+    streams = [mixed.gate.start() for _ in prefixes_NP]
+    for stream, first in zip(streams, prefixes_NP[:, 0].tolist(), strict=True):
+        stream.begin(first)
     ids_NT, drawn = prefixes_NP, list[Tensor]()
     while True:
         parts = [_forward(group, ids_NT, cache) for group, cache in zip(ensemble.groups, caches, strict=True)]
         logprobs_ENTV = ensemble.together(parts, mixed.keys)
-        _observe(streams, logprobs_ENTV, ids_NT)
+        for position in range(1, ids_NT.shape[1]):  # by what the position before gave the token
+            _observe(streams, logprobs_ENTV[:, :, position - 1], ids_NT[:, position])
         log_weights_EN = torch.stack([stream.log_weights() for stream in streams], 1)
         mixed_NV = mix(log_weights_EN, logprobs_ENTV[:, :, -1])
         possible_NV = only_tokens(mixed_NV, unused_rows)
         drawn.append(torch.tensor([sample_token(logprobs_V, sampling, generator) for logprobs_V in possible_NV]))
         if len(drawn) == length:
             return torch.stack(drawn, 1)
-        _observe_one(streams, logprobs_ENTV[:, :, -1], drawn[-1])
+        _observe(streams, logprobs_ENTV[:, :, -1], drawn[-1])
         ids_NT = drawn[-1][:, None]
-
-
-def _start_stream(gate: Gate, first: int) -> Stream:
-    stream = gate.start()
-    stream.begin(first)
-    return stream
 
 
 def _forward(group: Group, ids_NT: Tensor, cache: Any) -> Tensor:
@@ -195,13 +184,7 @@ def _forward(group: Group, ids_NT: Tensor, cache: Any) -> Tensor:
     return logits_BTV.float().log_softmax(-1).view(num_experts, len(ids_NT), *logits_BTV.shape[1:])
 
 
-def _observe(streams: Sequence[Stream], logprobs_ENTV: Tensor, ids_NT: Tensor) -> None:
-    """Each stream takes in the tokens after the first, by what the position before gave them."""
-    for position in range(1, ids_NT.shape[1]):
-        _observe_one(streams, logprobs_ENTV[:, :, position - 1], ids_NT[:, position])
-
-
-def _observe_one(streams: Sequence[Stream], logprobs_ENV: Tensor, ids_N: Tensor) -> None:
+def _observe(streams: Sequence[Stream], logprobs_ENV: Tensor, ids_N: Tensor) -> None:
     index_EN1 = ids_N.to(logprobs_ENV.device).expand(len(logprobs_ENV), -1)[..., None]
     observed_EN = logprobs_ENV.gather(-1, index_EN1)[..., 0].cpu()
     for place, (stream, token) in enumerate(zip(streams, ids_N.tolist(), strict=True)):
@@ -218,13 +201,7 @@ def match(one: Sequence[int], other: Sequence[int]) -> float:
 
 def longest_run(one: Sequence[int], other: Sequence[int]) -> float:
     """The length of the longest run of tokens that is in both, wherever it stands."""
-    longest, before = 0, [0] * (len(other) + 1)
-    for a in one:
-        row = [0]
-        for place, b in enumerate(other):
-            row.append(before[place] + 1 if a == b else 0)
-        longest, before = max(longest, *row), row
-    return float(longest)
+    return float(SequenceMatcher(None, one, other, autojunk=False).find_longest_match().size)
 
 
 def rouge_l(one: Sequence[int], other: Sequence[int]) -> float:

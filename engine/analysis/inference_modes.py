@@ -89,19 +89,14 @@ def running_mean(gate: PosteriorGate, blocks_ENT: Tensor) -> Tensor:
 
 
 LATE = 0.9  # of the blocks: a trajectory that moves until then has not been seen to settle
+_TOLERANCE = 0.05  # of a share
 
 
-def stable_after(trajectory_EN: Tensor, tolerance: float = 0.05) -> int | None:
-    """The number of blocks after which a trajectory stays near its last value; None if that is in the last tenth.
+def stable_after(trajectory_EN: Tensor) -> int | None:
+    """The number of blocks after which no share of a trajectory moves far from its last value.
 
-    Every trajectory is near its last value at its end, whatever the text.
+    None if that is in the last tenth: every trajectory is near its last value at its end, whatever the text.
     """
-    point, num_blocks = stability_point(trajectory_EN, tolerance), trajectory_EN.shape[1] - 1
-    return point if point <= LATE * num_blocks else None
-
-
-def stability_point(trajectory_EN: Tensor, tolerance: float = 0.05) -> int:
-    """The first block from which no share moves by more than `tolerance` from its last value; N if it never settles."""
-    distance_N = (trajectory_EN - trajectory_EN[:, -1:]).abs().amax(0)
-    moving = (distance_N > tolerance).nonzero()
-    return int(moving[-1]) + 1 if len(moving) else 0
+    moving = ((trajectory_EN - trajectory_EN[:, -1:]).abs().amax(0) > _TOLERANCE).nonzero()
+    point = int(moving[-1]) + 1 if len(moving) else 0
+    return point if point <= LATE * (trajectory_EN.shape[1] - 1) else None

@@ -23,7 +23,7 @@ from engine.errors import ScoresError
 from engine.events import Progress
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Models, as_ensemble
-from engine.loading.loaded_base import LoadedBase, load_base
+from engine.loading.loaded_base import load_base
 from engine.mixing.base import Gate, mix
 
 Block = NDArray[Any]  # tokens: all but the last are input, all but the first are predicted
@@ -87,7 +87,8 @@ def compare_bits(
             num_not_finite += int((~(one.isfinite() & other.isfinite())).sum())
             differ = one.view(torch.int32) != other.view(torch.int32)
             num_different += int(differ.sum())
-            largest = max(largest, _largest(one[differ], other[differ]))
+            if differ.any():
+                largest = max(largest, float((one - other)[differ].abs().nan_to_num(nan=math.inf).max()))
         yield Progress(number + 1, len(blocks), "blocks", "comparing with the mixture that never loaded it")
     yield Identity(
         sum(len(block) - 1 for block in blocks),
@@ -112,13 +113,6 @@ def _distributions(models: Models, keys: Sequence[str], gate: Gate, block: NDArr
     observed_ET = logprobs_ETV.gather(-1, ids[1:].expand(len(keys), -1)[..., None])[..., 0]
     log_weights_ET = gate.block(observed_ET[:, None].cpu())[:, 0]
     return logprobs_ETV, mix(log_weights_ET, logprobs_ETV)
-
-
-def _largest(one: Tensor, other: Tensor) -> float:
-    """The largest difference (nats), infinite for NaN; 0 for no elements."""
-    if not len(one):
-        return 0.0
-    return float((one - other).abs().nan_to_num(nan=math.inf).max())
 
 
 @dataclass(frozen=True)
@@ -150,14 +144,14 @@ def _before_and_after(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The tensor hashes of a model of one expert, before and after the new one is added."""
     loaded = load_base(base, {id: expert})
-    before = tensor_hashes(loaded)
+    before = tensor_hashes(loaded.tensors())
     loaded.add({key: newcomer})
-    return before, tensor_hashes(loaded)
+    return before, tensor_hashes(loaded.tensors())
 
 
-def tensor_hashes(loaded: LoadedBase) -> dict[str, str]:
+def tensor_hashes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """The SHA-256 of the bytes of every tensor, by name."""
     return {
         name: hashlib.sha256(tensor.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
-        for name, tensor in loaded.tensors().items()
+        for name, tensor in tensors.items()
     }

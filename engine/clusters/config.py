@@ -27,7 +27,7 @@ class TfidfConfig(Checked):
     scaling: Scaling = knob(
         "unit_rows",
         "unit_rows: length 1 (code), where a gate's temperature of 0.1 is a soft choice, as in the paper's tables; "
-        "standardise: no mean, unit variance in each dimension (paper's text), where 0.1 takes one expert alone.",
+        "standardise: no mean, unit variance in each dimension (paper's text), where 0.1 takes only one expert.",
     )
     dimension: int = knob(100, "Dimensions after the truncated SVD; fewer where the sample has fewer.", ge=1, le=2**16)
     max_words: int = knob(200_000, "Maximum vocabulary size; the most frequent words are kept (the paper: all).", ge=1)

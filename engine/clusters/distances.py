@@ -2,7 +2,7 @@
 
 The distance before a token is that of its document so far, from the document's first token on, as of a text that is
 generated: a block in the middle of a document knows what stands before it, although the experts do not read that.
-Stored distances lie beside the scores of the same tokens: `further.npy`, float32 [K, tokens], memory-mapped, the
+Stored distances lie next to the scores of the same tokens: `further.npy`, float32 [K, tokens], memory-mapped, the
 distance beyond the nearest centre's; `nearest.npy`, float32 [tokens], the distance of the nearest centre; `known.npy`,
 int32 [tokens], the number of tokens of the document so far; `distances.json`. Weights depend on differences, which
 float32 represents well in this form.

@@ -123,7 +123,8 @@ class ClusteredDocuments:
 
     def save(self, folder: Path) -> None:
         """Writes the documents into a folder."""
-        save_file(_tensors(self), folder / _FILE)
+        columns = {name: np.ascontiguousarray(column) for name, column in _columns(self).items()}
+        save_file({**columns, "ids_N": columns["ids_N"].view(np.uint8).reshape(-1, 32)}, folder / _FILE)
 
 
 @dataclass(frozen=True)
@@ -175,12 +176,6 @@ def _columns(documents: ClusteredDocuments) -> dict[str, NDArray[Any]]:
     """The columns that are known."""
     columns = {name: getattr(documents, name) for name in ClusteredDocuments.__dataclass_fields__}
     return {name: column for name, column in columns.items() if column is not None}
-
-
-def _tensors(documents: ClusteredDocuments) -> dict[str, NDArray[Any]]:
-    columns = _columns(documents)
-    ids = np.ascontiguousarray(columns["ids_N"]).view(np.uint8).reshape(-1, 32)
-    return {**{name: np.ascontiguousarray(array) for name, array in columns.items()}, "ids_N": ids}
 
 
 _CLUSTER_AGAIN = "Cluster again."

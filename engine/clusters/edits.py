@@ -39,7 +39,7 @@ class Edited:
 
 
 @dataclass(frozen=True)
-class Part:
+class ClusterSplit:
     """The split of one cluster: vectors [M, D] of its documents, their parts, and the word centres of each part."""
 
     vectors_MD: NDArray[Any]
@@ -75,7 +75,7 @@ def merge(fitted: Fitted, documents: ClusteredDocuments, numbers: Sequence[int])
     return Edited(after, relabelled, tuple(remaining.tolist()), changed, frozenset(chosen[1:]))
 
 
-def split(fitted: Fitted, documents: ClusteredDocuments, number: int, parts: Part) -> Edited:
+def split(fitted: Fitted, documents: ClusteredDocuments, number: int, parts: ClusterSplit) -> Edited:
     """Splits a cluster; its pinned documents stay in the first part."""
     clusters, members_M = fitted.clustering.clusters, documents.members(number)
     numbers_P = np.array([number, *range(clusters.num_clusters, clusters.num_clusters + len(parts.centres_PD) - 1)])

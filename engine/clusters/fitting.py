@@ -57,7 +57,7 @@ class SampleFacts:
 
     `num_divided` documents have the vector of a document of another cluster, and `arbitrary` clusters consist mostly
     of such documents: any others would do as well. `unspaced_share` of the letters that tf-idf read are in text
-    without blanks between words, of which whole clauses count as one word.
+    without blanks between words, where whole clauses count as one word.
     """
 
     num_divided: int = 0
@@ -211,13 +211,9 @@ def top_terms(embedder: TfidfEmbedder, centres_KD: NDArray[Any], num_terms: int 
     for centre_D in centres_KD:
         scores_W = embedder.word_scores(centre_D[None])[0]
         best = np.argsort(-scores_W, kind="stable")[:num_terms]
-        terms.append([_shown(embedder.vocabulary[number]) for number in best])
+        words = [embedder.vocabulary[number] for number in best]
+        terms.append([word if len(word) <= LONGEST_TERM else f"{word[: LONGEST_TERM - 1]}…" for word in words])
     return terms
-
-
-def _shown(word: str) -> str:
-    """A word that fits into a table."""
-    return word if len(word) <= LONGEST_TERM else f"{word[: LONGEST_TERM - 1]}…"
 
 
 def label_overlap(labels_N: Labels, names: Sequence[str | None], num_clusters: int) -> LabelOverlap:

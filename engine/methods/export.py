@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 def export_model(method: Method, base: ArtifactRef, expert: ArtifactRef, folder: Path) -> None:
     """Writes an expert with its base as one model: config, safetensors in their stored precision, and tokenizer.
 
-    Raises ModelError for an expert that is no plain decoder with its base, DamagedFileError before a damaged byte is
+    Raises ModelError for an expert that with its base is not a plain decoder, DamagedFileError before a damaged byte is
     used.
     """
     save_model(method.load_full_model(base, expert), base.folder, folder)
@@ -32,9 +31,5 @@ def set_special_tokens(lm: object, tokenizer: Tokenizer) -> None:
     """Writes the tokenizer's BOS and EOS ids into a model's configurations."""
     for config in (lm.config, lm.generation_config):  # type: ignore[attr-defined]
         config.bos_token_id = tokenizer.bos_id if tokenizer.turn_start is None else tokenizer.turn_start
-        config.eos_token_id = _one_or_all(tokenizer.eos_ids)
-
-
-def _one_or_all(ids: Sequence[int]) -> int | list[int] | None:
-    """Token ids as configurations write them. None is written too, since transformers would otherwise choose one."""
-    return ids[0] if len(ids) == 1 else list(ids) or None
+        ids = tokenizer.eos_ids
+        config.eos_token_id = ids[0] if len(ids) == 1 else list(ids) or None  # transformers would choose one for none

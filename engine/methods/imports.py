@@ -65,11 +65,6 @@ class ImportedExpert:
     template: ChatTemplate | None  # its own, where it is on the seed and not trained with the seed's
 
 
-def importing_methods() -> dict[str, Method]:
-    """The methods of imported experts by name."""
-    return {name: method for name, method in methods().items() if method.imports}
-
-
 def import_expert(
     seed: ArtifactRef, folder: Path, key: str, *, method: str = "", origin: SeedOrigin | None = None
 ) -> ImportedExpert:
@@ -106,7 +101,7 @@ def import_expert(
 
 def _choose(holds: str, why: str, name: str) -> Method:
     """The method of what a folder holds; raises ModelError where it cannot be the one that was named."""
-    by_name = importing_methods()
+    by_name = {name: method for name, method in methods().items() if method.imports}
     if not name:
         return next(method for method in by_name.values() if method.imports == holds)
     if name not in by_name:

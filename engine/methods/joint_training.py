@@ -35,7 +35,7 @@ class Recipe:
         return get_method(self.method)
 
     def learns(self, keys: Sequence[str]) -> Sequence[str] | None:
-        """The experts that learn alone; None: all that they share learns, too."""
+        """The experts, if only they learn; None: all that they share also learns."""
         return keys if self.descriptor.base_is_frozen else None
 
 
@@ -44,7 +44,7 @@ _FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
 
 
 @dataclass(frozen=True)
-class Task:
+class JointTask:
     """The task of one training process: where things lie, what to train and how."""
 
     seed_folder: Path
@@ -58,7 +58,7 @@ class Task:
         path.write_text(json.dumps(asdict(self), default=str, indent=1), encoding="utf-8")
 
     @classmethod
-    def read(cls, path: Path) -> Task:
+    def read(cls, path: Path) -> JointTask:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         domains = tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in data["domains"])
         config = TrainingConfig(**data["config"])
@@ -89,7 +89,7 @@ def train_distributed(
     layout_of(domains, config.sequences_per_domain, num_processes)
     texts = [domain.open() for domain in domains]
     BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)  # refuses texts that are too short
-    task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
+    task = JointTask(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
     variables = _FREED if config.shard else {}
     return run_workers(
         task,

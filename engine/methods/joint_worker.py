@@ -1,6 +1,6 @@
 """One process of a joint training: `torchrun --nproc-per-node 4 -m engine.methods.joint_worker TASK`.
 
-TASK is a file that a `Task` was written to; then events are printed as lines of JSON. Or it is a folder that
+TASK is a file that a `JointTask` was written to; then events are printed as lines of JSON. Or it is a folder that
 `train_distributed` made, with such a file and the way to the caller. torchrun's variables say which process this is.
 """
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import torch
 
     from engine.events import Event
-    from engine.methods.joint_training import Task
+    from engine.methods.joint_training import JointTask
     from engine.training.distributed import ProcessGroup
     from engine.training.ipc import ParentConnection
 
 
 def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
-    from engine.methods.joint_training import Task
+    from engine.methods.joint_training import JointTask
     from engine.training.distributed import layout_of
     from engine.training.ipc import INPUT, STORE
 
-    task = Task.read(place / INPUT if parent else place)
+    task = JointTask.read(place / INPUT if parent else place)
     layout = layout_of(task.domains, task.config.sequences_per_domain, num_ranks)
     device = own_device(task.device)
     with process_group(device, rank, num_ranks, place / STORE if parent else None):
@@ -39,8 +39,8 @@ def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | Non
         drive(_training(task, team, device), team, parent)
 
 
-def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[Event]:
-    """The events of a training whose model, in this process, holds the experts of this process alone."""
+def _training(task: JointTask, team: ProcessGroup, device: torch.device) -> Iterator[Event]:
+    """The events of a training whose model, in this process, holds only the experts of this process."""
     from engine.models.expert_model import require_context
     from engine.training.loop import train
     from engine.training.memory import require_memory_to_build

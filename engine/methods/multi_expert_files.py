@@ -1,8 +1,8 @@
-"""Models with experts on disk: a folder for what is shared, one for each expert. safetensors and JSON only.
+"""Models with experts, on disk and in memory: a folder for what is shared, one for each expert.
 
-Cards say where experts lie. A seed's own folder is the base of experts that change none of it. An expert's folder
-names the base it was trained on by the hash of the base's manifest, so that an expert of another base, or of another
-tokenizer, is refused before its tensors are read.
+Files are safetensors and JSON. Cards say where experts lie. A seed's own folder is the base of experts that change none
+of it. An expert's folder names the base it was trained on by the hash of the base's manifest, so that an expert of
+another base, or of another tokenizer, is refused before its tensors are read.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _lm_with(
 def _names_in(
     config: Any, placement: Placement, key: str, state: Mapping[str, Tensor]
 ) -> tuple[dict[str, str], set[str]]:
-    """The names in files with those in a plain decoder, and the names of what lies beside it."""
+    """The names in files with those in a plain decoder, and the names of what lies outside it."""
     lm = empty_model(config)
     plain = {id(one): name for name, one in (*lm.named_parameters(), *lm.named_buffers())}
     known = set(lm.state_dict())

@@ -1,4 +1,4 @@
-"""All methods by name: those in the folders beside this file, and those of installed packages.
+"""All methods by name: those in the folders next to this file, and those of installed packages.
 
 Any package can offer one as an entry point:
 
@@ -48,7 +48,7 @@ def method_of(name: str) -> Method:
 def method_of_card(card: Mapping[str, Any], base: Path) -> Method:
     """The method of an expert's files; raises ModelError if it is not installed.
 
-    Methods that store the same files cannot be distinguished: it is then the method of an expert trained alone.
+    Methods that store the same files cannot be distinguished: it is then the method of an expert trained on its own.
     """
     for method in methods().values():
         if method.opens(card, base):

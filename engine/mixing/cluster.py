@@ -211,7 +211,7 @@ class ClusterPosteriorStream(PosteriorStream):
         return self._gate.weigh(self._gate.seen_by(self.belief), self._prior(self._nearness.log_weights()))
 
     def begin(self, token: int) -> None:
-        """Reads the token as text; it is no evidence."""
+        """Reads the token as text; it is not evidence."""
         self._nearness.begin(token)
 
     def observe(self, logprobs_E: Tensor, token: int) -> None:

@@ -33,7 +33,7 @@ class EvidenceRule(Checked):
     )
     power: float = knob(
         1.0,
-        "Exponent of the likelihood: below 1 the posterior trusts the evidence less (paper: 1; 0: the prior alone).",
+        "Exponent of the likelihood: below 1 the posterior trusts the evidence less (paper: 1; 0: only the prior).",
         title="Evidence: power",
         ge=0,
         le=100,
@@ -96,5 +96,5 @@ def _from_json(data: Mapping[str, Any]) -> EvidenceRule:
 
 
 def changed(before: AnyEvidence, change: Any) -> Any:
-    """Evidence after a change from a request: of a decay or a power alone, the others stay as they are."""
+    """Evidence after a change from a request: of only a decay or a power, the others stay as they are."""
     return {**asdict(rule_of(before)), **change} if isinstance(change, Mapping) else change

@@ -1,12 +1,12 @@
 """The posterior over experts by Bayes' rule, and priors that learn (DEMix §5.1, Eq. 7–9).
 
 p(D=j | x_<t) ∝ p(x_<t | D=j) · p(D=j). `evidence="prefix"` is the paper: the likelihood of all that came before in the
-block; `"last_token"` is the released code: only the token before. An `EvidenceRule` is any reading between and beside
+block; `"last_token"` is the released code: only the token before. An `EvidenceRule` is any reading between and around
 them: evidence that forgets, and a likelihood to a power. The first position of a block has the prior itself.
 
 The *updating* prior is the exponentially weighted mean of the posteriors at the ends of the blocks so far (Eq. 9), the
 newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3; λ = 1,
-a share of 0, is the plain mean of all blocks, of which the newest is one like the others. Its
+a share of 0, is the plain mean of all blocks, where the newest counts like the others. Its
 blocks are `update_every` tokens of one stream, in generation as in scores, however long the scored blocks are: those
 are read one after another, as in the paper, where both are of one length.
 Everything is kept as logarithms, so that an expert whose weight underflows in one block can come back.
@@ -207,14 +207,12 @@ class UpdatingGate(PosteriorGate):
         mass = np.logaddexp(older, 0.0)
         return np.logaddexp(log_prior_E + older, posterior_E) - mass, float(mass)
 
-    def next_block(self, belief: Belief) -> Belief:
-        """The belief at the beginning of the next block."""
+    def learn(self, belief: Belief) -> Belief:
+        if belief.position < self.update_every:
+            return belief
         seen_E = self.seen_by(belief).numpy()
         prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, seen_E)
         return self._unseen(torch.from_numpy(prior_E), log_mass)
-
-    def learn(self, belief: Belief) -> Belief:
-        return self.next_block(belief) if belief.position == self.update_every else belief
 
 
 class PosteriorStream:
@@ -228,7 +226,7 @@ class PosteriorStream:
         return self._gate.weigh(self._gate.seen_by(self.belief), self.belief.log_prior_E)
 
     def begin(self, token: int) -> None:
-        """Does nothing: a token that no expert predicted is no evidence."""
+        """Does nothing: a token that no expert predicted is not evidence."""
 
     def observe(self, logprobs_E: Tensor, _token: int) -> None:
         new_E = logprobs_E.cpu().double().clamp(min=FLOOR)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.mixing.score_sums import Number, largest
+
 Floats = NDArray[np.float32]
-Number = TypeVar("Number", np.float32, np.float64)
 Places = tuple[NDArray[np.intp], NDArray[np.intp]]  # of tokens: the position in the group, and the group
 
 _BIAS, _MANTISSA_BITS = 127, 23  # of float32: 2^n is the bits of (n + 127) << 23, and 0 those of n = -127
@@ -134,7 +135,7 @@ def _shares(joint_EGC: Floats, likelihoods: Sequence[Floats], top_k: int | None)
     if top_k is None or top_k >= len(joint_EGC):
         totals_GC = joint_EGC.sum(0)
     else:
-        best = _best(joint_EGC, top_k)
+        best = largest(joint_EGC, top_k)
         np.multiply(joint_EGC, _is_best(joint_EGC, best), out=joint_EGC)
         totals_GC = np.add.reduce(best)
     for joint_GC, likelihoods_GC in zip(joint_EGC, likelihoods, strict=True):
@@ -178,19 +179,3 @@ def _is_best(joint_EGC: Floats, best: Floats) -> NDArray[np.bool_]:
         order_EU = np.argsort(-joint_EGC[:, positions, groups], axis=0, kind="stable")
         is_best_EGC[order_EU[len(best) :], positions, groups] = False
     return is_best_EGC
-
-
-def _best(joint_EGC: Floats, k: int) -> Floats:
-    """The k largest numbers of each token, in order: each row passes the best so far, and pushes out a smaller."""
-    best = np.empty((k, *joint_EGC.shape[1:]), np.float32)
-    smaller = np.empty((2, *joint_EGC.shape[1:]), np.float32)
-    for number, passed_GC in enumerate(joint_EGC):
-        for place in range(min(number, k - 1)):
-            next_GC = np.minimum(best[place], passed_GC, out=smaller[place % 2])
-            np.maximum(best[place], passed_GC, out=best[place])
-            passed_GC = next_GC
-        if number < k:
-            best[number] = passed_GC
-        else:
-            np.maximum(best[-1], passed_GC, out=best[-1])
-    return best

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from engine.mixing.evidence import EvidenceRule
 
 Floats = NDArray[np.float64]
 Scores = NDArray[np.float32] | NDArray[np.float64]
+Number = TypeVar("Number", np.float32, np.float64)
 
 _PORTION = 1 << 16  # numbers: of 512 KB in float64 a core's cache holds a few
 _MOST_BLOCKS = 1024  # side by side
@@ -128,31 +130,28 @@ def _exp(logs: Floats, out: Floats | None = None) -> Floats:
 
 def _keep_best(logs_CEN: Floats, top_k: int, scratch_CEN: Floats) -> None:
     """Leaves the `top_k` largest of each column, of equal ones those that come first; the others become -inf."""
-    least_C1N = _kth_largest(logs_CEN, top_k)[:, None]
+    least_C1N = largest(logs_CEN.swapaxes(0, 1), top_k)[-1][:, None]
     counts_CN = (logs_CEN >= least_C1N).view(np.uint8).sum(1, dtype=np.min_scalar_type(logs_CEN.shape[1]))
     positions, blocks = np.nonzero(counts_CN > top_k)
     if len(positions):
-        logs_CEN[positions, :, blocks] = _without_ties(logs_CEN[positions, :, blocks], top_k)
+        ties_ME = logs_CEN[positions, :, blocks]
+        np.put_along_axis(ties_ME, np.argsort(-ties_ME, axis=1, kind="stable")[:, top_k:], -np.inf, axis=1)
+        logs_CEN[positions, :, blocks] = ties_ME
     np.copysign(np.inf, np.subtract(logs_CEN, least_C1N, out=scratch_CEN), out=scratch_CEN)
     np.minimum(logs_CEN, scratch_CEN, out=logs_CEN)  # several times as fast as a mask
 
 
-def _without_ties(logs_ME: Floats, top_k: int) -> Floats:
-    order_ME = np.argsort(-logs_ME, axis=1, kind="stable")
-    np.put_along_axis(logs_ME, order_ME[:, top_k:], -np.inf, axis=1)
-    return logs_ME
-
-
-def _kth_largest(logs_CEN: Floats, k: int) -> Floats:
-    """The k-th largest number of each column: each row passes the best so far, and pushes out a smaller."""
-    num_positions, num_experts, num_blocks = logs_CEN.shape
-    best = np.full((k, num_positions, num_blocks), -np.inf)
-    smaller = np.empty((2, num_positions, num_blocks))
-    for number in range(num_experts):
-        passed_CN = logs_CEN[:, number]
-        for place in range(min(k - 1, number + 1)):
+def largest(logs_ECN: NDArray[Number], k: int) -> NDArray[Number]:
+    """The k largest numbers of each column, in order: each row passes the best so far, and pushes out a smaller."""
+    best = np.empty((k, *logs_ECN.shape[1:]), logs_ECN.dtype)
+    smaller = np.empty((2, *logs_ECN.shape[1:]), logs_ECN.dtype)
+    for number, passed_CN in enumerate(logs_ECN):
+        for place in range(min(number, k - 1)):
             next_CN = np.minimum(best[place], passed_CN, out=smaller[place % 2])
             np.maximum(best[place], passed_CN, out=best[place])
             passed_CN = next_CN
-        np.maximum(best[-1], passed_CN, out=best[-1])
-    return np.asarray(best[-1])
+        if number < k:
+            best[number] = passed_CN
+        else:
+            np.maximum(best[-1], passed_CN, out=best[-1])
+    return best

@@ -17,13 +17,13 @@ from engine.clusters.kmeans import find_clusters
 from engine.mixing.base import Stream
 from engine.mixing.cluster import ClusterGate
 from engine.mixing.gates.cluster import ClusterGateConfig
-from engine.selfcheck.law import Finding, gap
+from engine.selfcheck.law import LawFinding, gap
 from engine.selfcheck.test_bed import EVEN, KEYS, SOFT, TestBed
 
 SIZES = ((97, 8), (64, 7), (100, 3))  # documents and clusters
 
 
-def incremental_is_from_scratch(bed: TestBed) -> Iterator[Finding]:
+def incremental_is_from_scratch(bed: TestBed) -> Iterator[LawFinding]:
     """L10, after every token, by both powers of the distance; the control knows only the newest piece of text."""
     spoken = bed.tokenizer.stream()
     pieces = [spoken.push(token) for token in bed.array.tolist()]
@@ -34,7 +34,7 @@ def incremental_is_from_scratch(bed: TestBed) -> Iterator[Finding]:
         assert isinstance(gate, ClusterGate)
         grown_ET = _grown(bed.stream(gate), bed.array.tolist())
         full_ET, newest_ET = (_from_scratch(bed, gate, texts) for texts in (wholes, pieces))
-        yield Finding(gap(grown_ET, full_ET), gap(grown_ET, newest_ET))
+        yield LawFinding(gap(grown_ET, full_ET), gap(grown_ET, newest_ET))
 
 
 def _grown(stream: Stream, ids: Sequence[int]) -> Tensor:
@@ -54,7 +54,7 @@ def _from_scratch(bed: TestBed, gate: ClusterGate, texts: Sequence[str]) -> Tens
     return gate.log_weights_of(torch.from_numpy(squared_TE.T)).exp()
 
 
-def balanced_and_seeded(_bed: TestBed) -> Iterator[Finding]:
+def balanced_and_seeded(_bed: TestBed) -> Iterator[LawFinding]:
     """L11: size differences beyond one document, and documents that the same seed assigns differently.
 
     The controls are k-means without the constraint, and another seed.
@@ -63,8 +63,8 @@ def balanced_and_seeded(_bed: TestBed) -> Iterator[Finding]:
         vectors_ND = np.random.default_rng(5).gamma(0.5, 1, (num_documents, 4)).astype(np.float32)  # far from even
         first, second, other = (_clusters(vectors_ND, "balanced", num_clusters, seed) for seed in (0, 0, 1))
         free = _clusters(vectors_ND, "unbalanced", num_clusters, 0)
-        yield Finding(_unevenness(first), _unevenness(free))
-        yield Finding(_num_elsewhere(first, second), _num_elsewhere(first, other))
+        yield LawFinding(_unevenness(first), _unevenness(free))
+        yield LawFinding(_num_elsewhere(first, second), _num_elsewhere(first, other))
 
 
 def _clusters(vectors_ND: Floats, method: ClusterMethod, num_clusters: int, seed: int) -> Clusters:

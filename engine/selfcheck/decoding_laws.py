@@ -1,4 +1,4 @@
-"""Laws of decoding: generation with caches and toggles agrees with the model and the scorer.
+"""Laws of scores and decoding: generation with caches and toggles agrees with the model and the scorer.
 
 Shapes: E experts, T positions, V vocabulary, X tokens.
 """
@@ -23,7 +23,7 @@ from engine.mixing.base import Gate, Stream, mix
 from engine.mixing.posterior import UpdatingGate
 from engine.models.expert_model import ExpertModel
 from engine.models.multi_expert import MultiExpertModel
-from engine.selfcheck.law import Finding, gap, relative_gap
+from engine.selfcheck.law import LawFinding, gap, relative_gap
 from engine.selfcheck.test_bed import (
     BLOCK,
     EVEN,
@@ -44,7 +44,7 @@ LEFT = ("law", "news", "verse")  # without the second
 SEEDS = (1, 2)
 
 
-def removed_is_never_loaded(bed: TestBed) -> Iterator[Finding]:
+def removed_is_never_loaded(bed: TestBed) -> Iterator[LawFinding]:
     """L7: an expert switched off, removed or never loaded gives the same; the control keeps the expert."""
     for family in FAMILIES:
         model = bed.model(family)
@@ -55,22 +55,22 @@ def removed_is_never_loaded(bed: TestBed) -> Iterator[Finding]:
         model.remove_expert("code")
         gone_TV = _decoded(model, LEFT, plain_gate(EVEN[:3]), bed.ids)
         for one_TV in (off_TV, gone_TV):
-            yield Finding(gap(one_TV, never_TV), gap(with_TV, never_TV))
+            yield LawFinding(gap(one_TV, never_TV), gap(with_TV, never_TV))
 
 
-def probabilities_sum_to_one(bed: TestBed) -> Iterator[Finding]:
+def probabilities_sum_to_one(bed: TestBed) -> Iterator[LawFinding]:
     """L13, sum and sampling distribution; the controls omit the most probable token and raise the temperature."""
     model, one = bed.model(), torch.ones((), device=bed.device)
     for config in every_gate():
         logprobs_V = mixed_logprobs(model, KEYS, bed.gate(config, PRIOR), bed.ids)
         probabilities_V = logprobs_V.exp()
-        yield Finding(gap(probabilities_V.sum(), one), gap(probabilities_V.sum() - probabilities_V.max(), one))
+        yield LawFinding(gap(probabilities_V.sum(), one), gap(probabilities_V.sum() - probabilities_V.max(), one))
         drawn_V, flat_V = (sampling_distribution(logprobs_V, SamplingConfig(temperature=t)).log() for t in (1.0, 2.0))
-        yield Finding(relative_gap(drawn_V, logprobs_V), relative_gap(flat_V, logprobs_V))
+        yield LawFinding(relative_gap(drawn_V, logprobs_V), relative_gap(flat_V, logprobs_V))
     yield from _generation_is_the_scorer(bed, model)
 
 
-def _generation_is_the_scorer(bed: TestBed, model: MultiExpertModel) -> Iterator[Finding]:
+def _generation_is_the_scorer(bed: TestBed, model: MultiExpertModel) -> Iterator[LawFinding]:
     """L13, for sampled tokens; the controls use one expert's scores, and the number of tokens."""
     num_drawn = 0
     for config in every_gate():
@@ -84,8 +84,8 @@ def _generation_is_the_scorer(bed: TestBed, model: MultiExpertModel) -> Iterator
             text = eval_sample(ids, size)
             scores_EX = torch.stack([torch.from_numpy(score_text(model, key, text)) for key in KEYS])
             scored_T = mix_scores(gate, scores_EX, size, bed.measure(text))[-new:]
-            yield Finding(relative_gap(generated_T, scored_T), relative_gap(generated_T, scores_EX[0, -new:]))
-    yield Finding(0.0, num_drawn)
+            yield LawFinding(relative_gap(generated_T, scored_T), relative_gap(generated_T, scores_EX[0, -new:]))
+    yield LawFinding(0.0, num_drawn)
 
 
 def _generated(bed: TestBed, model: MultiExpertModel, gate: Gate, seed: int) -> tuple[np.ndarray, Tensor]:
@@ -98,7 +98,7 @@ def _generated(bed: TestBed, model: MultiExpertModel, gate: Gate, seed: int) -> 
     return np.array(ids, dtype=np.uint16), torch.tensor([token.logprob for token in drawn])
 
 
-def cached_is_plain(bed: TestBed) -> Iterator[Finding]:
+def cached_is_plain(bed: TestBed) -> Iterator[LawFinding]:
     """L18, one token at a time in every family and with parts of an expert; the control sees only the last token."""
     models: Iterator[ExpertModel] = (make(family) for family in FAMILIES for make in (bed.model, bed.parts_together))
     for model in models:
@@ -106,7 +106,7 @@ def cached_is_plain(bed: TestBed) -> Iterator[Finding]:
         cached_TV = _decoded(model, model.keys, gate, bed.ids)
         plain_TV = _without_cache(model, gate, bed.ids)
         forgetful_V = mixed_logprobs(model, model.keys, gate, bed.ids[-1:])
-        yield Finding(relative_gap(cached_TV, plain_TV), relative_gap(forgetful_V, plain_TV[-1]))
+        yield LawFinding(relative_gap(cached_TV, plain_TV), relative_gap(forgetful_V, plain_TV[-1]))
 
 
 def _decoded(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
@@ -134,7 +134,7 @@ def _without_cache(model: ExpertModel, gate: Gate, ids: Sequence[int]) -> Tensor
 IN_THE_PADDING = -40.0  # nats
 
 
-def batches_and_padding(bed: TestBed) -> Iterator[Finding]:
+def batches_and_padding(bed: TestBed) -> Iterator[LawFinding]:
     """L9, in shares of the perplexity, from tokens and from sums of blocks; the control has half the context."""
     model = bed.model()
     halves_EX = bed.score(model, block_size=BLOCK // 2)
@@ -144,12 +144,14 @@ def batches_and_padding(bed: TestBed) -> Iterator[Finding]:
         expected = perplexity(mix_scores(gate, bed.scores_EX, BLOCK, near))
         control = _relative_difference(perplexity(mix_scores(gate, halves_EX, BLOCK, near)), expected)
         for other_EX in batched:
-            yield Finding(_relative_difference(perplexity(mix_scores(gate, other_EX, BLOCK, near)), expected), control)
-        yield Finding(_relative_difference(mixed_perplexity(gate, bed.scores_EX, BLOCK, near), expected), control)
+            yield LawFinding(
+                _relative_difference(perplexity(mix_scores(gate, other_EX, BLOCK, near)), expected), control
+            )
+        yield LawFinding(_relative_difference(mixed_perplexity(gate, bed.scores_EX, BLOCK, near), expected), control)
         yield _padding(gate, bed.scores_EX, near, expected)
 
 
-def _padding(gate: Gate, scores_EX: Tensor, distances: Distances, expected: float) -> Finding:
+def _padding(gate: Gate, scores_EX: Tensor, distances: Distances, expected: float) -> LawFinding:
     """Changes numbers in the padding of the last block; the control changes the number of a token."""
     padded_ENT, size = as_blocks(scores_EX, BLOCK), scores_EX.shape[1]
     other_ENT, token_ENT = padded_ENT.clone(), padded_ENT.clone()
@@ -158,23 +160,23 @@ def _padding(gate: Gate, scores_EX: Tensor, distances: Distances, expected: floa
         perplexity(mix(gate.block(blocks_ENT, distances), blocks_ENT.double()).flatten()[:size])
         for blocks_ENT in (other_ENT, token_ENT)
     )
-    return Finding(_relative_difference(other, expected), _relative_difference(token, expected))
+    return LawFinding(_relative_difference(other, expected), _relative_difference(token, expected))
 
 
-def stored_is_live(bed: TestBed) -> Iterator[Finding]:
+def stored_is_live(bed: TestBed) -> Iterator[LawFinding]:
     """L19, token by token in every mode; the control mixes the stored scores with another prior."""
     model = bed.model()
     for config in every_gate():
         gate, other = bed.gate(config, PRIOR), bed.gate(config, PRIOR[::-1])
         live_X = _live(bed, model, gate)
         stored_X, other_X = (mix_scores(one, bed.scores_EX, BLOCK, bed.distances) for one in (gate, other))
-        yield Finding(relative_gap(stored_X, live_X), gap(other_X, live_X))
+        yield LawFinding(relative_gap(stored_X, live_X), gap(other_X, live_X))
 
 
 def _live(bed: TestBed, model: MultiExpertModel, gate: Gate) -> Tensor:
     """The mixture's log-likelihood [X] of every token, from whole distributions, block after block.
 
-    The experts read each block by itself; a gate that looks at text has read what stands before it.
+    The experts read each block on its own; a gate that looks at text has read what stands before it.
     """
     ids, logprobs, stream = bed.array.tolist(), [], bed.stream(gate)
     for start in range(0, len(ids) - 1, BLOCK):
@@ -188,7 +190,7 @@ def _live(bed: TestBed, model: MultiExpertModel, gate: Gate) -> Tensor:
 
 
 def _after(gate: Gate, ids: Sequence[int]) -> Stream:
-    """A fresh stream that has read a text, which is no evidence."""
+    """A fresh stream that has read a text, which is not evidence."""
     stream = gate.start()
     for token in ids:
         stream.begin(token)

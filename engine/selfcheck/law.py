@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from engine.environment import device_name, versions
 from engine.selfcheck.test_bed import TestBed
 
 VISIBLE = 1e-3  # controls must be above this: far above every limit, far below typical controls
 
 
 @dataclass(frozen=True)
-class Finding:
+class LawFinding:
     """One measurement: the deviation of the engine, and of a control that breaks the law on purpose."""
 
     deviation: float
@@ -34,11 +35,11 @@ class Law:
     sentence: str
     tolerance: str
     limit: float
-    check: Callable[[TestBed], Iterator[Finding]]
+    check: Callable[[TestBed], Iterator[LawFinding]]
 
 
 @dataclass(frozen=True)
-class Checked:
+class LawVerdict:
     """The verdict on one law; `measured` and `control` are None when not finite."""
 
     law: str
@@ -51,28 +52,39 @@ class Checked:
     message: str = ""
 
 
-def judge(law: Law, bed: TestBed) -> Checked:
+@dataclass(frozen=True)
+class SelfCheckReport:
+    """The verdicts of a self-check, and where they were reached."""
+
+    ok: bool
+    failed: list[str]  # numbers of the laws that do not hold
+    seconds: float
+    device: str
+    versions: dict[str, str]
+    laws: list[LawVerdict]
+
+
+def report(verdicts: Sequence[LawVerdict], device: str) -> SelfCheckReport:
+    """The report on laws that were checked; it holds if there are any and none failed."""
+    failed = [verdict.law for verdict in verdicts if not verdict.passed]
+    seconds = sum(verdict.seconds for verdict in verdicts)
+    is_ok = bool(verdicts) and not failed
+    return SelfCheckReport(is_ok, failed, seconds, device_name(device), versions(), list(verdicts))
+
+
+def judge(law: Law, bed: TestBed) -> LawVerdict:
     """Checks one law. An exception inside the check fails the law, with its message."""
     began, deviation, control = time.perf_counter(), math.nan, math.nan
     try:
         findings = list(law.check(bed))
-        deviation, control = (
-            worst(finding.deviation for finding in findings),
-            least(finding.control for finding in findings),
-        )
+        deviation = worst(finding.deviation for finding in findings)
+        control = -worst(-finding.control for finding in findings)
         message = complaint(law, deviation, control)
     except Exception as error:  # of any kind: the other laws must still be checked
         message = f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no message')}"
-    return Checked(
-        law.number,
-        law.sentence,
-        law.tolerance,
-        not message,
-        _finite(deviation),
-        _finite(control),
-        time.perf_counter() - began,
-        message,
-    )
+    measured, of_control = (value if math.isfinite(value) else None for value in (deviation, control))
+    seconds = time.perf_counter() - began
+    return LawVerdict(law.number, law.sentence, law.tolerance, not message, measured, of_control, seconds, message)
 
 
 def complaint(law: Law, deviation: float, control: float) -> str:
@@ -87,17 +99,13 @@ def complaint(law: Law, deviation: float, control: float) -> str:
     return ""
 
 
-def gap(a: Tensor, b: Tensor) -> float:
-    """The largest difference: 0 only if all numbers are equal, infinite if the shapes differ."""
-    return _largest(a, b, relative=False)
-
-
 def relative_gap(a: Tensor, b: Tensor) -> float:
     """The largest difference, relative to `b` where that is above 1."""
-    return _largest(a, b, relative=True)
+    return gap(a, b, relative=True)
 
 
-def _largest(a: Tensor, b: Tensor, *, relative: bool) -> float:
+def gap(a: Tensor, b: Tensor, *, relative: bool = False) -> float:
+    """The largest difference: 0 only if all numbers are equal, infinite if the shapes differ."""
     if a.shape != b.shape:
         return math.inf
     a, b = a.detach().cpu().double(), b.detach().cpu().double()
@@ -109,12 +117,3 @@ def worst(values: Iterable[float]) -> float:
     """The largest value; NaN if any is NaN or there are none."""
     numbers = list(values)
     return max(numbers) if numbers and not any(map(math.isnan, numbers)) else math.nan
-
-
-def least(values: Iterable[float]) -> float:
-    """The smallest value; NaN if any is NaN or there are none."""
-    return -worst(-value for value in values)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -25,7 +25,7 @@ from engine.selfcheck.gate_laws import (
     single_expert,
     weights_sum_to_one,
 )
-from engine.selfcheck.law import Checked, Law, judge
+from engine.selfcheck.law import Law, LawVerdict, judge
 from engine.selfcheck.mode_laws import parts_of_one_backbone
 from engine.selfcheck.persistence_laws import adding_touches_nothing, moving_changes_nothing, resumed_is_uninterrupted
 from engine.selfcheck.test_bed import TestBed
@@ -83,7 +83,7 @@ LAWS = (
 )
 
 
-def run_laws(device: str = "auto", laws: Sequence[Law] = LAWS) -> Iterator[Checked]:
+def run_laws(device: str = "auto", laws: Sequence[Law] = LAWS) -> Iterator[LawVerdict]:
     """Yields the verdict on each law, on a device such as `auto`, `cpu`, `cuda:1`.
 
     An error inside a law fails only that law. Raises ModelError for a missing device.

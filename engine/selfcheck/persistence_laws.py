@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import cast
 
 import torch
 
+from engine.analysis.removal import tensor_hashes
 from engine.config import TrainingConfig
 from engine.events import Event, Step
 from engine.files import ArtifactRef, sha256_of
 from engine.methods.multi_expert_files import load_multi_expert
 from engine.models.multi_expert import MultiExpertModel
-from engine.selfcheck.law import Finding, gap, worst
+from engine.selfcheck.law import LawFinding, gap, worst
 from engine.selfcheck.test_bed import KEYS, TestBed, plain_logprobs, save_model
 from engine.text.blocks import pack_domain
 from engine.text.corpus import ReadOptions, read_documents
@@ -37,51 +37,53 @@ CUT = 3  # updates before the interruption
 DOCUMENTS = 12
 
 
-def adding_touches_nothing(bed: TestBed) -> Iterator[Finding]:
+def adding_touches_nothing(bed: TestBed) -> Iterator[LawFinding]:
     """L8: tensors that change when experts are added, from a copy and from tensors, and when they are trained.
 
     The control counts the tensors of the trained expert that changed.
     """
     model = bed.model()
-    before = _hashes(model)
+    before = tensor_hashes(model.state_dict())
     model.add_expert("new", copy_of="law")
     model.add_expert("given", state=model.expert_state("code"))
-    added = _hashes(model)
+    added = tensor_hashes(model.state_dict())
     for _ in train(model, bed.texts(["new"]), TRAINING, bed.new_folder(), only_experts=["new"]):
         pass
-    after = _hashes(model)
-    yield Finding(_num_changed(before, added), _num_changed(added, after))
+    after = tensor_hashes(model.state_dict())
+    yield LawFinding(_num_changed(before, added), _num_changed(added, after))
     others = {name: sha256 for name, sha256 in added.items() if ".experts.new." not in name}
-    yield Finding(_num_changed(others, after), _num_changed(added, after))
+    yield LawFinding(_num_changed(others, after), _num_changed(added, after))
 
 
-def moving_changes_nothing(bed: TestBed) -> Iterator[Finding]:
+def moving_changes_nothing(bed: TestBed) -> Iterator[LawFinding]:
     """L16: packed files that change when text is moved and renamed; a moved model gives the same log-probabilities.
 
     The controls change one document, and use another expert.
     """
-    original = _write_text(bed.new_folder())
+    original = bed.new_folder()
+    for number in range(DOCUMENTS):  # a file for each
+        (original / f"{number}.txt").write_text(f"In case {number} the court held that.\n" * 3, encoding="utf-8")
     before = _packed(bed, original)
     moved = original.rename(bed.new_folder() / "moved")
     for file in moved.iterdir():
         file.rename(moved / f"renamed-{file.name}")
     after = _packed(bed, moved)
     next(moved.iterdir()).write_text("In another case the court held that not.\n", encoding="utf-8")
-    yield Finding(_num_changed(before, after), _num_changed(before, _packed(bed, moved)))
+    yield LawFinding(_num_changed(before, after), _num_changed(before, _packed(bed, moved)))
     yield _moved_model(bed)
 
 
-def _moved_model(bed: TestBed) -> Finding:
+def _moved_model(bed: TestBed) -> LawFinding:
     model, root = bed.model(), bed.new_folder()
     base, experts = save_model(model, root / "here")
     there = (root / "here").rename(root / "there")
     places = {key: ArtifactRef(there / expert.folder.name) for key, expert in experts.items()}
     moved = load_multi_expert(ArtifactRef(there / base.folder.name, base.sha256), places)
     logprobs, moved_logprobs = (plain_logprobs(loaded, KEYS, bed.ids) for loaded in (model, moved.to(bed.device)))
-    return Finding(gap(moved_logprobs, logprobs), gap(logprobs[0], logprobs[1]))
+    return LawFinding(gap(moved_logprobs, logprobs), gap(logprobs[0], logprobs[1]))
 
 
-def resumed_is_uninterrupted(bed: TestBed) -> Iterator[Finding]:
+def resumed_is_uninterrupted(bed: TestBed) -> Iterator[LawFinding]:
     """L17, on CPU: losses and final weights; the control starts the training again."""
     on_cpu = TestBed(torch.device("cpu"), bed.new_folder())
     uninterrupted, interrupted, resumed = (on_cpu.model() for _ in range(3))
@@ -91,7 +93,7 @@ def resumed_is_uninterrupted(bed: TestBed) -> Iterator[Finding]:
     weights = [gap(tensor, resumed.state_dict()[name]) for name, tensor in uninterrupted.state_dict().items()]
     losses = gap(torch.tensor(seen), torch.tensor(expected))
     twice = gap(torch.tensor(expected[:CUT] * 2), torch.tensor(expected))
-    yield Finding(worst([losses, *weights]), twice)
+    yield LawFinding(worst([losses, *weights]), twice)
 
 
 def _losses(bed: TestBed, model: MultiExpertModel, folder: Path, stop_after: int | None = None) -> list[float]:
@@ -106,23 +108,9 @@ def _losses(bed: TestBed, model: MultiExpertModel, folder: Path, stop_after: int
     return losses
 
 
-def _hashes(model: MultiExpertModel) -> dict[str, str]:
-    """The SHA-256 of every tensor by its name."""
-    return {
-        name: hashlib.sha256(tensor.cpu().numpy().tobytes()).hexdigest() for name, tensor in model.state_dict().items()
-    }
-
-
 def _num_changed(before: Mapping[str, str], after: Mapping[str, str]) -> int:
     """The number of items that were removed or changed."""
     return sum(after.get(name) != sha256 for name, sha256 in before.items())
-
-
-def _write_text(folder: Path) -> Path:
-    """A folder with one file for each document."""
-    for number in range(DOCUMENTS):
-        (folder / f"{number}.txt").write_text(f"In case {number} the court held that.\n" * 3, encoding="utf-8")
-    return folder
 
 
 def _packed(bed: TestBed, text: Path) -> dict[str, str]:

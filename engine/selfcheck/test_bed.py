@@ -63,8 +63,6 @@ _NOISE = 0.1  # added to fresh weights: the context matters, experts differ clea
 class TestBed:
     """Small deterministic models, texts and clusters on one device, and a folder for files."""
 
-    __test__ = False  # for pytest: no test class
-
     __test__ = False  # not a class of tests, whatever its name begins with
 
     def __init__(self, device: torch.device, folder: Path) -> None:
@@ -82,7 +80,7 @@ class TestBed:
         return model.to(self.device)
 
     def mode_model(self, parts: Sequence[str], family: Family = "llama", num_blocks: int = 2) -> ModeModel:
-        """Parts beside a backbone, each independent of the others. A new model each time, as above."""
+        """Parts next to a backbone, each independent of the others. A new model each time, as above."""
         shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
         lm = fresh_model(shape, _VOCAB, seed=7)
         _disturb(lm.parameters(), _NOISE, torch.Generator().manual_seed(11))

@@ -6,12 +6,12 @@ drawn together, and so are the pieces of a document that was cut. Of each draw a
 per domain, averaged over domains as the paper averages, then over seeds: the variance over draws is what text leaves
 open. To it is added the variance between seeds, estimated without bias (n - 1), over their number. The interval is
 Student's, with degrees of freedom by Satterthwaite: of each domain's documents less one, and of the seeds less one. It
-is never narrower than Student's over the seeds alone.
+is never narrower than Student's over only the seeds.
 How a seed's value depends on the documents drawn is in both parts, so the interval is a little too wide.
 
 Of G documents G − 1 are drawn: with G, the interval of a mean is too narrow by √(1 − 1/G) (Rao and Wu, 1988). A text of
 a single document is drawn by its blocks, which says nothing of other documents: whoever shows it must say so. A single
-seed says nothing of how seeds differ: its interval is of text alone, and whoever shows it must say so, too.
+seed says nothing of how seeds differ: its interval is only of text, and whoever shows it must also say so.
 Shapes: N blocks, G documents, R draws, S seeds.
 """
 
@@ -35,7 +35,7 @@ Ints = NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredText:
     """What was measured of a system on a text, by block: its total, its tokens, and which document it begins in."""
 
     totals_N: Floats
@@ -66,7 +66,7 @@ class Measured:
         return selected if is_in_N.any() else None
 
 
-class Loss(Measured):
+class Loss(MeasuredText):
     """Negative log-likelihoods in nats; their number is the perplexity."""
 
     @classmethod
@@ -80,7 +80,7 @@ class Loss(Measured):
         return np.asarray(np.exp(np.minimum(nats_per_token, MOST_NATS)))
 
 
-class Hits(Measured):
+class Hits(MeasuredText):
     """Tokens that the system found the most probable ones; their number is the accuracy."""
 
 
@@ -181,7 +181,7 @@ class Draws:
 class Averages:
     """What was measured of systems, by (system, seed, domain): its averages under the same draws of text."""
 
-    def __init__(self, measured: Mapping[Place, Measured], num_draws: int = NUM_DRAWS) -> None:
+    def __init__(self, measured: Mapping[Place, MeasuredText], num_draws: int = NUM_DRAWS) -> None:
         self.draws = Draws(num_draws)
         self.measured = measured
         self._drawn: dict[Place, Floats] = {}

@@ -10,6 +10,7 @@ Shapes: P players, R resamples, C clusters of votes (those of one comparison bel
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ class Ratings:
         """The 95 % interval of one player's rating minus another's."""
         low = _difference(self.low_samples[:, first], self.high_samples[:, second], -np.inf)
         high = _difference(self.high_samples[:, first], self.low_samples[:, second], np.inf)
-        return _low(low), _high(high)
+        return float(_low(low)), float(_high(high))
 
 
 def connected(wins_PP: Floats) -> Ints:
@@ -95,8 +96,8 @@ def rate(votes: Votes, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> Rat
     low_samples, high_samples = np.concatenate(lows), np.concatenate(highs)
     return Ratings(
         _elo(fit(votes.wins()[None])[0]),
-        np.array([_low(column) for column in low_samples.T]),
-        np.array([_high(column) for column in high_samples.T]),
+        _low(low_samples),
+        _high(high_samples),
         low_samples,
         high_samples,
     )
@@ -156,11 +157,6 @@ def _difference(first: Floats, second: Floats, unknown: float) -> Floats:
         return np.where(same, unknown, first - second)
 
 
-def _low(samples: Floats) -> float:
-    """The 2.5th percentile, one of the samples: between a number and infinity nothing is interpolated."""
-    return float(np.sort(samples)[int(np.floor(0.025 * (len(samples) - 1)))])
-
-
-def _high(samples: Floats) -> float:
-    """The 97.5th percentile, one of the samples."""
-    return float(np.sort(samples)[int(np.ceil(0.975 * (len(samples) - 1)))])
+# The 2.5th and the 97.5th percentile, each one of the samples: between a number and infinity nothing is interpolated.
+_low = partial(np.percentile, q=2.5, axis=0, method="lower")
+_high = partial(np.percentile, q=97.5, axis=0, method="higher")

@@ -35,7 +35,7 @@ class Estimate:
     by_seed: tuple[float, ...]
 
     def over_seeds(self, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
-        """The same with an interval that is nowhere narrower than Student's over its seeds alone, within `bounds`.
+        """The same with an interval that is nowhere narrower than Student's over only its seeds, within `bounds`.
 
         Of a single seed it stays as it is.
         """
@@ -103,9 +103,7 @@ def correlation_of_points(values_SN: Sequence[Sequence[float]], other_N: Sequenc
     return Estimate(r, math.tanh(centre - reach), math.tanh(centre + reach), each).over_seeds(CORRELATION)
 
 
-def correlation_of_pairs(
-    tables_SDD: ArrayLike, other_DD: ArrayLike, *, num_draws: int = NUM_DRAWS, seed: int = 0
-) -> Estimate | None:
+def correlation_of_pairs(tables_SDD: ArrayLike, other_DD: ArrayLike, *, num_draws: int = NUM_DRAWS) -> Estimate | None:
     """Pearson's r over the pairs of different domains, by the mean of tables over seeds; None where nothing varies.
 
     Pairs share rows and columns, so they are not as many points. The interval is r less what r comes to where the
@@ -117,7 +115,7 @@ def correlation_of_pairs(
     mean_C = tables.mean(0)[away]
     if np.ptp(mean_C) == 0 or np.ptp(other[away]) == 0:
         return None
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(0)
     orders_RD = np.stack([chance.permutation(len(other)) for _ in range(num_draws)])
     shuffled_RC = other[orders_RD[:, :, None], orders_RD[:, None, :]][:, away]
     low, high = middle(_centred(shuffled_RC) @ _centred(mean_C))
@@ -138,9 +136,6 @@ def _centred(values: ArrayLike) -> NDArray[Any]:
     return np.asarray(np.divide(around, length, out=np.zeros_like(around), where=length > 0))
 
 
-NUM_RESAMPLES = 2000
-
-
 @dataclass(frozen=True)
 class Interval:
     """A mean, and the bounds it stays within at the given confidence."""
@@ -150,7 +145,7 @@ class Interval:
     high: float
 
 
-def bootstrap_mean(values: Sequence[float] | NDArray[np.float64], seed: int = 0, confidence: float = 0.95) -> Interval:
+def bootstrap_mean(values: Sequence[float] | NDArray[np.float64]) -> Interval:
     """The mean of at least two values with its percentile bootstrap interval (Efron, 1979).
 
     For a paired comparison give the differences of the pairs.
@@ -159,19 +154,19 @@ def bootstrap_mean(values: Sequence[float] | NDArray[np.float64], seed: int = 0,
     bounds = scipy.stats.bootstrap(
         (array,),
         np.mean,
-        confidence_level=confidence,
-        n_resamples=NUM_RESAMPLES,
+        confidence_level=LEVEL,
+        n_resamples=NUM_DRAWS,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     ).confidence_interval
     return Interval(float(array.mean()), float(bounds.low), float(bounds.high))
 
 
-def student_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def student_mean(values: Sequence[float]) -> Interval:
     """The mean of a few values, such as one for each seed, with Student's interval (1908); of one without width."""
     array = np.asarray(values, dtype=np.float64)
     mean = float(array.mean())
     if len(array) < 2:
         return Interval(mean, mean, mean)
-    half = float(scipy.stats.t.ppf((1 + confidence) / 2, len(array) - 1) * array.std(ddof=1) / np.sqrt(len(array)))
+    half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, len(array) - 1) * array.std(ddof=1) / np.sqrt(len(array)))
     return Interval(mean, mean - half, mean + half)

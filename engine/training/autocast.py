@@ -63,7 +63,7 @@ def in_training_precision(
 def hold_in_training_precision(
     model: HasTensors, trained: Iterable[Tensor], precision: Precision, device: torch.device
 ) -> list[tuple[Tensor, torch.dtype]]:
-    """Holds trained weights in float32, and in fp32 all others, too; in bf16_weights trained ones in bfloat16.
+    """Holds trained weights in float32, and in fp32 also all others; in bf16_weights trained ones in bfloat16.
 
     Returns those that changed, with their stored precision.
     """

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -126,7 +127,7 @@ def _of_kind(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
 
 
 def _part_names(rank: int) -> tuple[str, str]:
-    """The file of a process, and the list beside it."""
+    """The file of a process, and its list."""
     return f"part-{rank:05d}.safetensors", f"part-{rank:05d}.json"
 
 
@@ -148,18 +149,13 @@ class EvaluationHistory:
 
     def add(self, step: int, losses: Mapping[str, float], team: ProcessGroup) -> bool:
         """Adds an evaluation; True if it is the best so far, as decided by the first process."""
-        is_better = bool(
-            team.broadcast(int(_mean(losses) < (_mean(self.best_losses) if self.best_losses else math.inf)))
-        )
+        best = fmean(self.best_losses.values()) if self.best_losses else math.inf
+        is_better = bool(team.broadcast(int(fmean(losses.values()) < best)))
         if is_better:
             self.best_step, self.best_losses, self.num_worse = step, dict(losses), 0
         else:
             self.num_worse += 1
         return is_better
-
-
-def _mean(losses: Mapping[str, float]) -> float:
-    return math.fsum(losses.values()) / len(losses)
 
 
 KEPT = 2  # checkpoints of one training on disk
@@ -257,7 +253,7 @@ def newest_step(root: Path, config: TrainingConfig) -> int:
     for folder in reversed(_folders(root)):
         if _is_intact(folder):
             _require_config(folder, config)
-            return int(_card(folder)["step"])
+            return int(_read(folder / _CARD)["step"])
     return 0
 
 
@@ -286,7 +282,7 @@ def _is_intact(folder: Path) -> bool:
 
 
 def _require_config(folder: Path, config: TrainingConfig) -> None:
-    if TrainingConfig(**_card(folder)["config"]) != config:  # missing settings have their defaults
+    if TrainingConfig(**_read(folder / _CARD)["config"]) != config:  # missing settings have their defaults
         raise TrainingError(
             f"The checkpoint {folder} was written with other settings.",
             "Start a new job for new settings.",
@@ -305,19 +301,16 @@ def restore(
         for key in stored:
             kind, _, name = key.partition("/")
             if name in parameters and kind not in (PARAMETERS, BEST):
-                _restore_moment(optimizer, kind, parameters[name], stored[key])
-
-
-def _restore_moment(optimizer: torch.optim.Optimizer, kind: str, parameter: nn.Parameter, stored: Tensor) -> None:
-    value = part_like(stored, parameter)
-    # 8-bit AdamW counts its updates in a plain number.
-    is_plain = kind == "step" and not isinstance(optimizer, torch.optim.AdamW)
-    optimizer.state[parameter][kind] = int(value) if is_plain else value.to(parameter.device)
+                value = part_like(stored[key], parameters[name])
+                # 8-bit AdamW counts its updates in a plain number.
+                is_plain = kind == "step" and not isinstance(optimizer, torch.optim.AdamW)
+                moment = int(value) if is_plain else value.to(parameters[name].device)
+                optimizer.state[parameters[name]][kind] = moment
 
 
 def evaluation_history_at(root: Path, step: int) -> EvaluationHistory:
     """The history of evaluations in the first `step` updates."""
-    return EvaluationHistory(**_card(checkpoint_folder(root, step)).get("course", {}))
+    return EvaluationHistory(**_read(checkpoint_folder(root, step) / _CARD).get("course", {}))
 
 
 def best_weights(root: Path, step: int, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -326,11 +319,6 @@ def best_weights(root: Path, step: int, parameters: Mapping[str, nn.Parameter]) 
         if not any(name.startswith(f"{BEST}/") for name in stored):
             return {}
         return {name: part_like(stored[f"{BEST}/{name}"], parameter) for name, parameter in parameters.items()}
-
-
-def _card(folder: Path) -> dict[str, Any]:
-    card: dict[str, Any] = json.loads((folder / _CARD).read_text(encoding="utf-8"))
-    return card
 
 
 def checkpoint_folder(root: Path, step: int) -> Path:

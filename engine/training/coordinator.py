@@ -41,7 +41,7 @@ MOST_FOLDER_BYTES = 80  # a socket's path has at most 107
 
 
 class Coordinator:
-    """Listens on a TCP port of `address`; without one, on a Unix socket, which this user alone reaches."""
+    """Listens on a TCP port of `address`; without one, on a Unix socket, which only this user reaches."""
 
     def __init__(self, num_nodes: int, address: str = "") -> None:
         self.token = secrets.token_hex(32)
@@ -143,7 +143,7 @@ class Coordinator:
 
 
 def _socket_folder() -> Path:
-    """A new folder of this user alone, with a path that a socket can have: in /tmp where that of the home is long."""
+    """A new folder that only this user reads, with a path short enough for a socket: in /tmp if need be."""
     is_short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
     return Path(tempfile.mkdtemp(prefix="workbench-", dir=None if is_short else "/tmp"))
 

@@ -111,7 +111,7 @@ class Batch:
 
 
 def no_answers(domain: str, split: str = "held-out") -> TrainingError:
-    """The error for conversations of which no token counts: each was cut, or is all question."""
+    """The error for conversations without a token that counts: each was cut, or is all question."""
     return TrainingError(
         f"The {split} blocks of domain “{domain}” hold no token of an answer.",
         "Choose a larger block size, or import conversations whose answers fit into a block with their questions.",
@@ -301,7 +301,7 @@ class LossMeans:
         return _mean(self._losses_ANT, self._counted_ANT)
 
     def by_domain(self) -> dict[str, float]:
-        """The mean loss of every domain in the batches; a domain of which no token counts is left out."""
+        """The mean loss of every domain in the batches; a domain without a token that counts is left out."""
         places: dict[str, list[int]] = {}
         for place, name in enumerate(self._domains):
             places.setdefault(name, []).append(place)
@@ -318,7 +318,7 @@ class LossMeans:
 
 
 def _mean(losses: Tensor, is_counted: Tensor) -> float:
-    """The mean of the losses that count, of which there is one at least."""
+    """The mean of the losses that count, at least one."""
     return float(losses[is_counted].sum(dtype=torch.float64)) / int(is_counted.sum())
 
 

@@ -8,6 +8,7 @@ Shapes: A accumulated batches, B rows, T positions.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class ProcessGroup:
         """Sums gradients in place over the processes that have the expert; over all for None."""
 
     def join_forward(self, model: TrainableModel, num_positions: int) -> None:
-        """Takes part in a forward pass without gradients of which this process has no row, if others need it to."""
+        """Takes part in a forward pass without gradients in which this process has no row, if others need it to."""
 
     def step(self) -> None:
         """Called before each update, once this process has its gradients."""
@@ -285,7 +286,4 @@ def layout_of(texts: Sequence[DomainText | PackedDomain], sequences_per_domain: 
 
 def _rows_by_key(texts: Sequence[DomainText | PackedDomain], sequences_per_domain: int) -> dict[str, int]:
     """Rows of each expert in a batch, in the order of a batch."""
-    rows: dict[str, int] = {}
-    for text in texts:
-        rows[text.expert] = rows.get(text.expert, 0) + sequences_per_domain
-    return rows
+    return {key: number * sequences_per_domain for key, number in Counter(text.expert for text in texts).items()}

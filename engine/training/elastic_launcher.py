@@ -57,7 +57,7 @@ def _environment(launch: Launch, node: int) -> dict[str, str]:
 
 
 def _local(folder: Path) -> list[str]:
-    """On this machine alone: the rendezvous uses files, so that nothing listens on the network."""
+    """On this machine only: the rendezvous uses files, so that nothing listens on the network."""
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
     os.environ.update(
         GLOO_SOCKET_IFNAME=loopback,

@@ -14,7 +14,7 @@ from engine.training.data import BlockSampler
 
 
 @dataclass(frozen=True)
-class Held:
+class TrainingTensors:
     """The model, what of it is trained, with which optimizer, and on which batches."""
 
     model: TrainableModel
@@ -40,7 +40,7 @@ class Held:
         return _bytes(value for state in states for value in state.values() if isinstance(value, Tensor))
 
 
-Observer = Callable[[Held], None]
+Observer = Callable[[TrainingTensors], None]
 _observers: list[Observer] = []
 
 
@@ -54,7 +54,7 @@ def observed_by(observer: Observer) -> Iterator[None]:
         _observers.remove(observer)
 
 
-def show(held: Held) -> None:
+def show(held: TrainingTensors) -> None:
     """Called by a training before its first update."""
     for observer in _observers:
         observer(held)

@@ -46,7 +46,7 @@ def from_line(line: bytes) -> Event:
 
 @dataclass(frozen=True)
 class Launch:
-    """What torchrun on each node must know beside the task."""
+    """What torchrun on each node must know in addition to the task."""
 
     worker: str  # module
     num_processes: list[int]  # of each node

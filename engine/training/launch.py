@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -91,27 +92,26 @@ def _events(workers: TorchrunProcesses) -> Iterator[Event]:
         workers.end()
 
 
+@dataclass
 class TorchrunProcesses:
     """torchrun on each node, its processes, and the connections to them."""
 
-    def __init__(
-        self,
-        task: WorkerTask,
-        worker: str,
-        nodes: list[Node],
-        launcher: Launcher,
-        threads: int,
-        variables: dict[str, str],
-        log: Path | None,
-    ) -> None:
-        self._task, self._nodes, self._launcher, self._log = task, nodes, launcher, log
-        self._worker, self._threads, self._variables = worker, threads, variables
-        self.num_processes = sum(node.num_processes for node in nodes)
-        # Of this attempt alone: what a former one started late on another machine finds nothing.
-        self.folder = task.folder / f"{_FOLDER}-{secrets.token_hex(8)}"
-        self._programs: list[subprocess.Popen[bytes]] = []
-        self._coordinator: Coordinator | None = None
-        self.started = False
+    _task: WorkerTask
+    _worker: str
+    _nodes: list[Node]
+    _launcher: Launcher
+    _threads: int
+    _variables: dict[str, str]
+    _log: Path | None
+    started: bool = False
+    _programs: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _coordinator: Coordinator = field(init=False)
+    _opened: ExitStack = field(default_factory=ExitStack)
+
+    def __post_init__(self) -> None:
+        self.num_processes = sum(node.num_processes for node in self._nodes)
+        # Only of this attempt: what a former one started late on another machine finds nothing.
+        self.folder = self._task.folder / f"{_FOLDER}-{secrets.token_hex(8)}"
 
     def start(self) -> None:
         """Starts torchrun on every node."""
@@ -120,6 +120,7 @@ class TorchrunProcesses:
         self.folder.mkdir(parents=True)
         self._task.write(self.folder / INPUT)
         self._coordinator = Coordinator(len(self._nodes), self._launcher.address)
+        self._opened.callback(self._coordinator.close)
         Launch(
             worker=self._worker,
             num_processes=[node.num_processes for node in self._nodes],
@@ -142,7 +143,7 @@ class TorchrunProcesses:
             if line:
                 self.started = True
                 yield from_line(line)
-                self._answer(GO)
+                self._coordinator.answer(GO)
             elif not self.started:
                 yield Progress(0, self.num_processes, "processes", "starting")
         self._require_good_end()
@@ -151,15 +152,14 @@ class TorchrunProcesses:
         """Ends in order: after its step the training leaves a checkpoint. One that has not begun just ends."""
         if not self.started:
             return
-        self._answer(STOP)
-        while not self._is_over() and self._lost() is None:
+        self._coordinator.answer(STOP)
+        while not self._is_over() and self._coordinator.lost is None:
             self._received(_WAIT_SECONDS)
         self._require_good_end()
 
     def end(self) -> None:
         """Leaves no process and no connection behind."""
-        if self._coordinator is not None:
-            self._coordinator.close()
+        self._opened.close()
         for program in self._programs:
             program.terminate()
         until = time.monotonic() + _END_SECONDS
@@ -172,7 +172,7 @@ class TorchrunProcesses:
 
     def _lines(self) -> Iterator[bytes]:
         """Lines as they come, and an empty one when none came for a moment."""
-        while self._lost() is None:
+        while self._coordinator.lost is None:
             is_over = self._is_over()
             lines = self._received(0 if is_over else _WAIT_SECONDS)
             yield from lines
@@ -184,20 +184,13 @@ class TorchrunProcesses:
     def _received(self, seconds: float) -> list[bytes]:
         """Lines with events; reports of failures are kept in the folder of this attempt."""
         events = []
-        for line in self._coordinator.lines(seconds) if self._coordinator else []:
+        for line in self._coordinator.lines(seconds):
             failure = failure_in(line)
             if failure is None:
                 events.append(line)
             else:
                 store_failure(self.folder, failure)
         return events
-
-    def _answer(self, word: bytes) -> None:
-        if self._coordinator:
-            self._coordinator.answer(word)
-
-    def _lost(self) -> int | None:
-        return self._coordinator.lost if self._coordinator else None
 
     def _is_over(self) -> bool:
         """Whether torchrun has ended on all nodes, or has failed on one."""
@@ -206,20 +199,16 @@ class TorchrunProcesses:
 
     def _require_good_end(self) -> None:
         failed = [number for number, program in enumerate(self._programs) if program.poll()]
-        if failed and self._lost() is None:
-            self._wait_for_report()
-        lost = self._lost()
+        until = time.monotonic() + _REPORT_SECONDS
+        while failed and self._coordinator.lost is None and not has_failure(self.folder) and time.monotonic() < until:
+            self._received(_WAIT_SECONDS)
+        lost = self._coordinator.lost
         if lost is not None:
             raise LostNodeError(f"{self._name(lost)} does not answer any more.", _SEE, node=self._nodes[lost].name)
         if failed and self._launcher.address and not has_failure(self.folder):
             raise self._failed(failed[0])
         if failed:
             raise read_failure(self.folder, self.num_processes)
-
-    def _wait_for_report(self) -> None:
-        until = time.monotonic() + _REPORT_SECONDS
-        while not has_failure(self.folder) and time.monotonic() < until:
-            self._received(_WAIT_SECONDS)
 
     def _failed(self, number: int) -> LostRankError:
         """What started torchrun elsewhere has ended, and no process has written an error."""

@@ -103,7 +103,7 @@ _LINE = re.compile(
 
 
 @dataclass(frozen=True)
-class Host:
+class RemoteHost:
     """A machine and how many processes it takes; the first ones have its first GPUs unless `gpus` names them."""
 
     name: str
@@ -115,7 +115,7 @@ class Host:
 class RemoteShellLauncher:
     """Fills the hosts in their order. The shell gets a host and a command, as ssh does."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[RemoteHost, ...]
     address: str
     shell: tuple[str, ...] = SSH
     private_variables: tuple[str, ...] = ()
@@ -145,18 +145,18 @@ class RemoteShellLauncher:
         ]
 
 
-def slots_of(hosts: Sequence[Host]) -> list[str]:
+def slots_of(hosts: Sequence[RemoteHost]) -> list[str]:
     """One name for each slot, such as gpu1/0."""
     return [f"{host.name}/{number}" for host in hosts for number in range(host.slots)]
 
 
-def hosts_of(slots: Sequence[str]) -> tuple[Host, ...]:
+def hosts_of(slots: Sequence[str]) -> tuple[RemoteHost, ...]:
     """The hosts of slots, each with the GPUs of their numbers."""
     gpus: dict[str, list[str]] = {}
     for slot in slots:
         name, _, number = slot.rpartition("/")
         gpus.setdefault(name, []).append(number)
-    return tuple(Host(name, len(numbers), tuple(numbers)) for name, numbers in gpus.items())
+    return tuple(RemoteHost(name, len(numbers), tuple(numbers)) for name, numbers in gpus.items())
 
 
 def reachable_hosts(hosts: Iterable[str], shell: Sequence[str], folder: Path, seconds: float = 10.0) -> set[str]:
@@ -177,7 +177,7 @@ def reachable_hosts(hosts: Iterable[str], shell: Sequence[str], folder: Path, se
     return there
 
 
-def read_hostfile(path: Path) -> tuple[Host, ...]:
+def read_hostfile(path: Path) -> tuple[RemoteHost, ...]:
     """The hosts of a hostfile; raises TrainingError with the line that is none."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -191,10 +191,10 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         match = _LINE.match(text)
         if match is None:
             raise TrainingError(
-                f"Line {number} of the hostfile {path} must be a host and its slots, but is “{text[:80]}”.",
+                f"Line {number} of the hostfile {path} must be a host and its slots; got “{text[:80]}”.",
                 "Write it as in: gpu1 slots=4",
             )
-        hosts.append(Host(match["name"], int(match["slots"] or 1)))
+        hosts.append(RemoteHost(match["name"], int(match["slots"] or 1)))
     names = [host.name for host in hosts]
     if not hosts or len(set(names)) < len(names):
         raise TrainingError(f"The hostfile {path} must name at least one host, and each of them once.")

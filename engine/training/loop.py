@@ -30,7 +30,7 @@ from engine.models.likelihoods import Objective
 from engine.training.autocast import autocast_for
 from engine.training.data import Batch, BlockSampler, DomainText, LossMeans, counted_rows, num_counted_tokens, step_seed
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.inspection import Held, show
+from engine.training.inspection import TrainingTensors, show
 from engine.training.memory import MemorySaving
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.run_state import RunState
@@ -53,7 +53,7 @@ def train(
 
     `only_experts` trains only these experts and leaves every other tensor unchanged (DEMix §6); None trains all.
     Unless `balanced`, the domains of one expert are sampled in proportion to their text.
-    Held-out losses are measured before the first update, too. `watch` returns more of them (nats per token) for each
+    Held-out losses are also measured before the first update. `watch` returns more of them (nats per token) for each
     evaluation, in the training's precision; they do not influence the training. `listen` returns a context that is
     active while a domain's held-out text is read. `sample` returns texts that the current model writes after that many
     updates (`engine.inference.sampling`); it must leave the global random state alone.
@@ -92,7 +92,7 @@ class _Training:
 
     def events(self) -> Iterator[Event]:
         with self.memory.stored_bits():
-            show(Held(self.model, self.parameters, self.optimizer, self.sampler))
+            show(TrainingTensors(self.model, self.parameters, self.optimizer, self.sampler))
             self.memory.replace_layers(self.sampler.rows)
             if self.sampler.separates:
                 require_separation(self.model, self.config.block_size)

@@ -75,7 +75,7 @@ class Bf16AdamW(torch.optim.AdamW):
                 eps=group["eps"],
                 maximize=False,
             )
-            weights.copy_(rounded_at_random(exact))
+            weights.copy_(stochastic_round(exact))
         state["step"] += 1
 
 
@@ -86,7 +86,7 @@ def _pieces(tensor: Tensor) -> Sequence[Tensor]:
     return pieces
 
 
-def rounded_at_random(exact: Tensor) -> Tensor:
+def stochastic_round(exact: Tensor) -> Tensor:
     """Float32 numbers as one of the two neighbours in bfloat16 each, the nearer the likelier: right on average."""
     bits = exact.contiguous().view(torch.int32)
     noise = torch.randint_like(bits, 1 << 16)  # as many as float32 has bits that bfloat16 lacks
@@ -95,7 +95,7 @@ def rounded_at_random(exact: Tensor) -> Tensor:
 
 @contextmanager
 def frozen_in_4bit(model: Any, precision: Precision, device: torch.device) -> Iterator[None]:
-    """Within it, frozen linear maps of a model's layers compute from 4-bit weights; the exact ones wait beside the GPU.
+    """Within it, frozen linear maps of a model's layers compute from 4-bit weights; the exact ones wait in main memory.
 
     Heads and embeddings stay as they are. Raises TrainingError when no linear map is frozen.
     """

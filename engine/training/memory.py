@@ -1,4 +1,4 @@
-"""The least that a training takes, from the shapes of its tensors alone, compared with what there is.
+"""The least that a training takes, from the shapes of its tensors, compared with what there is.
 
 Weights, a gradient of each trained weight, and what the optimizer keeps of it are all there at every update, and so is
 the best copy of them with patience. Activations, libraries and working copies come on top, so what is refused here
@@ -60,7 +60,7 @@ class Needs:
 
     @property
     def checkpoint(self) -> int:
-        """Bytes of the last checkpoint, which has no best weights beside its own."""
+        """Bytes of the last checkpoint, which has no best weights in addition to its own."""
         return self.gradients + self.optimizer  # trained weights are as large as their gradients
 
     @property
@@ -143,7 +143,7 @@ def require_memory_to_build(
     config: TrainingConfig,
     device: torch.device,
 ) -> None:
-    """Raises DoesNotFitError before a model is built that cannot be trained; `build` is called for its shapes alone.
+    """Raises DoesNotFitError before a model is built that cannot be trained; `build` is called only for its shapes.
 
     Models of small seeds are left to `require_memory`, when they are built.
     """
@@ -277,8 +277,8 @@ class MemorySaving:
             return ""
         self.num_parts = min(2 * self.num_parts, num_rows)
         return (
-            f"the {num_rows} rows of a batch are read in {self.num_parts} parts, which changes losses in their last "
-            "digits alone but takes longer"
+            f"the {num_rows} rows of a batch are read in {self.num_parts} parts, which changes only the last digits of "
+            "losses but takes longer"
         )
 
 

@@ -117,7 +117,6 @@ def _norm(gradients: Sequence[Tensor]) -> float:
 
 
 def _by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Tensors grouped by device."""
     by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         by_device.setdefault(tensor.device, []).append(tensor)

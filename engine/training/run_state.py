@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -94,22 +95,18 @@ class BackgroundCheckpoint:
         return False
 
 
+@dataclass
 class RunState:
     """What a training stores in `folder` and starts again from."""
 
-    def __init__(
-        self,
-        folder: Path,
-        parameters: Mapping[str, nn.Parameter],
-        optimizer: torch.optim.Optimizer,
-        config: TrainingConfig,
-        team: ProcessGroup,
-    ) -> None:
-        self.history = EvaluationHistory()
-        self.in_flight: BackgroundCheckpoint | None = None
-        self._best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
-        self._folder, self._parameters, self._optimizer = folder, parameters, optimizer
-        self._config, self._team = config, team
+    _folder: Path
+    _parameters: Mapping[str, nn.Parameter]
+    _optimizer: torch.optim.Optimizer
+    _config: TrainingConfig
+    _team: ProcessGroup
+    history: EvaluationHistory = field(default_factory=EvaluationHistory)
+    in_flight: BackgroundCheckpoint | None = None
+    _best: dict[str, Tensor] = field(default_factory=dict)  # weights of the best evaluation so far, with patience
 
     def resume(self) -> int:
         """Loads the newest checkpoint that all processes can use; returns its step, 0 without one."""

@@ -1,7 +1,7 @@
 """Sharding a training over its processes by FSDP2: shared parameters over all, an expert's over its group (DEMix §3.4).
 
 Each process keeps a part of every parameter, of its gradient and of its optimizer state; a layer is whole only while it
-is computed. An expert that one process alone holds stays whole there. Checkpoints are whole, so a training resumes on
+is computed. An expert that only one process holds stays whole there. Checkpoints are whole, so a training resumes on
 any number of processes, sharded or not.
 
 Shapes: B rows, T positions.
@@ -72,7 +72,7 @@ class ShardedGroup(RankGroup):
         return DeviceMesh.from_group(group, self._device.type)
 
     def owns_norm(self, key: str | None) -> bool:
-        """True: every process counts its parts, of which no other has any."""
+        """True: every process counts its parts, which no other has."""
         del key
         return True
 

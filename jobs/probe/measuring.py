@@ -20,7 +20,7 @@ from engine.device import choose_device
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.files import ArtifactRef, folder_size
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from engine.training.inspection import Held
+from engine.training.inspection import TrainingTensors
 from jobs.attempt.work import Claim, Work
 from workbench.answers.forecasts import BatchRow, TimeParts
 from workbench.kinds.kind import Probe
@@ -154,11 +154,11 @@ class TrainingContents:
 
     def __init__(self, work: Work, base: RegistryObject | None) -> None:
         self._work, self._base = work, base
-        self._held: Held | None = None
+        self._held: TrainingTensors | None = None
         self.num_trained = self.weights = self.gradients = self.optimizer = self.checkpoint = 0
         self.batch: list[BatchRow] = []
 
-    def see(self, held: Held) -> None:
+    def see(self, held: TrainingTensors) -> None:
         """Called when a training starts."""
         self._held, self.num_trained = held, held.num_trained()
         self.weights, self.gradients = held.weight_bytes(), held.trained_bytes()
@@ -174,7 +174,7 @@ class TrainingContents:
                 self.optimizer, self._held = self._held.optimizer_bytes(), None
 
 
-def first_batch(held: Held, tokenizer: Tokenizer) -> list[BatchRow]:
+def first_batch(held: TrainingTensors, tokenizer: Tokenizer) -> list[BatchRow]:
     """The first sequences that the model will see, token by token."""
     batch = held.sampler.batch(0)
     rows = zip(batch.inputs_BT[:, :1].tolist(), batch.targets_BT.tolist(), batch.counted_BT.tolist(), strict=True)

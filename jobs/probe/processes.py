@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.training.launchers import Host, hosts_of, read_hostfile
+from engine.training.launchers import RemoteHost, hosts_of, read_hostfile
 from workbench.answers.cards import DeviceCard
 from workbench.answers.forecasts import Measured
 from workbench.job_records.devices import SLOT_NAME, share_of_gpu
@@ -63,13 +63,13 @@ def places_of(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) 
     return Places(most[True], most[False])
 
 
-def _hosts(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) -> Sequence[Host]:
+def _hosts(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) -> Sequence[RemoteHost]:
     """The machines of the launcher; empty where all processes run on the worker's own.
 
     The worker of a hostfile has settings of its own: a job goes to its slots where no other worker has enough GPUs.
     """
     if settings.launcher == "slurm":
-        return [Host("a node of Slurm", settings.processes_per_node)]
+        return [RemoteHost("a node of Slurm", settings.processes_per_node)]
     if settings.launcher == "ssh" and settings.hostfile:
         return read_hostfile(Path(settings.hostfile))
     there = [device for device in devices if device.is_there]

@@ -251,7 +251,7 @@ def test_a_cut_a_compressed_and_a_linked_file_are_refused(packed: Path, there: S
             new.external_attr = (stat.S_IFLNK | 0o777) << 16 if "expert.json" in info.filename else 0
             linked.writestr(new, archive.read(info))
     for name, words in (
-        ("cut", "no whole packed file"),
+        ("cut", "not a complete packed file"),
         ("text", "is text"),
         ("bomb", "compressed inside"),
         ("link", "which no packed expert has"),

@@ -56,7 +56,7 @@ def find_uuid(device: str) -> str:
     kind = device.partition(":")[0]
     if kind in _WITHOUT_GPU or (kind == "auto" and not has_driver()):
         return ""
-    command = python_command("engine.gpu_uuid", device)
+    command = python_command("engine.gpus", device)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
     if done.returncode:
         print(done.stderr, file=sys.stderr)  # the first request names what is wrong with the device

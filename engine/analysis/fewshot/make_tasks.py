@@ -116,7 +116,7 @@ def _cut(text: str, characters: int) -> str:
 
 
 def download_task(name: str, folder: Path, *, most: int) -> DatasetSource:
-    """Writes one of the public tasks and gives the commit that was read, which stands in its folder, too.
+    """Writes one of the public tasks and gives the commit that was read, which its folder also names.
 
     At most `most` rows of each part, drawn with one seed. Raises CorpusError for an unknown name or a data set that
     cannot be read, and where the folder exists.

@@ -3,7 +3,7 @@
     BOS token, demonstration, blank line, …, demonstration, blank line, question
 
 The options scored after a prompt are the words of all labels, as tokens. A prompt that does not fit loses
-demonstrations, the first ones first; a question that does not fit by itself loses its first tokens.
+demonstrations, the first ones first; a question that is too long on its own loses its first tokens.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def make_episode(task: Task, tokenizer: Tokenizer, shots: Shots, seed: int, max_
     drawn, validation = _draw(task, shots, rng)
     build = _Builder(task, tokenizer, max_tokens)
     permuted = [[drawn[place] for place in rng.permutation(len(drawn))] for _ in drawn]
+    tested = np.random.default_rng(0).permutation(len(task.test))[: shots.max_examples]  # files are sorted by label
     return Episode(
-        test=tuple(build.prompt(drawn, example) for example in _tested(task, shots.max_examples)),
+        test=tuple(build.prompt(drawn, task.test[place]) for place in tested),
         permuted=tuple(build.prompt(order[:-1], order[-1]) for order in permuted),
         validation=tuple(build.prompt(drawn, example) for example in validation),
     )
@@ -124,12 +125,6 @@ def _draw(task: Task, shots: Shots, rng: np.random.Generator) -> tuple[list[Exam
         )
         raise CorpusError(problem, NextStep.FEWER_VALIDATION_EXAMPLES, path=task.name)
     return drawn, others[: shots.num_validation]
-
-
-def _tested(task: Task, most: int) -> list[Example]:
-    """Test examples in a fixed random order, since files are often sorted by label."""
-    order = np.random.default_rng(0).permutation(len(task.test))
-    return [task.test[place] for place in order[:most]]
 
 
 @dataclass(frozen=True)

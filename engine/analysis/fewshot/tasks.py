@@ -78,7 +78,8 @@ def read_tasks(path: Path) -> list[Task]:
         parts[part] = file
     if not folders:
         raise CorpusError("The folder has no tasks.", _LAYOUT, path=printable(path.name))
-    return [_read_task(folder, parts, _task_name(folder, path)) for folder, parts in sorted(folders.items())]
+    names = {folder: path.name if folder == path else folder.relative_to(path).as_posix() for folder in folders}
+    return [_read_task(folder, parts, printable(names[folder])) for folder, parts in sorted(folders.items())]
 
 
 def _parts(path: Path) -> Iterator[tuple[TextFile, str]]:
@@ -91,10 +92,6 @@ def _parts(path: Path) -> Iterator[tuple[TextFile, str]]:
         if isinstance(file, CorpusError):
             raise file
         yield file, part
-
-
-def _task_name(folder: Path, root: Path) -> str:
-    return printable(root.name if folder == root else folder.relative_to(root).as_posix())
 
 
 def _read_task(folder: Path, parts: Mapping[str, TextFile], name: str) -> Task:
@@ -166,14 +163,12 @@ def _read_card(file: Path, name: str) -> tuple[str, dict[str, str]]:
         content = names_of(unknown) if isinstance(card, dict) else type(card).__name__
         raise CorpusError(f"The card may have only template and words, but has {content}.", "Fix the file.", path=place)
     template, words = card.get("template", TEMPLATE), card.get("words", {})
-    if not isinstance(template, str) or not _is_template(template):
+    if not isinstance(template, str) or not (
+        template.count(_TEXT) == template.count(_LABEL) == 1 and template.endswith(_LABEL)
+    ):
         problem = f"The template must have {_TEXT} once and end with {_LABEL}."
         raise CorpusError(problem, f"Write it like this: {json.dumps(TEMPLATE)}.", path=place)
     return template, _words(words, place)
-
-
-def _is_template(template: str) -> bool:
-    return template.count(_TEXT) == template.count(_LABEL) == 1 and template.endswith(_LABEL)
 
 
 def _words(words: Any, place: str) -> dict[str, str]:

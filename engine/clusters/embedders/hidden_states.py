@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
 from engine.device import choose_device
@@ -44,7 +44,7 @@ class HiddenStateEmbedder(Embedder[str]):
 
     @property
     def rounding(self) -> float:
-        """A text beside longer ones is padded, which changes the last bits of its states."""
+        """A text in a batch with longer ones is padded, which changes the last bits of its states."""
         return max(super().rounding, float(torch.finfo(self._lm.dtype).eps))
 
     @cached_property
@@ -79,7 +79,9 @@ class HiddenStateEmbedder(Embedder[str]):
     @torch.inference_mode()
     def _read(self, rows: Sequence[list[int]]) -> Iterator[Vectors]:
         for start in range(0, len(rows), BATCH):
-            ids_NT, mask_NT = _pad(rows[start : start + BATCH], self._tokenizer.bos_id)
+            some = [torch.tensor(row) for row in rows[start : start + BATCH]]
+            ids_NT = pad_sequence(some, batch_first=True, padding_value=self._tokenizer.bos_id)
+            mask_NT = pad_sequence([torch.ones_like(row) for row in some], batch_first=True)
             device = self._lm.device
             inner = self._lm.base_model(input_ids=ids_NT.to(device), attention_mask=mask_NT.to(device), use_cache=False)
             states_NTD = inner.last_hidden_state.cpu().double() * mask_NT[:, :, None]
@@ -106,11 +108,3 @@ def load_hidden_states(folder: Path, seed: Path | None, device: str = "cpu") -> 
             "Name the seed that the clustering was made with.",
         )
     return embedder
-
-
-def _pad(rows: Sequence[list[int]], filler: int) -> tuple[Tensor, Tensor]:
-    """Ids [N, T] filled up at the end, and 1 where they are text."""
-    width = max(len(row) for row in rows)
-    ids_NT = torch.tensor([row + [filler] * (width - len(row)) for row in rows])
-    mask_NT = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    return ids_NT, mask_NT

@@ -1,6 +1,6 @@
 """Replaces every linear map of every feed-forward network by one map per expert (DEMix §3).
 
-Or of the networks in every k-th layer alone, with the others shared ("interleaved", DEMix §3.2).
+Or only of the networks in every k-th layer, with the others shared ("interleaved", DEMix §3.2).
 
 Shapes: B rows, T positions, E experts.
 """
@@ -96,7 +96,7 @@ def _mapped(expert: nn.Module, x: Tensor) -> Any:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """The outputs of all rows; some mixtures of experts give their routers' scores, too."""
+    """The outputs of all rows; some mixtures of experts also give their routers' scores."""
     return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else tuple(map(torch.cat, zip(*parts, strict=True)))
 
 

@@ -1,6 +1,6 @@
 """LoRA (Hu et al. 2021): adds a low-rank change to each linear map; the map itself does not change.
 
-The table of token vectors is such a map, too, from tokens: what is added is the change of a token's vector. The output
+The table of token vectors is also such a map, from tokens: what is added is the change of a token's vector. The output
 embeddings stay as they are, even where they are the same tensor (PEFT's default).
 
 peft finds the maps and initializes their changes as published: one factor at random, the other zero, so that a model
@@ -65,7 +65,7 @@ def adapted_places(lm: nn.Module, config: LoraConfig) -> Iterator[Place]:
         place = embedding_place(lm)
         if place is None:
             raise ModelError(
-                f"The token vectors of the family “{family_of(lm)}” are no plain table, so they get no adapter.",
+                f"The token vectors of the family “{family_of(lm)}” are not a plain table, so they get no adapter.",
                 "Leave the embeddings as they are.",
             )
         yield place
@@ -198,7 +198,7 @@ class AdaptedEmbedding(AdditiveLayer):
         return self.shared.weight  # type: ignore[return-value]
 
     def merged(self, key: str) -> nn.Module:
-        """A table with the change of this expert. The shared one, which may be the output embeddings, too, stays."""
+        """A table with the change of this expert. The shared one, which may also be the output embeddings, stays."""
         if key not in self.experts:
             return self.shared
         table = copy.copy(self.shared)
@@ -208,7 +208,7 @@ class AdaptedEmbedding(AdditiveLayer):
 
 
 class BesideLinear(Placement):
-    """Adapters beside linear maps. They may differ in rank and maps, so each is made from its tensors."""
+    """Adapters next to linear maps. They may differ in rank and maps, so each is made from its tensors."""
 
     made_from_tensors = True
 

@@ -1,4 +1,4 @@
-"""A LoRA expert as the files of a PEFT adapter, which `peft.PeftModel.from_pretrained` loads beside the seed model.
+"""A LoRA expert as the files of a PEFT adapter, which `peft.PeftModel.from_pretrained` loads with the seed model.
 
 Sources: https://huggingface.co/docs/peft/developer_guides/checkpoint
 """

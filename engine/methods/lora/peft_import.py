@@ -81,7 +81,7 @@ class AdapterBase:
     def refuse_another(self, weights_sha256: str, origin: SeedOrigin) -> None:
         """Raises ModelError where the files name other weights, or another commit of the same model, than the seed's.
 
-        A name alone is a hint: the same model has many.
+        A name is only a hint: the same model has many.
         """
         if self.weights_sha256 and self.weights_sha256 != weights_sha256:
             raise ModelError("The adapter names other weights than the seed's as its base.", ANOTHER_SEED)

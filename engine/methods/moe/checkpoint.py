@@ -1,4 +1,4 @@
-"""Several experts that differ in their feed-forward networks alone, as one mixture-of-experts model of transformers.
+"""Several experts that differ only in their feed-forward networks, as one mixture-of-experts model of transformers.
 
 In each layer the model adds the outputs of all networks with fixed weights. Its routers are zeros, so they give every
 network the share 1/E; weights that differ are in the networks' last maps. This is a mixture of the networks' outputs,
@@ -33,11 +33,11 @@ _COUNTERPARTS: dict[str, tuple[str, str]] = {
 _NOT_SHAPE = ("model_type", "architectures", "transformers_version", "dtype", "layer_types", "_name_or_path")
 _NETWORKS = tuple(f"mlp.{one}_proj.weight" for one in ("gate", "up", "down"))
 _NUM_CHECKED = 8  # tokens with which the new model is compared with the first
-_MIX = "Export each expert by itself, or mix them here."
+_MIX = "Export each expert on its own, or mix them here."
 
 
 def as_moe(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]) -> Iterator[Progress | Any]:
-    """Yields progress for each expert, then the model; at most two experts are in memory beside it.
+    """Yields progress for each expert, then the model; at most two experts are in memory in addition.
 
     `models` maps names to functions that load a plain decoder. Weights are normalised; experts of weight 0 are left
     out. Raises ModelError for a family without a counterpart, and for experts that differ in more than their networks.
@@ -112,9 +112,9 @@ def _require_same_shared(shared: Mapping[str, Tensor], state: Mapping[str, Tenso
     for key in sorted(shared.keys() | others.keys()):
         if key not in shared or key not in others or not is_same(shared[key], others[key]):
             raise ModelError(
-                f"“{first}” and “{name}” differ in “{key}”: one model of several experts needs experts that differ in "
-                "their feed-forward networks alone, such as DEMix experts of one base.",
-                "Export their average instead, or each by itself.",
+                f"“{first}” and “{name}” differ in “{key}”: one model of several experts needs experts that differ "
+                "only in their feed-forward networks, such as DEMix experts of one base.",
+                "Export their average instead, or each on its own.",
             )
 
 

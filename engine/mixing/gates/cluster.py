@@ -39,7 +39,7 @@ class DistanceConfig(ClusteringGateConfig):
 
 @dataclass(frozen=True)
 class ClusterGateConfig(DistanceConfig):
-    """Distances alone."""
+    """Only distances."""
 
     kind: Literal["cluster"] = "cluster"
 

@@ -14,9 +14,8 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from engine.analysis.extraction import (
-    CONFIDENCE,
     Extraction,
-    Mixed,
+    MixtureSampler,
     Pieces,
     choose_pieces,
     compare,
@@ -28,6 +27,7 @@ from engine.errors import MixtureError, ScoresError
 from engine.events import forward_progress
 from engine.inference.ensemble import Ensemble
 from engine.mixing.posterior import PosteriorGate
+from engine.statistics.estimates import LEVEL
 from engine.text.blocks import Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.tokenizer import load_tokenizer
@@ -165,7 +165,7 @@ class _Comparison:
         blocks = choose_blocks(read, self.spec.block_size, len(without), models.vocab_size)
         yield from write_distributions(models, without, gate, blocks, self.work.folder)
         with_expert = yield from self._continue(models, self.own.with_expert)
-        without_expert = yield from self._continue_by(Mixed(models, without, gate))
+        without_expert = yield from self._continue_by(MixtureSampler(models, without, gate))
         return blocks, {"with_expert": with_expert, "without_expert": without_expert}
 
     def never_loaded(self, blocks: Sequence[Block]) -> Events[Identity]:
@@ -191,9 +191,9 @@ class _Comparison:
     def _continue(self, models: Ensemble, column: RemovalColumn | None) -> Events[Tensor]:
         """Continues the pieces with the experts of a column, in the order of its prior."""
         gate = self._gate(column)
-        return (yield from self._continue_by(Mixed(models, list(column.prior) if column else [], gate)))
+        return (yield from self._continue_by(MixtureSampler(models, list(column.prior) if column else [], gate)))
 
-    def _continue_by(self, mixed: Mixed) -> Events[Tensor]:
+    def _continue_by(self, mixed: MixtureSampler) -> Events[Tensor]:
         sampling = SamplingConfig(temperature=self.spec.temperature, seed=self.spec.seed)
         unused_rows = load_tokenizer(next(iter(self.inputs.full)).folder).unused_rows(mixed.models.vocab_size)
         return (yield from forward_progress(generate_continuations(mixed, self.pieces, sampling, unused_rows)))
@@ -236,7 +236,7 @@ def _findings(
             "continuation_length": spec.continuation_length,
             "temperature": spec.temperature,
             "seed": spec.seed,
-            "confidence": CONFIDENCE,
+            "confidence": LEVEL,
             **asdict(extraction),
         },
         "not_removed": inputs.not_removed,

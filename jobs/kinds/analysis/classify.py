@@ -33,7 +33,7 @@ from engine.methods.multi_expert_files import read_limits
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.expert_model import ExpertModel
-from engine.statistics.estimates import student_mean
+from engine.statistics.estimates import LEVEL, student_mean
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.resume_guard import report_reproducible_from
@@ -50,7 +50,6 @@ from workbench.requests.planning import plan
 from workbench.store import artifact_kinds
 
 _LEAST_BLOCK = 2  # the shortest context, in tokens, that a model must support
-CONFIDENCE = 0.95  # of the intervals
 _TOP_CLUSTERS = 3  # of each task (table 10)
 _CUT_TO = 60  # characters of a label's word
 UPDATING = "Updating routing sees the correct answers of earlier test examples; no other routing does."
@@ -302,7 +301,7 @@ def findings(spec: Classify, inputs: ClassificationInputs, measured: Sequence[Me
         "num_experts": len(planned.experts),
         "normalise": spec.normalise,
         "newest_weight": spec.newest_weight,
-        "confidence": CONFIDENCE,
+        "confidence": LEVEL,
         "manifest": Manifest.of(planned).model_dump(),
         "rows": rows,
         "tasks": [_task_json(name, seeds, inputs) for name, seeds in by_task.items()],
@@ -317,10 +316,8 @@ def _row(what: Mapping[str, Any], shares: Mapping[str, Sequence[float]]) -> dict
         "top_k": None,
         "expert": "",
         **what,
-        "average": asdict(student_mean(averages, CONFIDENCE)),
-        "tasks": {
-            task: {**asdict(student_mean(values, CONFIDENCE)), "seeds": list(values)} for task, values in shares.items()
-        },
+        "average": asdict(student_mean(averages)),
+        "tasks": {task: {**asdict(student_mean(values)), "seeds": list(values)} for task, values in shares.items()},
     }
 
 

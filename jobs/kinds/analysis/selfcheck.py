@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from engine.events import Progress
-from engine.selfcheck.law import Checked
+from engine.selfcheck.law import LawVerdict, report
 from engine.selfcheck.laws import LAWS, run_laws
-from engine.selfcheck.report import report
 from jobs.attempt.work import JobRun, Work
 from workbench.kinds.analysis import SelfCheck
 
 
 def run(work: Work, _: SelfCheck) -> JobRun:
     """Checks one law per step. A law that fails is a result; the job itself succeeds."""
-    checked: list[Checked] = []
+    checked: list[LawVerdict] = []
     for law in run_laws(work.settings.device):
         checked.append(law)
         yield Progress(len(checked), len(LAWS), "laws", f"{law.law} {'ok' if law.passed else 'FAILED'}")

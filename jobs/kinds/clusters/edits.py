@@ -16,7 +16,7 @@ from engine.clusters.artifact import open_clustering
 from engine.clusters.centroids import squared_distances
 from engine.clusters.config import ClusterConfig
 from engine.clusters.documents import ClusteredDocuments, load_documents
-from engine.clusters.edits import Edited, Part
+from engine.clusters.edits import ClusterSplit, Edited
 from engine.clusters.fitting import Fitted, embed, find_apart, label_overlap, means, require_enough, words_of
 from engine.clusters.sources import write_sample
 from engine.events import Progress
@@ -155,7 +155,7 @@ def _sentence(name: str, num_clusters: int, stale: list[str]) -> str:
     return f"{size} These experts are stale, since their documents changed: {', '.join(stale)}."
 
 
-def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Events[tuple[Part, int]]:
+def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Events[tuple[ClusterSplit, int]]:
     """Fits clusters on the chosen documents of a table and assigns the others to the nearest.
 
     Also the number of documents that have the vector of a document of another part.
@@ -169,4 +169,4 @@ def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Eve
     if fitted.words.embedder is not fitted.clustering.embedder:
         in_words_MD = yield from embed(table, fitted.words.embedder)
         words_PD = means(in_words_MD, labels_M, spec.num_clusters)
-    return Part(vectors_MD, labels_M, clusters.centres_KD, words_PD), facts.num_divided
+    return ClusterSplit(vectors_MD, labels_M, clusters.centres_KD, words_PD), facts.num_divided

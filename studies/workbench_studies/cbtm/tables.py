@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.analysis.efficiency import Measured, speedup
+from engine.analysis.efficiency import MeasuredCost, speedup
 from engine.config import ModelConfig
 from engine.models.flops import elm_flops
 from engine.statistics.estimates import Estimate, student_mean
@@ -143,14 +143,14 @@ def efficiency(measured: CbtmMeasurements) -> list[Row]:
     return rows
 
 
-def _curve(measured: CbtmMeasurements, number: int) -> list[Measured]:
+def _curve(measured: CbtmMeasurements, number: int) -> list[MeasuredCost]:
     """Perplexity by operations: the seed model, the smaller budget, the full one; the seed model's cost is in all."""
     before = _flops(measured, _seeding_tokens(measured))
     points = [(SEED, 0)]
     for at_less in (True, False):
         points.append((System(balanced(number, at_less=at_less)), _tokens_seen(measured, at_less=at_less)))
     known = [(measured.value(system, measured.subject.domains), tokens) for system, tokens in points]
-    return [Measured(value, before + _flops(measured, tokens)) for value, tokens in known if value is not None]
+    return [MeasuredCost(value, before + _flops(measured, tokens)) for value, tokens in known if value is not None]
 
 
 def _flops(

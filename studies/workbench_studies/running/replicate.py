@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 
 from engine.clusters.documents import load_documents
 from engine.clusters.sources import first_in_group as first_in_cluster_group
+from engine.environment import device_name, versions
 from engine.errors import Problem
 from engine.events import Event, Progress
-from engine.selfcheck.report import device_name, versions
 from engine.statistics.curves import Curve
 from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS

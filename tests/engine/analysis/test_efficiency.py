@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from engine.analysis.efficiency import Measured, cost_of, speedup, split_steps
+from engine.analysis.efficiency import MeasuredCost, cost_of, speedup, split_steps
 from engine.errors import EngineError
 from engine.models.flops import elm_flops, narayanan_flops
 
-DENSE = [Measured(20.0, 1e18), Measured(16.0, 4e18), Measured(14.0, 16e18)]
+DENSE = [MeasuredCost(20.0, 1e18), MeasuredCost(16.0, 4e18), MeasuredCost(14.0, 16e18)]
 
 
 def test_costs_are_interpolated_in_their_logarithm() -> None:
@@ -21,7 +21,7 @@ def test_costs_are_interpolated_in_their_logarithm() -> None:
 
 def test_what_was_measured_costs_what_was_measured() -> None:
     assert [cost_of(one.performance, DENSE) for one in DENSE] == [one.cost for one in DENSE]
-    assert cost_of(16.0, [*DENSE, Measured(16.0, 3e18)]) == 3e18
+    assert cost_of(16.0, [*DENSE, MeasuredCost(16.0, 3e18)]) == 3e18
 
 
 def test_nothing_is_extrapolated() -> None:
@@ -31,13 +31,13 @@ def test_nothing_is_extrapolated() -> None:
 
 
 def test_the_speedup_is_the_ratio_of_both_costs() -> None:
-    ours = [Measured(19.0, 1e18), Measured(13.0, 2e18)]
+    ours = [MeasuredCost(19.0, 1e18), MeasuredCost(13.0, 2e18)]
     assert speedup(16.0, DENSE, ours) == pytest.approx(4e18 / (math.sqrt(2) * 1e18))
     assert speedup(13.5, DENSE, ours) is None
 
 
-@pytest.mark.parametrize("broken", [Measured(1.0, 0.0), Measured(math.nan, 1.0), Measured(1.0, math.inf)])
-def test_a_cost_that_is_no_cost_is_refused(broken: Measured) -> None:
+@pytest.mark.parametrize("broken", [MeasuredCost(1.0, 0.0), MeasuredCost(math.nan, 1.0), MeasuredCost(1.0, math.inf)])
+def test_a_cost_that_is_no_cost_is_refused(broken: MeasuredCost) -> None:
     with pytest.raises(EngineError, match="must be above 0"):
         cost_of(1.0, [broken])
 

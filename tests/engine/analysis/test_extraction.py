@@ -10,7 +10,7 @@ import torch
 
 from engine.analysis.extraction import (
     Extraction,
-    Mixed,
+    MixtureSampler,
     Pieces,
     choose_pieces,
     compare,
@@ -41,7 +41,7 @@ def documents(*lengths: int) -> Tokens:
     return Tokens(np.arange(sum(lengths), dtype=np.uint16), starts.astype(np.int64))
 
 
-def extracted(mixtures: dict[str, Mixed], pieces: Pieces, sampling: SamplingConfig = GREEDY) -> Extraction:
+def extracted(mixtures: dict[str, MixtureSampler], pieces: Pieces, sampling: SamplingConfig = GREEDY) -> Extraction:
     message = {}
     for name, mixed in mixtures.items():
         *progress, result = generate_continuations(mixed, pieces, sampling)
@@ -82,7 +82,7 @@ def test_many_prefixes_together_continue_as_each_would_by_itself(
     pieces = choose_pieces(make_tokens(3, 200), 7, 8, 6, seed=0)
     sampled = SamplingConfig(temperature=0.7, seed=5)
     for config in (PosteriorGateConfig(), UpdatingGateConfig(update_every=5, evidence="last_token"), FixedGateConfig()):
-        mixed = Mixed(model, KEYS, build_gate(config, [1, 2, 3]))
+        mixed = MixtureSampler(model, KEYS, build_gate(config, [1, 2, 3]))
         for sampling in (GREEDY, sampled):
             by_itself = Pieces(pieces.prefixes_NP, continued_separately(mixed, pieces.prefixes_NP, 6, sampling), 1)
             assert extracted({"m": mixed}, by_itself, sampling).means["m"]["match"].mean == 1.0
@@ -92,7 +92,7 @@ def test_many_prefixes_together_continue_as_each_would_by_itself(
 
 
 def continued_separately(
-    mixed: Mixed, prefixes_NP: torch.Tensor, length: int, sampling: SamplingConfig
+    mixed: MixtureSampler, prefixes_NP: torch.Tensor, length: int, sampling: SamplingConfig
 ) -> torch.Tensor:
     """One text after another through `engine.inference.generate`, sampling all texts token by token."""
     generator = torch.Generator().manual_seed(sampling.seed or 0)
@@ -111,7 +111,7 @@ def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
     make_model: Callable[..., MultiExpertModel], make_tokens: Callable[..., Tokens]
 ) -> None:
     model = make_model(KEYS)  # whole networks: an untrained token alone changes no greedy choice
-    author, other = (Mixed(model, [key], build_gate(PosteriorGateConfig(), [1.0])) for key in ("law", "code"))
+    author, other = (MixtureSampler(model, [key], build_gate(PosteriorGateConfig(), [1.0])) for key in ("law", "code"))
     prefixes_NP = choose_pieces(make_tokens(3, 400), 20, 8, 10, seed=0).prefixes_NP
     pieces = Pieces(prefixes_NP, continued_separately(author, prefixes_NP, 10, GREEDY), 1)
     result = extracted({"with": author, "without": other}, pieces)
@@ -125,7 +125,7 @@ def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
 def test_two_mixtures_that_are_one_show_no_difference(
     model: MultiExpertModel, make_tokens: Callable[..., Tokens]
 ) -> None:
-    mixed = Mixed(model, KEYS, build_gate(PosteriorGateConfig(), [1, 1, 1]))
+    mixed = MixtureSampler(model, KEYS, build_gate(PosteriorGateConfig(), [1, 1, 1]))
     result = extracted({"a": mixed, "b": mixed}, choose_pieces(make_tokens(3, 200), 5, 8, 6, seed=0))
     assert all(change.low <= 0 <= change.high for change in result.changes["b"].values())
 
@@ -135,7 +135,7 @@ def test_more_tokens_than_the_context_holds_are_refused(
 ) -> None:
     pieces = choose_pieces(make_tokens(3, 200), 2, 60, 6, seed=0)
     with pytest.raises(MixtureError, match=f"have 66 tokens together; the models read at most {model.max_positions}"):
-        extracted({"m": Mixed(model, KEYS, build_gate(PosteriorGateConfig(), [1, 1, 1]))}, pieces)
+        extracted({"m": MixtureSampler(model, KEYS, build_gate(PosteriorGateConfig(), [1, 1, 1]))}, pieces)
 
 
 def test_similarities_on_sequences_counted_by_hand() -> None:

@@ -9,7 +9,6 @@ from torch import Tensor
 from engine.analysis.inference_modes import (
     compare_inference_modes,
     running_mean,
-    stability_point,
     stable_after,
     trajectory,
 )
@@ -56,8 +55,8 @@ def test_a_trajectory_settles_where_its_text_does() -> None:
     assert points_EN.shape == (3, 21)
     torch.testing.assert_close(points_EN.sum(0), torch.ones(21, dtype=torch.float64))
     assert points_EN[0, -1] > 0.9
-    assert 0 < stability_point(points_EN) < 10
-    assert stability_point(points_EN[:, -1:]) == 0
+    assert 0 < (stable_after(points_EN) or 0) < 10
+    assert stable_after(points_EN[:, -1:]) == 0
 
 
 def test_what_moves_in_the_last_tenth_is_not_stable() -> None:

@@ -14,7 +14,7 @@ import pytest
 from engine.clusters.artifact import place
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.documents import ClusteredDocuments, Mapped, join, load_documents, load_mapped
-from engine.clusters.edits import Part, merge, pin, split
+from engine.clusters.edits import ClusterSplit, merge, pin, split
 from engine.clusters.fitting import Fitted, fit, words_of
 from engine.clusters.sources import SourceDocument, as_ids, hex_of
 from engine.errors import CorpusError, DamagedFileError, EngineError
@@ -192,7 +192,7 @@ def test_a_split_puts_new_parts_last_and_touches_no_other_cluster(fitted: Fitted
     centres = np.stack([vectors[labels == part].mean(0) for part in range(3)]).astype(np.float32)
     pinned = replace(documents, is_pinned_N=documents.labels_N == 99)
     pinned.is_pinned_N[members[1]] = True
-    edited = split(fitted, pinned, 2, Part(vectors, labels, centres, centres))
+    edited = split(fitted, pinned, 2, ClusterSplit(vectors, labels, centres, centres))
     assert edited.before == (0, 1, 2, 3, None, None)
     assert edited.changed == {2, 4, 5}
     expected = np.array([2, 4, 5])[labels]

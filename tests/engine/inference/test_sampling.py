@@ -10,7 +10,7 @@ import torch
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
-from engine.analysis.extraction import Mixed, Pieces, generate_continuations
+from engine.analysis.extraction import MixtureSampler, Pieces, generate_continuations
 from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
@@ -226,7 +226,8 @@ def test_a_log_probability_counts_the_unused_rows_as_transformers_does(
 def test_continuations_of_training_text_have_none(loud: MultiExpertModel, small: Tokenizer) -> None:
     pieces = Pieces(torch.tensor([[0, 5, 6]]), torch.zeros(1, 12, dtype=torch.long), 1)
     unused = small.unused_rows(300)
-    *_, drawn = generate_continuations(Mixed(loud, KEYS, GATE), pieces, SamplingConfig(temperature=1.2, seed=1), unused)
+    sampler, sampling = MixtureSampler(loud, KEYS, GATE), SamplingConfig(temperature=1.2, seed=1)
+    *_, drawn = generate_continuations(sampler, pieces, sampling, unused)
     assert isinstance(drawn, torch.Tensor)
     assert not set(drawn.flatten().tolist()) & set(unused)
 

@@ -158,7 +158,7 @@ def test_where_that_does_not_suffice_batches_are_read_in_parts(
     saving = trained(name)
     assert saving.notes[1] == (
         f"The GPU's memory does not suffice for step 1: from here on the {ROWS} rows of a batch are read in 2 parts, "
-        "which changes losses in their last digits alone but takes longer."
+        "which changes only the last digits of losses but takes longer."
     )
     assert len(saving.notes) == 2
     assert saving.losses == pytest.approx(plain.losses, rel=1e-4)

@@ -75,7 +75,7 @@ def test_a_seed_with_biases_is_refused() -> None:
 
 
 def test_more_active_networks_than_there_are_is_refused() -> None:
-    with pytest.raises(EngineError, match="active_experts must be at most num_experts, but is 3 of 2"):
+    with pytest.raises(EngineError, match="active_experts must be at most num_experts; got 3 of 2"):
         MoeConfig(num_experts=2, active_experts=3)
 
 

@@ -22,7 +22,7 @@ from engine.mixing import base, posterior
 from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.selfcheck.law import Checked
+from engine.selfcheck.law import LawVerdict
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.text import corpus
 from engine.training import checkpoint
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 Patch = pytest.MonkeyPatch
 
 
-def verdict(number: str) -> Checked:
+def verdict(number: str) -> LawVerdict:
     (law,) = [law for law in LAWS if law.number == number]
     (result,) = run_laws("cpu", [law])
     return result

@@ -20,9 +20,9 @@ from engine.methods.registry import get_method
 from engine.training import low_bits
 from engine.training.checkpoint import state_at
 from engine.training.distributed import ProcessGroup
-from engine.training.inspection import Held, observed_by
+from engine.training.inspection import TrainingTensors, observed_by
 from engine.training.loop import train
-from engine.training.low_bits import rounded_at_random
+from engine.training.low_bits import stochastic_round
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
 
 SHORT = {"precision": "bf16_weights"}
@@ -31,7 +31,7 @@ SHORT = {"precision": "bf16_weights"}
 def test_a_trained_parameter_takes_12_bytes_in_place_of_16(seed, make_texts, tmp_path) -> None:  # noqa: F811
     each: dict[str, float] = {}
     for precision in ("fp32", "bf16", "bf16_weights"):
-        held: list[Held] = []
+        held: list[TrainingTensors] = []
         with observed_by(held.append):
             trained("demix", seed, make_texts, tmp_path / precision, precision=precision, num_steps=2)
         parameters = list(held[0].parameters.values())
@@ -102,7 +102,7 @@ def test_updates_smaller_than_the_steps_of_bfloat16_are_made_on_average(piece_nu
 def test_rounding_at_random_is_right_on_average_and_exact_where_it_can_be() -> None:
     torch.manual_seed(0)
     exact = torch.tensor([1.001, -1.001, 3.3e-5, 0.0, 1.5, -2.0])
-    drawn = torch.stack([rounded_at_random(exact).float() for _ in range(4000)])
+    drawn = torch.stack([stochastic_round(exact).float() for _ in range(4000)])
     assert drawn.mean(0).tolist() == pytest.approx(exact.tolist(), rel=3e-4)
     assert {len(column.unique()) for column in drawn.T[:3]} == {2}
     assert torch.equal(drawn[:, 3:], exact[3:].expand(4000, 3))

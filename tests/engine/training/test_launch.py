@@ -16,7 +16,7 @@ import torch
 from engine.config import ModelConfig, TrainingConfig
 from engine.errors import LostRankError, NonFiniteLossError, TrainingError
 from engine.events import Progress, Step
-from engine.methods.joint_training import Recipe, Task, train_distributed
+from engine.methods.joint_training import JointTask, Recipe, train_distributed
 from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import methods
 from engine.models.families import fresh_model, load_model
@@ -120,7 +120,7 @@ def test_modules_in_the_current_folder_reach_neither_torchrun_nor_its_processes(
 def test_torchrun_by_hand_prints_events_and_trains_as_one_process_does(
     seed, domains, tmp_path: Path, reference
 ) -> None:
-    Task(seed, tuple(domains), CONFIG, tmp_path / "hand", "cpu").write(tmp_path / "task.json")
+    JointTask(seed, tuple(domains), CONFIG, tmp_path / "hand", "cpu").write(tmp_path / "task.json")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += ["-m", "engine.methods.joint_worker", str(tmp_path / "task.json")]
     ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=200, check=True)
@@ -158,12 +158,12 @@ def test_no_process_outlives_a_caller_that_is_killed(seed, domains, tmp_path: Pa
 import sys
 from pathlib import Path
 from engine.methods.joint_training import train_distributed
-from engine.methods.joint_training import Task
-task = Task.read(Path({str(tmp_path / "task.json")!r}))
+from engine.methods.joint_training import JointTask
+task = JointTask.read(Path({str(tmp_path / "task.json")!r}))
 for event in train_distributed(2, task.seed_folder, task.domains, task.config, task.folder):
     print(event, flush=True)
 """
-    Task(seed, tuple(domains), FOR_EVER, tmp_path / "left").write(tmp_path / "task.json")
+    JointTask(seed, tuple(domains), FOR_EVER, tmp_path / "left").write(tmp_path / "task.json")
     caller = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert caller.stdout is not None
     while b"Step(step=2" not in caller.stdout.readline():

@@ -19,7 +19,7 @@ from engine.models.families import fresh_model
 from engine.models.rows import Rows
 from engine.training import loop
 from engine.training.distributed import ProcessGroup
-from engine.training.inspection import Held, observed_by
+from engine.training.inspection import TrainingTensors, observed_by
 from engine.training.loop import train
 from engine.training.low_bits import frozen_in_4bit
 
@@ -60,7 +60,7 @@ def held_out(events: list[Any]) -> float:
 
 
 def test_moments_in_8_bits_take_a_quarter_and_train_nearly_as_well(seed, make_texts, tmp_path) -> None:
-    held: list[Held] = []
+    held: list[TrainingTensors] = []
     sizes, ends = [], []
     for optimizer in ("adamw", "adamw_8bit"):
         with observed_by(held.append):

@@ -24,7 +24,7 @@ from engine.text.blocks import Tokens
 from engine.training import memory as module
 from engine.training.checkpoint import checkpoint_folder
 from engine.training.data import DomainText
-from engine.training.inspection import Held, observed_by
+from engine.training.inspection import TrainingTensors, observed_by
 from engine.training.loop import train
 from engine.training.memory import least_needs, require_memory_to_build
 
@@ -65,7 +65,7 @@ def test_every_method_holds_at_least_what_was_counted_from_its_shapes(
     assert {one.device.type for one in model.parameters()} == {"meta"}
     counted = least_needs(model, trainable(model, recipe.learns(keys)), config, CPU)
     model, keys, recipe = built(seed, name)
-    held: list[Held] = []
+    held: list[TrainingTensors] = []
     with observed_by(held.append):
         events = train(model, [text(keys[0])], config, tmp_path, only_experts=recipe.learns(keys))
         stated = next(event for event in events if isinstance(event, Requirements))

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import LostNodeError, LostRankError, TrainingError
 from engine.methods.joint_training import train_distributed
-from engine.training.launchers import Host, RemoteShellLauncher, SlurmLauncher, read_hostfile
+from engine.training.launchers import RemoteHost, RemoteShellLauncher, SlurmLauncher, read_hostfile
 from tests import network, slurm
 from tests.engine.training.launched import (
     CONFIG,
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(network.missing()), reas
 
 
 @pytest.fixture
-def hosts() -> Iterator[list[network.Host]]:
+def hosts() -> Iterator[list[network.RemoteHost]]:
     with network.hosts(2) as made:
         yield made
 
@@ -35,7 +35,7 @@ def hosts() -> Iterator[list[network.Host]]:
 @pytest.fixture
 def launcher(hosts, tmp_path: Path) -> RemoteShellLauncher:
     shell = network.remote_shell(hosts, tmp_path)
-    return RemoteShellLauncher(tuple(Host(host.name, 2) for host in hosts), network.ADDRESS, shell)
+    return RemoteShellLauncher(tuple(RemoteHost(host.name, 2) for host in hosts), network.ADDRESS, shell)
 
 
 def ranks_in(folder: Path) -> list[psutil.Process]:
@@ -119,7 +119,12 @@ def test_a_hostfile_is_that_of_open_mpi_and_deepspeed(tmp_path: Path) -> None:
         "# our machines\ngpu1 slots=4\n\nme@gpu2.example   slots=2  # the small one\ngpu3\ngpu4 slots = 1 max-slots=4\n"
     )
     hosts = read_hostfile(file)
-    assert hosts == (Host("gpu1", 4), Host("me@gpu2.example", 2), Host("gpu3", 1), Host("gpu4", 1))
+    assert hosts == (
+        RemoteHost("gpu1", 4),
+        RemoteHost("me@gpu2.example", 2),
+        RemoteHost("gpu3", 1),
+        RemoteHost("gpu4", 1),
+    )
     nodes = RemoteShellLauncher(hosts, "10.0.0.1").nodes(5)
     assert [(node.name, node.num_processes) for node in nodes] == [("gpu1", 4), ("me@gpu2.example", 1)]
     with pytest.raises(TrainingError, match="has 8 slots, but the training 9 processes"):

@@ -13,7 +13,7 @@ from world import RunningWorkbench, eventually
 
 from engine.errors import LostNodeError
 from engine.gpus import Gpu
-from engine.training.launchers import Host, LocalLauncher, RemoteShellLauncher, SlurmLauncher
+from engine.training.launchers import LocalLauncher, RemoteHost, RemoteShellLauncher, SlurmLauncher
 from jobs.attempt.attempt import take
 from jobs.attempt.finish import outcome_of
 from jobs.attempt.leased_devices import launcher_of, node_address, withdrawing_lost_hosts
@@ -102,7 +102,7 @@ def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> Non
     assert launcher(Settings()) == LocalLauncher()
     shell = (away.remote_shell,)
     private = ("WORKBENCH_", "AWS_")
-    hosts = (Host("two", 2, ("1", "3")),)
+    hosts = (RemoteHost("two", 2, ("1", "3")),)
     assert launcher(away, "two/1", "two/3") == RemoteShellLauncher(hosts, "10.1.2.3", shell, private)
     with pytest.raises(BadSpecError, match="runs by a worker, which leases their slots"):
         launcher(away)

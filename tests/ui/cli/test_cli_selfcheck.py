@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 
 from engine.selfcheck import laws
-from engine.selfcheck.law import Checked
+from engine.selfcheck.law import LawVerdict
 from ui.cli.app import main
 from workbench.job_records import jobs
 from workbench.registry.database import reading
 
-HOLDS = Checked("L1", "a law that holds", "bit-equal", True, 0.0, 0.5, 0.1)
-FAILS = Checked("L9", "a law that does not", "1e-5", False, 0.25, 0.5, 0.1, "The deviation must be at most 1e-05.")
-CRASHED = Checked("L7", "a law that broke off", "bit-equal", False, None, None, 0.1, "RuntimeError: [red]stuck[/red]")
+HOLDS = LawVerdict("L1", "a law that holds", "bit-equal", True, 0.0, 0.5, 0.1)
+FAILS = LawVerdict("L9", "a law that does not", "1e-5", False, 0.25, 0.5, 0.1, "The deviation must be at most 1e-05.")
+CRASHED = LawVerdict("L7", "a law that broke", "bit-equal", False, None, None, 0.1, "RuntimeError: [red]stuck[/red]")
 
 
 @pytest.fixture
 def finds(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the check find these verdicts."""
 
-    def find(*checked: Checked) -> None:
-        def run(_device: str) -> Iterator[Checked]:
+    def find(*checked: LawVerdict) -> None:
+        def run(_device: str) -> Iterator[LawVerdict]:
             yield from checked
 
         monkeypatch.setattr(laws, "run_laws", run)

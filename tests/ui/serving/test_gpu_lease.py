@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.gpu_uuid import gpu_uuid
+from engine.gpus import gpu_uuid
 from engine.subprocesses import python_environment
 from ui.api import __main__ as api
 from ui.errors import GpuTakenError, UiError

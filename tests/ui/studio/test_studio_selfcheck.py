@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.selfcheck.law import Checked
-from engine.selfcheck.report import versions
+from engine.environment import versions
+from engine.selfcheck.law import LawVerdict
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis import SelfCheck
 from workbench.registry.database import reading, transaction
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
-HOLDS = Checked("L1", "a mixture with weight 1 on expert j is expert j", "bit-equal", True, 0.0, 0.5, 0.1)
-FAILS = Checked("L18", "cached decoding is plain decoding", "1e-5", False, 0.25, 0.5, 0.1, "It is <b>0.25</b> instead.")
+HOLDS = LawVerdict("L1", "a mixture with weight 1 on expert j is expert j", "bit-equal", True, 0.0, 0.5, 0.1)
+FAILS = LawVerdict("L18", "cached decoding is plain decoding", "1e-5", False, 0.25, 0.5, 0.1, "It is <b>0.25</b>.")
 pytestmark = pytest.mark.usefixtures("home")
 
 
@@ -36,7 +36,7 @@ def table(app: AppTest) -> list[dict[str, str]]:
     ]
 
 
-def check(*checked: Checked, state: str = "done", **changed: Any) -> str:
+def check(*checked: LawVerdict, state: str = "done", **changed: Any) -> str:
     """A check that ended so, in the registry."""
     outcome = {
         "ok": all(one.passed for one in checked),
@@ -83,7 +83,7 @@ def test_a_law_that_fails_is_red_and_a_word_and_a_reason() -> None:
     check(HOLDS, FAILS)
     app = open_page()
     assert "1 of 2 laws does not hold on this machine: L18." in shown(app)
-    assert "It is <b>0.25</b> instead." in app.error[0].value.replace("\\", "")
+    assert "It is <b>0.25</b>." in app.error[0].value.replace("\\", "")
     assert "\\<b\\>" in app.error[0].value
     assert table(app)[1]["result"] == ":red[:material/error: **FAILED**]"
 

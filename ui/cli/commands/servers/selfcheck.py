@@ -14,14 +14,14 @@ from ui.present.text.verdicts import number, place, result
 from workbench.kinds.analysis import SelfCheck, summary
 
 if TYPE_CHECKING:
-    from engine.selfcheck.law import Checked
+    from engine.selfcheck.law import LawVerdict
 
 
 @prints
 def selfcheck(as_json: Json = False) -> Outcome:
     """Check the laws of mixing, caching and resuming on a tiny model, in less than a minute."""
     from engine.device import prepare_process
-    from engine.selfcheck.report import report
+    from engine.selfcheck.law import report
     from workbench.settings import get_settings
 
     settings = get_settings()
@@ -40,9 +40,9 @@ def _store(outcome: dict[str, Any]) -> None:
         keep_done(SelfCheck(), outcome)
 
 
-def _run_checks(device: str, quiet: bool) -> list[Checked]:
+def _run_checks(device: str, quiet: bool) -> list[LawVerdict]:
     """The verdicts, with a progress bar on stderr."""
-    checks: list[Checked] = []
+    checks: list[LawVerdict] = []
     with progress_bar(quiet) as draw:
         draw("Loading PyTorch", 0.0)
         from engine.selfcheck.laws import LAWS, run_laws
