@@ -124,7 +124,7 @@ def test_only_tokens_that_count_are_fitted() -> None:
     loss = DevText(**{**vars(full), "counted_X": counted_X}).loss(gate_of(PAPER, range(4)), range(4))
     assert loss.tokens_N.sum() == counted_X.sum()
     every = full.loss(gate_of(PAPER, range(4)), range(4))
-    assert loss.nats_N.sum() < every.nats_N.sum()
+    assert loss.totals_N.sum() < every.totals_N.sum()
 
 
 def test_a_long_text_is_thinned_to_full_blocks_spread_over_it() -> None:
@@ -157,7 +157,7 @@ def test_a_posterior_with_clusters_is_calibrated_with_the_distances_of_its_text(
         return ClusterPosteriorGate([1.0] * len(rows), routing, rule, temperature=5.0)
 
     thin = texts[0].thinned(16 * size)
-    full_N, thin_N = (one.loss(clustered(PAPER, range(4)), range(4)).nats_N for one in (texts[0], thin))
+    full_N, thin_N = (one.loss(clustered(PAPER, range(4)), range(4)).totals_N for one in (texts[0], thin))
     assert (len(full_N), len(thin_N)) == (24, 16)
     np.testing.assert_allclose(thin_N, full_N[np.arange(16) * 24 // 16])
     assert calibrate(texts, clustered, PAPER).best != PAPER
