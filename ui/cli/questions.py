@@ -35,8 +35,8 @@ def prints_answer(
     """
 
     def decorate(function: Callable[[Any, AnswerType], None]) -> Callable[[Any, AnswerType], None]:
-        def answered(asked: Question[AnswerType]) -> Outcome:
-            return Outcome(ask(asked.answer), partial(function, asked))
+        def answered(fields: Question[AnswerType]) -> Outcome:
+            return Outcome(ask(fields.answer), partial(function, fields))
 
         answered.__name__, answered.__doc__ = function.__name__, function.__doc__ or question.__doc__
         verb(app, name)(takes_question(question, *arguments, **flags)(answered))
