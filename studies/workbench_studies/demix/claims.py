@@ -121,14 +121,14 @@ def goes_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     from engine.text.overlap import correlation
 
     measured, domains, overlap = case.measured, case.texts["training"], case.measured.overlap
-    found = [table for seed in measured.resampled.seeds if (table := ratios(measured, seed))]
-    if not found:
+    ratio_tables = [table for seed in measured.resampled.seeds if (table := ratios(measured, seed))]
+    if not ratio_tables:
         return untestable(claim)
     if overlap is None or len(domains) < _LEAST_DOMAINS:
         return untestable(claim, f"It needs at least {_LEAST_DOMAINS} domains and their measured overlap.")
     shared = [[1.0 if one == other else overlap[one, other] for other in domains] for one in domains]
-    results = correlation_of_pairs(-np.array(found), shared)
-    as_printed = correlation(np.mean(found, axis=0), shared, with_own=True)
+    results = correlation_of_pairs(-np.array(ratio_tables), shared)
+    as_printed = correlation(np.mean(ratio_tables, axis=0), shared, with_own=True)
     numbers = f"r = {as_printed.r:.2f}, t = {as_printed.t:.2f}, p = {as_printed.p:.3f}"
     ours = f"with the diagonal, as the paper counts: {numbers}"
     unit = f"r over {len(domains) * (len(domains) - 1)} cells without the diagonal"
