@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from engine.statistics.bootstrap import Change
+from engine.statistics.bootstrap import SystemChange
 from engine.statistics.estimates import (
     Estimate,
     correlation_of_pairs,
@@ -88,7 +88,7 @@ def holds_for_lambda(case: DemixCase, claim: Claim, options: Options) -> Verdict
     chosen = system("updating", GRID[options["chosen"]])
     others = [system("updating", reading) for value, reading in GRID.items() if value != options["chosen"]]
     resampled, domains = case.measured.resampled, case.texts["everywhere"]
-    every = [[resampled.changes([Change(chosen, other, domain)]) for other in others] for domain in domains]
+    every = [[resampled.changes([SystemChange(chosen, other, domain)]) for other in others] for domain in domains]
     known = [[one for one in row if one is not None] for row in every]
     if not known or any(len(row) < len(others) for row in known):
         return untestable(claim)
@@ -208,7 +208,7 @@ def is_stable(case: DemixCase, claim: Claim, _: Options) -> Verdict:
 def changes_by_adapting(case: DemixCase, claim: Claim, options: Options) -> Verdict:
     """From one system to another, of every target to which a model was adapted: on it, or on the training domains."""
     changes = [
-        Change(_adapted(case, options["after"], target), _adapted(case, options["before"], target), domain)
+        SystemChange(_adapted(case, options["after"], target), _adapted(case, options["before"], target), domain)
         for target in _targets(case, options["after"])
         for domain in ([target] if options["on"] == "target" else case.texts[options["on"]])
     ]
@@ -231,13 +231,14 @@ def comes_close(case: DemixCase, claim: Claim, options: Options) -> Verdict:
     resampled, known = case.measured.resampled, {}
     for target in _targets(case, "demix-dapt"):
         demix, dense = (_adapted(case, mode, target) for mode in ("demix-dapt", "dense-dapt"))
-        if change := resampled.changes([Change(demix, dense, target)]):
+        if change := resampled.changes([SystemChange(demix, dense, target)]):
             known[target] = change
     if not known:
         return untestable(claim)
     each = ", ".join(f"{novel} {change.value:+.0f} %" for novel, change in known.items())
     dense = {
-        one: resampled.changes([Change(_adapted(case, "dense-dapt", one), case.systems["dense"], one)]) for one in known
+        one: resampled.changes([SystemChange(_adapted(case, "dense-dapt", one), case.systems["dense"], one)])
+        for one in known
     }
     collapsed = [f"{novel} ({one.value:+.0f} %)" for novel, one in dense.items() if one and one.value > 0]
     if collapsed:
@@ -255,7 +256,7 @@ def hits_the_most_distinct(case: DemixCase, claim: Claim, _: Options) -> Verdict
     if not shared:
         return untestable(claim)
     least = min(shared, key=lambda domain: shared[domain])
-    change = Change(case.systems["interleaved"], case.systems["naive"], least)
+    change = SystemChange(case.systems["interleaved"], case.systems["naive"], least)
     return is_above(claim, case.measured.resampled.changes([change]), ours=least, unit="%")
 
 
