@@ -6,7 +6,7 @@ from workbench.schema.tables import Base
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
-    render_as_batch=True,  # SQLite changes a table by making it anew
+    render_as_batch=True,  # SQLite changes a table by making it again
     compare_type=True,
 )
 with context.begin_transaction():

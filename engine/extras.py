@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 from engine.errors import Problem
 
-# The modules that each extra brings beside those of `jobs`, which every front end needs; a test compares them with
-# pyproject.toml.
+# The modules that each extra brings in addition to those of `jobs`, which every front end needs; a test compares
+# them with pyproject.toml.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "jobs": (
         "alembic",

@@ -125,7 +125,7 @@ def sweep_store(settings: Settings, kept_seconds: float = KEPT_SECONDS) -> list[
         both = ((ARTIFACTS, stored.artifacts), (CHECKPOINTS, stored.checkpoints))
         names = [f"{folder}/{id}" for folder, ids in both if id in ids]
         for name in names:
-            store.remove(f"{name}/{MANIFEST}")  # the first to go: without it the rest is no artifact
+            store.remove(f"{name}/{MANIFEST}")  # the first to go: without it the rest is not an artifact
             store.remove(name)
         removed += names
     for id in sorted(logs):

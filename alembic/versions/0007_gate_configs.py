@@ -1,4 +1,4 @@
-"""A gate is stored with its own settings alone; until here each held those of all gates."""
+"""A gate is stored only with its own settings; until here each held those of all gates."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def _rewrite(change: Callable[[Gate], Gate]) -> None:
     composing = sa.select(JOBS.c.id, JOBS.c.spec).where(JOBS.c.kind == "make-mixture")
     for id, spec in connection.execute(composing).all():
         gate = spec.get("gate") or {}
-        if spec.get("clustering"):  # such a job has always made a cluster gate, with the settings beside it
+        if spec.get("clustering"):  # such a job has always made a cluster gate, with the settings next to it
             gate = gate | {"kind": "cluster"}
         connection.execute(JOBS.update().where(JOBS.c.id == id).values(spec=spec | {"gate": change(gate)}))

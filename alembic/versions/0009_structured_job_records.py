@@ -39,7 +39,7 @@ def upgrade() -> None:
         jobs.add_column(sa.Column("failure", sa.JSON))
     _read_events()
     _read_failures()
-    # The note of a job that runs still names its ETA; the next heartbeat writes both anew.
+    # The note of a job that runs still names its ETA; the next heartbeat writes both again.
     op.execute(sa.update(_jobs).where(_jobs.c.state == "running").values(eta_seconds=None))
 
 

@@ -1,4 +1,4 @@
-"""Tombstones: ids of a shared store that are no artifact of the registry any more, or not yet."""
+"""Tombstones: ids of a shared store that are no longer artifacts of the registry, or not yet."""
 
 from __future__ import annotations
 

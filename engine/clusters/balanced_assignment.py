@@ -28,7 +28,7 @@ NEAR_ENOUGH = 0.1  # of a cluster's size, summed over all: the rest is moved exa
 
 FAINTEST = (
     -30.0
-)  # log-weight beside the largest: smaller ones change nothing, but their products are denormal, and slow
+)  # log-weight compared with the largest: smaller ones change nothing, but their products are denormal, and slow
 
 Labels = NDArray[np.int32]
 Floats = NDArray[Any]

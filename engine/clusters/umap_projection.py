@@ -59,7 +59,7 @@ def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0
     vectors_ND = np.asarray(vectors_ND, dtype=np.float32)
     coordinates_N2 = np.empty((total, 2), dtype=np.float32)
     yield Progress(0, total, "documents", f"fitting the map on {len(chosen):,} of them")
-    reducer = _umap(len(chosen), seed)  # after the progress: its import alone compiles for up to a minute
+    reducer = _umap(len(chosen), seed)  # after the progress: even its import compiles for up to a minute
     with preserve_threads():
         coordinates_N2[chosen] = reducer.fit_transform(vectors_ND[chosen])
     rest = np.flatnonzero(~is_fitted_N)

@@ -270,7 +270,7 @@ def _text_of_token(tokenizer: Tokenizer, stream: TextStream, token: int) -> str:
 MOST_DRAFTS = 8
 _FIRST = 2  # drafts that count as judged before any was, half of them accepted
 _MEMORY = 10  # judged drafts that the share is of, roughly
-_DRAFT_COST = 0.2  # of a pass of one expert beside its share of the weights; a pass of all experts costs 1
+_DRAFT_COST = 0.2  # of a pass of one expert in addition to its share of the weights; a pass of all experts costs 1
 _POSITION_COST = 0.06  # of each further position in a pass of all experts
 _TRY_AFTER, _MOST_AFTER = 16, 256  # where drafts do not pay: tokens to the next try, doubled by each in turn
 

@@ -113,7 +113,7 @@ class QuickSums:
         """Whether several experts take part, and all tokens count; raises ScoresError for scores of several texts."""
         text, distances = self._texts[number], self._distances[number]
         if len(self._active) < 2 or any(one.sha256 is None for one in text):
-            return False  # an expert by itself has its own bits (law L1)
+            return False  # an expert on its own has its own bits (law L1)
         if _nearness(self._gate) and (distances is None or distances.sha256 is None):
             return False
         require_same_cards([_card(one) for one in text])

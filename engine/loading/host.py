@@ -146,7 +146,7 @@ class Host:
         """`cache_bytes` bounds weights, clusterings, and the keys and values of running streams together.
 
         A stream that does not fit has idle models evicted, and waits for others if that is not enough.
-        With `shares_passes` streams give the tokens that they give alone, in float32; without it also the same bits.
+        In float32 streams that share passes give the tokens that they give on their own; others also the same bits.
         """
         self._drafts = DraftCount()
         self._clusterings = ClusteringCache(device)

@@ -65,14 +65,16 @@ class Method:
     is_trainable: bool = True  # False: made of trained experts
     is_joint: bool = True  # experts of several domains are trained together, by the job that does so
     is_seed: bool = False  # an expert is its seed model as it is
-    in_place_of_base: bool = False  # an expert stands in the place of as many parameters of its seed, not beside them
+    in_place_of_base: bool = (
+        False  # an expert stands in the place of as many parameters of its seed, not in addition to them
+    )
     base_is_frozen: bool = False  # the seed does not change, and is the base of the experts
     can_be_copied: bool = True  # a copy of an expert can be trained on another domain
     method_of_copy: str = ""  # the method of that copy; empty: the same
-    no_decoder_because: str = ""  # why an expert with its base is no plain decoder; empty: it is one
+    no_decoder_because: str = ""  # why an expert with its base is not a plain decoder; empty: it is one
     is_adapter: bool = False  # an expert can be exported as a PEFT adapter
     imports: str = ""  # what of another tool's folder becomes an expert: an adapter, the networks or the model
-    has_parts: bool = False  # an expert has parts beside its base, which can be composed and switched
+    has_parts: bool = False  # an expert has parts next to its base, which can be composed and switched
     config: type[Any] | None = None  # dataclass of the settings that only this method has
     config_field: str = "options"  # the field of a spec that holds them
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Holds = Literal["adapter", "networks", "model"]
 _ADAPTER = "adapter_config.json"
-_NO_VOCABULARY = (  # files that folders without a tokenizer have, too
+_NO_VOCABULARY = (  # files that folders without a tokenizer also have
     "generation_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",

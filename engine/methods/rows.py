@@ -63,9 +63,11 @@ class RowMethod(Method):
 
     experts_in: str  # the name of the placement in files
     placement: str
-    frozen_flops: Callable[[Shape, int, int], int]  # to train experts alone: (shape, context, parameters of one)
+    frozen_flops: Callable[[Shape, int, int], int]  # to train only experts: (shape, context, parameters of one)
     extra_positions: int = 0  # that an expert takes of the model's context
-    adds_to_base: bool = False  # an expert's parameters are computed with beside the base's, not instead of them
+    adds_to_base: bool = (
+        False  # an expert's parameters are computed with in addition to the base's, not instead of them
+    )
 
     @property
     def host_key(self) -> str:

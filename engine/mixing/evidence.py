@@ -6,7 +6,7 @@
 `decay` 1 and `power` 1 are the DEMix paper's reading (`prefix`), `decay` 0 and `power` 1 its released code's
 (`last_token`). Between them evidence forgets: with a decay d it is that of the last 1 / (1 − d) tokens or so. A power
 below 1 tempers it: tokens are not independent, and experts are too sure. A power of 0 leaves the prior. Slow evidence
-beside it tells of the text as a whole what the last few tokens do not; without a power, its default, there is none.
+next to it tells of the text as a whole what the last few tokens do not; without a power, its default, there is none.
 Imports no torch.
 """
 

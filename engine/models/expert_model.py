@@ -191,7 +191,10 @@ _MOST_TOKENS: Final = 24  # of the row that is tried
 # In nats. Of the families of transformers 5.23, as tiny random models, those that keep texts apart change by less than
 # 3e-7 and round by less than 2e-6 (bf16: 1e-2); of all others one of the two is above 1e-4.
 _MOST_CHANGE: Final = 1e-5  # of any token, by another text before it: what is masked has no part in the result
-_MOST_ROUNDING: Final = {False: 5e-5, True: 0.05}  # on average, beside a text by itself; by whether it is in bf16
+_MOST_ROUNDING: Final = {
+    False: 5e-5,
+    True: 0.05,
+}  # on average, compared with a text on its own; by whether it is in bf16
 
 
 def separate_texts(lm: Any, input_ids_BT: Tensor, position_ids_BT: Tensor) -> dict[str, Any]:
@@ -213,8 +216,8 @@ def separate_texts(lm: Any, input_ids_BT: Tensor, position_ids_BT: Tensor) -> di
 def require_separation(model: TrainableModel, block_size: int) -> None:
     """Raises TrainingError unless a text's log-likelihoods in a row are those that it has in a row of its own.
 
-    The second of two random texts is read after the first, after another one in its place, and alone: in float32, or in
-    bf16 where weights are held in less. Leaves the model in evaluation mode.
+    The second of two random texts is read after the first, after another one in its place, and on its own: in float32,
+    or in bf16 where weights are held in less. Leaves the model in evaluation mode.
     """
     model.eval()
     is_half = any(parameter.dtype != torch.float32 for parameter in model.parameters())

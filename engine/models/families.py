@@ -227,7 +227,7 @@ def load_weights(
 def _untie(lm: Any) -> None:
     """Writes into the configuration that tables are not tied, where the weights hold two different ones.
 
-    The configuration alone must say what a model consists of: experts on it are saved and loaded by its names.
+    The configuration on its own must say what a model consists of: experts on it are saved and loaded by its names.
     """
     pairs = lm.get_expanded_tied_weights_keys(all_submodels=True).items()  # what the configuration ties
     tied = [lm.get_parameter_or_buffer(one) is lm.get_parameter_or_buffer(other) for one, other in pairs]

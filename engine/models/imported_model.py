@@ -77,7 +77,7 @@ def _describe_rows(tensor: Tensor, count: int) -> str:
 
 
 def _require_described(folder: Path, lm: Any) -> None:
-    """Raises ModelError unless the configuration alone gives a model of the same weights: experts rely on it."""
+    """Raises ModelError unless the configuration on its own gives a model of the same weights: experts rely on it."""
     own, described = ({name for name, _ in one.named_parameters()} for one in (lm, empty_model(lm.config)))
     if odd := sorted(own ^ described):
         raise ModelError(

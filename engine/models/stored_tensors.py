@@ -22,7 +22,7 @@ WRAPPERS = {  # segments of tensors' names that programs put there around a mode
     "_checkpoint_wrapped_module": "activation checkpointing",
     "language_model": "models that also read images",
 }
-_TYPES = {"F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}  # of shapes alone
+_TYPES = {"F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}  # of shapes only
 
 
 class StoredTensors(Mapping[str, Tensor]):
@@ -30,7 +30,7 @@ class StoredTensors(Mapping[str, Tensor]):
 
     def __init__(self, *files: Path) -> None:
         opened: list[Any] = [safe_open(file, framework="pt", backend="pread") for file in files]
-        self._files = {name: one for one in opened for name in one.keys()}  # noqa: SIM118 (it is no mapping)
+        self._files = {name: one for one in opened for name in one.keys()}  # noqa: SIM118 (it is not a mapping)
 
     def __getitem__(self, name: str) -> Tensor:
         if is_shapes_only():

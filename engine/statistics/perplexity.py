@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-MOST_NATS = 700.0  # the exponential of 710 is no float any more; a diverged model needs thousands of nats per token
+MOST_NATS = 700.0  # the exponential of 710 is no longer a float; a diverged model needs thousands of nats per token
 
 
 def perplexity_of(nats_per_token: float) -> float:

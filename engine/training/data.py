@@ -340,7 +340,7 @@ def step_seed(seed: int, step: int) -> int:
         accumulated = ((accumulated << 31) | (accumulated >> 33)) & _MASK
         accumulated = (accumulated * _PRIME_1) & _MASK
     accumulated = (accumulated + (2 ^ _PRIME_5 ^ _LENGTH_SALT)) & _MASK
-    if accumulated == _MASK:  # -1 is no hash
+    if accumulated == _MASK:  # -1 is not a hash
         return 1546275796
     return accumulated - (1 << 64) if accumulated >> 63 else accumulated
 

@@ -173,7 +173,7 @@ def expert_of(name: str) -> str | None:
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors in order, together at most a bucket's size (one that is larger goes alone)."""
+    """Tensors in order, together at most a bucket's size (one that is larger goes on its own)."""
     bucket: list[Tensor] = []
     size = 0
     for tensor in tensors:

@@ -56,7 +56,7 @@ def train(
     Held-out losses are also measured before the first update. `watch` returns more of them (nats per token) for each
     evaluation, in the training's precision; they do not influence the training. `listen` returns a context that is
     active while a domain's held-out text is read. `sample` returns texts that the current model writes after that many
-    updates (`engine.inference.sampling`); it must leave the global random state alone.
+    updates (`engine.inference.sampling`); it must leave the global random state unchanged.
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
     Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLossError

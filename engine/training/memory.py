@@ -165,7 +165,7 @@ def require_memory_to_build(
 
 def _fewer_bits(config: TrainingConfig) -> Iterator[tuple[str, TrainingConfig]]:
     """Options that need less of what is counted here, the smallest change first."""
-    if config.precision == "bf16_weights":  # for AdamW alone
+    if config.precision == "bf16_weights":  # for AdamW only
         yield "load_in_4bit", replace(config, load_in_4bit=True)
         return
     short = replace(config, optimizer="adamw_8bit")

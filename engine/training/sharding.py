@@ -50,7 +50,7 @@ class ShardedGroup(RankGroup):
         unsharded: set[nn.Parameter] = set()
         for key in model.keys:
             group = self._groups.get(key)
-            if group is None:  # this process alone has the expert
+            if group is None:  # only this process has the expert
                 unsharded |= set(model.expert_parameters(key).values())
                 continue
             mesh = self._mesh(group)

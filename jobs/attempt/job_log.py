@@ -23,7 +23,7 @@ from workbench.store.object_store import LOGS, ObjectStore, object_store
 from workbench.store.tombstones import of_deleted_jobs
 
 MAX_BYTES = 1 << 20  # of the end of an attempt's output in the store, and of a log that is read
-_NEWEST = "attempt.json"  # beside the log: the last attempt on this machine
+_NEWEST = "attempt.json"  # next to the log: the last attempt on this machine
 
 
 def begin_log(settings: Settings, claim: Claim, start: int | None = None) -> None:

@@ -66,7 +66,7 @@ class End:
     measured: Measured | None = None
     problem: str = ""
     next_step: str = ""
-    # what ran out, for which it was ended; or the least memory that it takes, by its shapes alone, before it began
+    # what ran out, for which it was ended; or the least memory that it takes, only by its shapes, before it began
     lacks: Literal["", "memory", "disk", "least"] = ""
 
 

@@ -74,7 +74,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     if playground:
         _mount_playground(app, state)
     app.add_middleware(Guard, settings=settings, rules=api_rules(settings))
-    app.add_middleware(operations.RequestRecord, metrics=state.metrics)  # around the guard: refusals have ids, too
+    app.add_middleware(operations.RequestRecord, metrics=state.metrics)  # around the guard: refusals also have ids
     return app
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROMPT = "Prompt"
-_INSTEAD_OF: Mapping[ServePrecision, str] = {  # a precision that was chosen by itself
+_INSTEAD_OF: Mapping[ServePrecision, str] = {  # a precision that was chosen automatically
     "float32": "WORKBENCH_SERVE_PRECISION=stored serves them as they are stored.",
     "stored": "WORKBENCH_SERVE_PRECISION=float32 serves them in float32, WORKBENCH_CACHE_BYTES sets this limit.",
 }

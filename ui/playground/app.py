@@ -303,7 +303,7 @@ class PlaygroundPage:
         inputs, settings = [*self.inputs(), self.turn], self.settings
         switched = [component.input for pane in self.panes for component in pane.switches()]
         drawn = [component.input for component in self.sampling[: len(SAMPLING)]]
-        written = [self.prompt.input, self.prompt.blur]  # what is pasted is no input to Gradio
+        written = [self.prompt.input, self.prompt.blur]  # what is pasted is not an input to Gradio
         changed = [*written, self.answer_format.input, self.count.input, *switched, *drawn]
         gr.on(changed, self._turn_html, inputs, settings, js=IN_TURN, trigger_mode="multiple", **PRIVATE)
         for pane in self.panes:  # in one event with its switches, which would be those of the model before

@@ -19,7 +19,7 @@ _LAST = "Last measured change"
 
 @dataclass(frozen=True)
 class Headline:
-    """A number with its label, what stands beside it, a sentence, and where to go from there."""
+    """A number with its label, what stands next to it, a sentence, and where to go from there."""
 
     label: str
     value: str
@@ -84,7 +84,7 @@ def best_of(means: Sequence[MixtureMean]) -> MixtureMean | None:
 
 
 def shared_with(mixture: MixtureMean, model: ExpertCard) -> MixtureMean | None:
-    """The mixture on the domains that also trained a single model; None where that is no baseline.
+    """The mixture on the domains that also trained a single model; None where that is not a baseline.
 
     A baseline is one model that several of the mixture's domains trained; an expert of one cluster is none.
     """

@@ -1,7 +1,7 @@
 """The studio's pages: the script of each page, as links name it, with its title, its icon and its command.
 
 The scripts are not in a folder called `pages`: next to a script with such a folder, Streamlit answers the first visit
-of a page's address with that file alone, without the studio around it.
+of a page's address with only that file, without the studio around it.
 """
 
 from __future__ import annotations

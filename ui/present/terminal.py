@@ -6,7 +6,7 @@ import re
 from unicodedata import category
 
 _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # CVE-2021-42574
-_NOT_PLAIN = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # JSON escapes the C0 controls by itself
+_NOT_PLAIN = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # JSON escapes the C0 controls on its own
 
 
 def harmless(text: str) -> str:

@@ -92,7 +92,7 @@ class HTTPLimits(_Protocol):
             self._stall = None
 
     def send_400_response(self, msg: str) -> None:
-        if getattr(sys.exception(), "error_status_hint", 400) == 431:  # h11 counts, too
+        if getattr(sys.exception(), "error_status_hint", 400) == 431:  # h11 counts as well
             self._refuse_header()
         else:
             self.refuse(400, msg)

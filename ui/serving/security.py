@@ -155,7 +155,7 @@ def _named_origins(settings: Settings, port: int) -> list[str]:
     return [origin for name in names for origin in (f"https://{name}", f"http://{name}:{port}")]
 
 
-# The referrer stays here, too; with `no-referrer` a browser would send our own forms with the Origin “null”.
+# The referrer stays here as well; with `no-referrer` a browser would send our own forms with the Origin “null”.
 _HEADERS = {"referrer-policy": "same-origin", "x-content-type-options": "nosniff"}
 _LOGIN_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors{}; form-action 'self'; base-uri 'none'"
 

@@ -34,7 +34,7 @@ def options(settings: Settings) -> dict[str, Any]:
         "server.port": settings.studio_port,
         "server.showEmailPrompt": False,
         # A full search for garbage after each run holds up the page that has just been drawn, and the next one: it took
-        # longer than most runs (docs/performance.md). Python still searches by itself.
+        # longer than most runs (docs/performance.md). Python still searches on its own.
         "runner.postScriptGC": False,
         # Protects against DNS rebinding.
         "server.allowedHosts": [STUDIO_HOST, "localhost", *sorted(settings.own_names)],

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from engine.subprocesses import python_command
 
-STABLE_SECONDS = 20.0  # a process that ran this long did start: its crashes are counted anew
+STABLE_SECONDS = 20.0  # a process that ran this long did start: its crashes are counted from 0
 MAX_QUICK_CRASHES = 3
 PAUSE_SECONDS = 1.0
 

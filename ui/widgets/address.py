@@ -38,7 +38,7 @@ def open_page(name: str) -> None:
 def opened_with() -> Mapping[str, Sequence[str]]:
     """What the address held when the page was opened or found again in the browser's history, not what it holds now.
 
-    For a page with a frame, whose changes stand in the page's address and must not load the frame anew.
+    For a page with a frame, whose changes stand in the page's address and must not load the frame again.
     """
     opened: Mapping[str, Sequence[str]] = st.session_state.get(_OPENED, {})
     return opened
@@ -66,7 +66,7 @@ def choose_one(
         )
     choice: T = widget(label, options, key=key, **more)
     show_fault(key, choice, more.get("format_func", str)(choice))
-    is_named = st.query_params.get_all(key) == [str(choice)]  # by a link, which may name the usual choice, too
+    is_named = st.query_params.get_all(key) == [str(choice)]  # by a link, which may name the usual choice as well
     note(key, [str(choice)] if choice != usual or is_named else [])
     return choice
 
@@ -112,7 +112,7 @@ def choose_number(label: str, *, key: str, usual: int, lowest: int, highest: int
 
 
 def open_tabs(labels: Sequence[str], *, key: str) -> Sequence[Any]:
-    """Tabs, of which the open one stands in the address unless it is the first."""
+    """Tabs; the open one stands in the address unless it is the first."""
     first = labels[0]
     _usual()[key] = first
     recall(key, {label: label for label in labels}, first, "Tab")
@@ -128,7 +128,7 @@ def open_tabs(labels: Sequence[str], *, key: str) -> Sequence[Any]:
 def recall(key: str, options: dict[str, Any], usual: Any, label: str) -> None:
     """Puts what the address newly holds of KEY into the session: one option, or a list where `usual` is one.
 
-    What is no option is said by `show_fault`; `label` is the widget's.
+    What is not an option is said by `show_fault`; `label` is the widget's.
     """
     values = fresh(key)
     if values is None:

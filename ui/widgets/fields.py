@@ -38,7 +38,7 @@ def draw_number(
     """The field, with its fault beneath it. `instead` is what is used while there is one, where anything is."""
     value = None if default is None else float(default)
     with (place or st).container(gap="xsmall", key=f"number.{key}"):
-        # Whole ones are floats for Streamlit, too: of an int it cuts off a fraction, and keeps the last one of 2**53.
+        # Whole ones are floats for Streamlit: of an int it cuts off a fraction, and keeps the last one of 2**53.
         written = st.number_input(plain(label), value=value, step=float(step), format="%g", key=key, help=help)
         _mark_ends(written, step, lowest, highest)
         fault = number_fault(label, written, lowest, highest, is_integer)
@@ -110,7 +110,7 @@ def _draw_group(form: str, questions: Sequence[QuestionForm]) -> Answers:
 def draw_widget(form: str, question: QuestionForm) -> Any:
     """One widget; its value as the spec wants it.
 
-    The widget has its default of its own. Written into the session alone it would be sent to the browser once, with a
+    The widget has its default of its own. Written only into the session it would be sent to the browser once, with a
     drawing that the next click may overtake; the browser then showed, and sent back, the least number there can be.
     """
     return _WIDGETS[question.answer_type](key_of(form, question), question)
@@ -131,7 +131,7 @@ def draw_valid(form: str, question: QuestionForm) -> Any:
 
 
 def faults_of(form: str) -> dict[tuple[str, ...], str]:
-    """What `draw_valid` found wrong with the numbers of a form; whoever draws the form anew clears it before."""
+    """What `draw_valid` found wrong with the numbers of a form; whoever draws the form again clears it before."""
     faults: dict[tuple[str, ...], str] = st.session_state.setdefault(f"{form}.faults", {})
     return faults
 

@@ -91,7 +91,7 @@ def keep(message: str) -> None:
 
 
 def announce(message: str) -> None:
-    """Shows and reads aloud what ended by itself while the page was open, in the rerun that it causes.
+    """Shows and reads aloud what ended while the page was open, in the rerun that it causes.
 
     A box, not `st.toast`: a box is a status to screen readers, Streamlit's toast a dialog without a name.
     """
@@ -100,7 +100,7 @@ def announce(message: str) -> None:
 
 def show_kept() -> None:
     """The messages that were kept before the rerun, once."""
-    with st.container():  # without a message, too: what is below must not move, or a map forgets what was drawn on it
+    with st.container():  # also without a message: what is below must not move, or a map forgets what was drawn on it
         if ended := st.session_state.pop("announced", ""):
             st.info(plain(ended), icon=":material/notifications:")
         if message := st.session_state.pop("kept_message", ""):

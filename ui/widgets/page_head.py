@@ -11,7 +11,7 @@ from ui.present.pages import Page
 
 
 def show_entries(page: Page) -> None:
-    """The entries of the navigation as rows of links, which studio.css shows on narrow screens alone.
+    """The entries of the navigation as rows of links, which studio.css shows on narrow screens only.
 
     There Streamlit puts its own into a drawer, which stays open over the page that was chosen.
     """

@@ -55,8 +55,8 @@ class _StoredModel:
 def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> GenerationPlan:
     """The plan of a request. A name stands for a request that changes nothing.
 
-    The model is read once. All parts of an expert are active unless `parts` names some; an empty list leaves the
-    backbone alone. Raises NotFoundError, or MixtureError if no expert is left or the experts cannot be mixed.
+    The model is read once. All parts of an expert are active unless `parts` names some; an empty list leaves only the
+    backbone. Raises NotFoundError, or MixtureError if no expert is left or the experts cannot be mixed.
     """
     request = MixtureRequest(request) if isinstance(request, str) else request
     model = _find_model(session, request.model)

@@ -40,7 +40,7 @@ class ComposedPart:
     shape: dict[str, Any]  # a config of its method
 
     def trained_on(self, domains: Sequence[str]) -> StoredPart:
-        """The part once these domains trained it, too."""
+        """The part once these domains trained it as well."""
         known = list(dict.fromkeys([*self.domains, *domains]))
         return StoredPart(self.name, self.domain, known, self.of, self.shape)
 

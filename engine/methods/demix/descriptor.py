@@ -14,9 +14,9 @@ def training_flops(shape: Shape, context: int, expert_size: int = 0) -> int:
     several choices of layers have as many, the one whose first network is lowest is counted.
     """
     learning = _num_layers_with_experts(shape, expert_size)
-    first_layer = shape.num_layers // (learning + 1) + 1  # the least k of which every k-th layer makes so many
+    first_layer = shape.num_layers // (learning + 1) + 1  # the least k for which every k-th layer makes so many
     above = (shape.num_layers - first_layer) * shape.through_layer(context)
-    first = 2 * shape.width * shape.ffn_width * shape.ffn_active  # its last map alone: nothing before it learns
+    first = 2 * shape.width * shape.ffn_width * shape.ffn_active  # only its last map: nothing before it learns
     return forward_flops(shape, context) + above + first + shape.ends + learning * shape.ffn
 
 

@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021): beside each linear map of the seed a change of low rank."""
+"""LoRA (Hu et al. 2021): next to each linear map of the seed a change of low rank."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def adapter_size(shape: Shape, config: LoraConfig) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Lora(RowMethod):
-    """Adapters beside the linear maps of a seed model."""
+    """Adapters next to the linear maps of a seed model."""
 
     def export_adapter(
         self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str, revision: str = ""

@@ -100,7 +100,7 @@ class Branch(nn.Module):
         return lambda: (out_BTD, slope_BT, self.odds)
 
     def places(self, num_layers: int) -> range:
-        """The positions in a cache of the expert's layers of all blocks, of which these are the first."""
+        """The positions in a cache of the expert's layers of all blocks; these are the first."""
         first = place_of(self.layers[0])
         return range(first, first + num_layers)
 

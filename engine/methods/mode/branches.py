@@ -1,4 +1,4 @@
-"""Makes an expert's branches beside a backbone's blocks, and assigns their positions in a cache."""
+"""Makes an expert's branches next to a backbone's blocks, and assigns their positions in a cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.models.stored_tensors import without_weights
 
 
 class BranchMaker:
-    """Makes branches beside the blocks of a decoder; each layer gets its own position in caches."""
+    """Makes branches next to the blocks of a decoder; each layer gets its own position in caches."""
 
     def __init__(self, lm: Any, blocks: Sequence[Block]) -> None:
         self._lm, self._blocks = lm, blocks

@@ -1,4 +1,4 @@
-"""MoDE: experts of transformer layers and a gate, beside a frozen backbone."""
+"""MoDE: experts of transformer layers and a gate, next to a frozen backbone."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def forward_flops(shape: Shape, context: int, experts: Sequence[ModeConfig]) -> 
 
 
 def training_flops(shape: Shape, context: int, experts: Sequence[ModeConfig], learning: Learning = "experts") -> int:
-    """Operations per token trained on, forward and backward; all active experts learn, or their gates alone."""
+    """Operations per token trained on, forward and backward; all active experts learn, or only their gates."""
     back = shape.projections + shape.ffn + 2 * shape.scores(context)  # through a layer, without its weights
     num_blocks = experts[0].num_blocks
     total = forward_flops(shape, context, experts) + shape.ends
@@ -31,7 +31,7 @@ def training_flops(shape: Shape, context: int, experts: Sequence[ModeConfig], le
         total += (num_blocks - 1) * one.expert_layers * back + (2 * num_blocks - 1) * _gate(shape)
         if learning == "experts":
             own = num_blocks * one.expert_layers * (shape.projections + shape.ffn)
-            total += own + one.expert_layers * back  # in the first block, too: its norms come before its maps
+            total += own + one.expert_layers * back  # also in the first block: its norms come before its maps
     return total
 
 

@@ -5,7 +5,7 @@ row, relative to the backbone: composing is putting rows together, and an expert
 proportions as they are.
 
 An expert must be able to start with a weight of exactly 0, and still learn. A bias of minus infinity would never move
-again, and one merely low is not the backbone. So what is learned is no bias b but the odds themselves, up to a sign
+again, and one merely low is not the backbone. So what is learned is not a bias b but the odds themselves, up to a sign
 that does not count: exp(b) = ODDS_SCALE · |odds|, the same gates as the paper's. At 0 the weight is exactly 0, but its
 gradient is not; the first update leaves 0 on either side, and from then on the expert's layers have a gradient.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ODDS_SCALE = 64.0  # how much quicker an optimizer of unit steps, such as Adam, opens an expert than by odds alone
+ODDS_SCALE = 64.0  # how much quicker an optimizer of unit steps, such as Adam, opens an expert than by odds only
 
 
 def gate_weights(slopes_BTE: Tensor, odds_E: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""MoDE: a frozen decoder whose layers are divided into blocks, with experts of a few layers beside each (§3.1).
+"""MoDE: a frozen decoder whose layers are divided into blocks, with experts of a few layers next to each (§3.1).
 
 The surgery replaces the decoder's list of layers by its blocks, each one module in the place of several layers, so that
 embeddings, masks, positions and the head stay the model's own code in every family. A block's input goes through the

@@ -214,7 +214,7 @@ class GateShares:
 
 
 class ActiveParts(nn.Module):
-    """Some experts of a model, known together as `name`; an empty set is the backbone alone.
+    """Some experts of a model, known together as `name`; an empty set is only the backbone.
 
     `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. Use one object per text or per
     training.
@@ -242,7 +242,7 @@ class ActiveParts(nn.Module):
     def train(self, mode: bool = True) -> ActiveParts:
         """Puts only the trained modules in training mode, so that frozen ones use no dropout.
 
-        An expert is then trained beside the backbone, and gates among the experts, as they are at inference.
+        An expert is then trained next to the backbone, and gates among the experts, as they are at inference.
         """
         super().train(False)
         for key in self.active if mode and self.learning == "experts" else ():
@@ -332,7 +332,7 @@ class ActiveParts(nn.Module):
         return {}
 
     def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
-        """The trained parameters: the active experts and their gates, or their gates alone."""
+        """The trained parameters: the active experts and their gates, or only their gates."""
         self._require(Rows.all_to(key, 1))
         of = self.model.expert_parameters if self.learning == "experts" else self.model.gate_parameters
         return {name: parameter for one in self.active for name, parameter in of(one).items()}

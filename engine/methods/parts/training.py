@@ -42,7 +42,7 @@ class PartInit:
 
 @dataclass(frozen=True)
 class PartSet:
-    """Experts on one backbone, known together as `id`. The experts are trained, or their gates alone."""
+    """Experts on one backbone, known together as `id`. The experts are trained, or only their gates."""
 
     id: str
     base: ArtifactRef

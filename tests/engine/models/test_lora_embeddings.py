@@ -121,5 +121,5 @@ def test_vectors_of_a_familys_own_kind_get_no_adapter() -> None:
 
     lm = decoder("llama")
     lm.model.embed_tokens = Scaled(320, 32)
-    with pytest.raises(ModelError, match="are no plain table"):
+    with pytest.raises(ModelError, match="are not a plain table"):
         fresh_adapter(lm, CONFIG)

@@ -341,8 +341,8 @@ def test_a_prompt_is_rendered_once_where_its_words_stand_once(
     tokenizer, template = load(tmp_path, name)
     talk, texts = [{"role": "user", "content": question}], []
     prompt = template.encode_prompt(tokenizer, talk)  # finds the ends of turns, once for all
-    render = ChatTemplate._rendered
-    monkeypatch.setattr(ChatTemplate, "_rendered", lambda *all: texts.append(render(*all)) or texts[-1])
+    render = ChatTemplate._render
+    monkeypatch.setattr(ChatTemplate, "_render", lambda *all: texts.append(render(*all)) or texts[-1])
     assert template.encode_prompt(tokenizer, talk) == prompt
     assert len(texts) == 1 or texts[0].text.count(question.strip()) > 1
     assert prompt[0] == ids_of(template, tokenizer, talk, opens=True)

@@ -1,4 +1,4 @@
-"""One colour and one mark for one expert on every page, as the registry holds them; its domain has them, too."""
+"""One colour and one mark for one expert on every page, as the registry holds them; its domain has them as well."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Looks:
 
     experts: dict[str, Look] = field(default_factory=dict)
     domains: dict[str, Look] = field(default_factory=dict)
-    domain_of: dict[str, str] = field(default_factory=dict)  # of experts of one domain alone, the oldest first
+    domain_of: dict[str, str] = field(default_factory=dict)  # of experts of one domain only, the oldest first
 
     def expert(self, name: str) -> Look:
         """The look of an expert."""
         return self.experts.get(name, NO_LOOK)
 
     def domain(self, name: str) -> Look:
-        """The look of a domain: that of the oldest expert of it alone, unless `among` says of which experts."""
+        """The look of a domain: that of the oldest expert only of it, unless `among` says of which experts."""
         return self.domains.get(name, NO_LOOK)
 
     def named(self, name: str) -> Look:

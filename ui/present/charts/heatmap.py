@@ -30,7 +30,7 @@ class HeatmapScores:
     ratios: Cells  # to the perplexity of the domain's own expert
     home_of: Mapping[str, str]  # expert -> the domain that trained it; without those that several trained
     disabled: Collection[str] = ()
-    measured: str = ""  # of which tokens the numbers are
+    measured: str = ""  # the tokens that the numbers are of
     accuracy: Cells | None = None  # shares of tokens that were the most probable ones
     elsewhere: Collection[str] = ()  # experts that are scored, but on other tokens than are compared here
 

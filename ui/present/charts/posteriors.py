@@ -243,7 +243,7 @@ def render_tinted_text(tokens: Sequence[str], weights: Weights, experts: Sequenc
 
 
 def legend(experts: Sequence[str], places: Sequence[int], looks: Looks) -> str:
-    """HTML of the legend: mark, name and the share of tokens that each expert leads, which is no mean weight."""
+    """HTML of the legend: mark, name and the share of tokens that each expert leads, which is not a mean weight."""
     total = max(1, len(places))
     chips = [
         _chip(

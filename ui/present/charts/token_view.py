@@ -41,7 +41,7 @@ class TokenData(TypedDict, total=False):
     """The data that the script draws. Either `weights` with `leads` and `shares`, or `differences`, is given."""
 
     label: str  # what the text is, for screen readers
-    parts: Sequence[Part]  # in their order; without `detail` the numbers float beside the token
+    parts: Sequence[Part]  # in their order; without `detail` the numbers float next to the token
     titles: Mapping[Part, str]  # a part without one joins the part before it, if that has one
     captions: Mapping[Part, str]
     before: Sequence[TokenPassage]  # what stands before the tokens

@@ -129,7 +129,7 @@ def describe_row(row: BatchRow, number: int) -> str:
     """The description of a sequence of the first batch, and how `row_text` marks it."""
     counted = "all but the first" if row.num_in_loss == row.num_tokens - 1 else f"{row.num_in_loss:,}"
     return (
-        f"Sequence {number}, of {row.domain}: {row.num_tokens:,} tokens, of which {counted} count in the loss. "
+        f"Sequence {number}, of {row.domain}: {row.num_tokens:,} tokens; {counted} count in the loss. "
         "A thin bar stands between two tokens, and ‹ › around one that does not count."
     )
 

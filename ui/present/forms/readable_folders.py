@@ -55,7 +55,7 @@ def _is_inside(place: Path, settings: Settings) -> bool:
 
 
 def _place(path: Path) -> Path | None:
-    """Where a path leads, without links; None where it is no path, or its links go in a circle."""
+    """Where a path leads, without links; None where it is not a path, or its links go in a circle."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):

@@ -104,7 +104,7 @@ RULE = "Perplexity is per token: only numbers of the same tokenizer and the same
 
 
 class TokenMeasure(NamedTuple):
-    """What a perplexity depends on beside the model and the text."""
+    """What a perplexity depends on besides the model and the text."""
 
     tokenizer_sha256: str
     block_size: int

@@ -68,7 +68,7 @@ def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
 
 @st.fragment
 def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
-    """The first screen. A toggle draws this part alone again; the choice is left in the session for the others."""
+    """The first screen. A toggle draws only this part again; the choice is left in the session for the others."""
     right = show_head(MIXTURES)
     places = st.columns([3, 3, 2])
     with places[0]:

@@ -113,7 +113,7 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
 
 
 def _draw_evidence(mixture: MixtureCard) -> dict[str, Any]:
-    """What the gate sees of the text, for this page alone; nothing of a gate without evidence."""
+    """What the gate sees of the text, for this page only; nothing of a gate without evidence."""
     form = f"posterior.{mixture.id}"
     recall_gate(form, mixture.gate, _GATE, [_EVIDENCE])
     questions = [one for one in setting_questions(mixture.gate["kind"], mixture.gate) if one.path[-1] == _EVIDENCE]

@@ -69,7 +69,7 @@ def show_map(card: ClusteringCard) -> None:
     if not card.metrics["map"]:
         empty("This clustering has no map.", "Find clusters again with a map size above 0, under another name.")
         return
-    with st.container():  # there is one without a job, too: the map must not move, or it forgets what was drawn on it
+    with st.container():  # there is also one without a job: the map must not move, or it forgets what was drawn on it
         for kind in ("make-domain", "pin-documents"):
             show_last(kind)
         show_plan(JOBS)
@@ -78,7 +78,7 @@ def show_map(card: ClusteringCard) -> None:
 
 @st.fragment
 def _show(name: str) -> None:
-    """A part of the page that is drawn again by itself: a click on the map leaves the rest alone."""
+    """A part of the page that is drawn again on its own: a click on the map leaves the rest alone."""
     with explained():
         with reading() as session:
             card = get_clustering(session, name)
@@ -184,7 +184,7 @@ def _choose_expert(card: ClusteringCard) -> str | None:
 
 
 def _nothing() -> None:
-    """What was selected stands in the session; this alone makes Streamlit draw the part again."""
+    """What was selected stands in the session; this is what makes Streamlit draw the part again."""
 
 
 def _draw_choices(card: ClusteringCard) -> _Choices:

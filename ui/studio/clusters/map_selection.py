@@ -42,7 +42,7 @@ _NO_MIXTURE = "none: a first expert, of a seed model"
 def offer_domain(
     card: ClusteringCard, number: int, largest: int, areas: Sequence[str], clusters: Sequence[str]
 ) -> None:
-    """What can be made of the chosen documents, most of which are of the cluster `largest`."""
+    """What can be made of the chosen documents, mostly of the cluster `largest`."""
     where = "in the area" if areas else f"in {pluralize(len(clusters), 'cluster')}"
     selection = (card.id, *areas, *clusters)
     with st.container(border=True):

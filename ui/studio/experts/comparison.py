@@ -29,7 +29,7 @@ _SHOWN_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the con
 
 
 def show_comparison(cards: Sequence[ExpertCard], split: HeldOutSplit) -> None:
-    """Perplexities on one split as bars beside the curves of their trainings, and a table of what differs."""
+    """Perplexities on one split as bars next to the curves of their trainings, and a table of what differs."""
     with reading() as session:
         scores = [
             one for card in cards for one in perplexity_tables.list_evaluations(session, expert=card.name, split=split)

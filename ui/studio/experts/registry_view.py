@@ -30,7 +30,7 @@ CERTIFIED, NOT_SCORED, WITH_ALIAS = "certified", "not scored", "with an alias"
 
 @dataclass(frozen=True)
 class Registry:
-    """All experts, and what their rows and cards say beside them."""
+    """All experts, and what their rows and cards say next to them."""
 
     cards: Sequence[ExpertCard]
     home: Mapping[str, EvaluationCard] = field(default_factory=dict)  # in-domain scores on `split` by expert
@@ -41,7 +41,7 @@ class Registry:
     domains: Mapping[str, DomainCard] = field(default_factory=dict)
 
     def states(self, card: ExpertCard) -> list[str]:
-        """What can be said of an expert beside its names."""
+        """What can be said of an expert besides its names."""
         states = {
             "enabled": card.enabled,
             "disabled": not card.enabled,

@@ -55,7 +55,7 @@ def describe_baseline(against: TrainingBaseline) -> str:
 
 
 def _of_kind(points: Sequence[MetricPoint], total: str, prefix: str) -> list[MetricPoint]:
-    """The points of one kind, named by their domain alone."""
+    """The points of one kind, named by their domain only."""
     names = {p.name: p.name.removeprefix(prefix) for p in points if p.name.startswith(prefix)}
     if len(names) != 1:  # the mean of one domain is that domain
         names[total] = ALL_DOMAINS

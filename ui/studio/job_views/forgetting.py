@@ -49,7 +49,7 @@ def _what_stays(job: JobCard) -> str:
 
 
 def show_forgotten(card: ExpertCard) -> None:
-    """What an adapted model forgot: its perplexities beside those of the parent it was, on every common text."""
+    """What an adapted model forgot: its perplexities next to those of the parent it was, on every common text."""
     if card.parent is None or not card.config.get("full_model"):
         st.caption(
             "Only a fully fine-tuned model can forget: the weights that this expert shares with others did not change."

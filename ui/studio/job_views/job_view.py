@@ -110,7 +110,7 @@ def _draw_card(job_id: str, key: str, is_live: bool) -> None:
 @explained()
 def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
     if not has_curves and _points(job_id):
-        st.rerun()  # the first points: the card moves beside them
+        st.rerun()  # the first points: the card moves next to them
     if has_curves:
         with reading() as session:
             job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)

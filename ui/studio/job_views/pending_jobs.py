@@ -75,7 +75,7 @@ _SHOWN = 6  # jobs at work
 
 
 def show_plan(key: str) -> None:
-    """The jobs whose ids the session keeps under KEY.jobs, live; nothing of one alone, which has a card of its own."""
+    """The jobs whose ids the session keeps under KEY.jobs, live; nothing of a single job, which has its own card."""
     ids: list[str] = st.session_state.get(f"{key}.jobs", [])
     if len(ids) > 1:
         _watch_plan(key, ids)

@@ -65,7 +65,7 @@ def kind_question(saved: Mapping[str, Any]) -> QuestionForm:
 
 
 def setting_questions(kind: str, saved: Mapping[str, Any]) -> list[QuestionForm]:
-    """The settings of a gate. A setting that the saved gate has, too, begins with the saved value."""
+    """The settings of a gate. A setting that the saved gate also has begins with the saved value."""
     questions = config_questions(GROUP, gate_type(kind).config(kind))
     return [replace(one, default=saved.get(one.path[-1], one.default)) for one in questions]
 

@@ -64,7 +64,7 @@ class Contents:
         return any(member.expert in scored for mixture in self.mixtures for member in mixture.members)
 
     def aliases_of(self, mixture: str) -> list[str]:
-        """The names beside its own that a mixture is served by."""
+        """The names besides its own that a mixture is served by."""
         return [one.name for one in self.aliases if (one.kind, one.model) == ("mixture", mixture)]
 
     def holdings(self) -> Holdings:

@@ -72,7 +72,7 @@ def follow_frame(around: str) -> None:
 
 
 def watch_connection() -> None:
-    """Says what to do while the server is away, and loads the page anew once another answers; once for each page."""
+    """Says what to do while the server is away, and loads the page again once another answers; once for each page."""
     context = get_script_run_ctx()
     data = {"session": context.session_id if context else "", "advice": _ADVICE}
     _connect(key="connection", data=data, on_reconnected_change=lambda: None)

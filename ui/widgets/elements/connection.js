@@ -1,5 +1,5 @@
 // Streamlit reconnects without drawing the page again, but a new server knows nothing of it: a change of a widget in a
-// fragment does nothing. So a page that has reconnected has itself drawn, and loads anew where its session is another;
+// fragment does nothing. So a page that has reconnected has itself drawn, and loads again where its session is another;
 // its address holds its choices.
 const STATE = "data-test-connection-state";
 const app = () => document.querySelector('[data-testid="stApp"]');

@@ -152,7 +152,7 @@ def distances_key(
 
 
 def find_distances(session: Session, keys: Sequence[str]) -> list[Artifact | None]:
-    """The stored distances of each key; if there are none, those of a text of which each block was read by itself.
+    """The stored distances of each key; if there are none, those of a text whose blocks were each read on their own.
 
     So they were measured once; what was scored then is still mixed by them until it is evaluated again.
     """

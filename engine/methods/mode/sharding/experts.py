@@ -1,4 +1,4 @@
-"""A process with experts in MPMD (§3.3): it alone holds their weights, gradients and moments.
+"""A process with experts in MPMD (§3.3): only it holds their weights, gradients and moments.
 
 The backbone's process controls it: it computes its experts' layers while the backbone's are computed there, runs their
 backward pass, and updates them by the same rule, clipped over the gradients of all processes. It sends hidden states,
@@ -189,7 +189,7 @@ class _ShardedTraining:
     def _begin_step(self) -> None:
         """Seeds the random generator by the step, so that a resumed training equals an uninterrupted one.
 
-        Experts that are all in one process draw the same as beside the backbone, which draws nothing.
+        Experts that are all in one process draw the same as next to the backbone, which draws nothing.
         """
         torch.manual_seed(step_seed(self.config.seed, self.step) + dist.get_rank() - 1)
 

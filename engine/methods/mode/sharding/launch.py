@@ -58,7 +58,7 @@ class ModeTraining(PartsTraining):
                 f"The training uses {most} of {requested} processes: one for the backbone and one for each part."
             )
         elif not requested and num_gpus(self.device) > 1:
-            yield Note("MoDE experts are trained in one process. Set WORKBENCH_PROCESSES to use more.")
+            yield Note("MoDE experts are trained in one process. Set the number of processes to use more GPUs.")
         self._used = min(requested or 1, most)
         if self._used == 1:
             yield from super().__iter__()

@@ -2,7 +2,7 @@
 
 The loop runs in the first process, which has the text and the backbone, and no trained parameter. The others make
 their updates when it clips and their checkpoints when it makes its own, and keep their best weights at its command:
-early stopping depends on held-out losses, which it alone knows.
+early stopping depends on held-out losses, which only it knows.
 """
 
 from __future__ import annotations
